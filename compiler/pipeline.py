@@ -147,8 +147,10 @@ class Build:
         memory of calls if code has been generated."""
         assert self.optimized is not None, "there is nothing to report yet"
         lowered = self.lowered or self.lower(self.optimized)
-        entries, untiled = (self.program.entries, self.program.untiled) if self.program is not None else ((), ())
-        return report_kernels(self.optimized, lowered, self.remarks, dims, entries, untiled)
+        if self.program is None:
+            return report_kernels(self.optimized, lowered, self.remarks, dims)
+        made = self.program
+        return report_kernels(self.optimized, lowered, self.remarks, dims, made.entries, made.untiled, made.loops)
 
     def generate(self, lowered: Lowered) -> Program:
         """Generates the code of the kernels and plans the memory of all tensors. Raises CompilerError."""

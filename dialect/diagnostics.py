@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from .lazy_dataclass import dataclass
+from .wrapping import wrap
 
 # A longer source line is shown in part, around the span.
 _LINE_WIDTH = 160
+_NO_WIDTH = 1 << 30
 MOST_LISTED = 200
 """The most errors of a stage that are listed one by one."""
 
@@ -71,7 +73,13 @@ class DiagnosticError(Exception):
 
 
 class MissingFileError(DiagnosticError, FileNotFoundError):
-    """A path without a readable file, which the caller gave."""
+    """Errors with a path without a readable file among them, which the caller or a file gave."""
+
+
+def failure(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str] | None = None) -> DiagnosticError:
+    """Returns the exception of diagnostics, which is also a `FileNotFoundError` if a file is missing."""
+    is_missing = any(d.code == "missing-file" and d.severity == "error" for d in diagnostics)
+    return (MissingFileError if is_missing else DiagnosticError)(diagnostics, sources)
 
 
 class NacreWarning(UserWarning):
@@ -111,7 +119,7 @@ class Collector:
             count = f"{self.omitted} more error{'s are' if self.omitted > 1 else ' is'} not listed"
             self.diagnostics.append(Diagnostic("too-many-errors", count, self.first_omitted))
         if self.diagnostics:
-            raise DiagnosticError(self.diagnostics, sources)
+            raise failure(self.diagnostics, sources)
 
 
 def render(diagnostic: Diagnostic, sources: Mapping[str, str]) -> str:
@@ -119,16 +127,16 @@ def render(diagnostic: Diagnostic, sources: Mapping[str, str]) -> str:
     return render_all([diagnostic], sources)
 
 
-def render_all(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> str:
-    """Returns the texts of diagnostics, with empty lines between."""
+def render_all(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str], width: int = _NO_WIDTH) -> str:
+    """Returns the texts of diagnostics, with empty lines between. Their sentences fit the width; source lines stay."""
     diagnostics = list(diagnostics)
     files = {d.span.file for d in diagnostics if d.span is not None}
     lines = {file: text.split("\n") for file, text in sources.items() if file in files}
-    return "\n\n".join(_render(d, lines) for d in diagnostics)
+    return "\n\n".join(_render(d, lines, width) for d in diagnostics)
 
 
-def _render(diagnostic: Diagnostic, sources: Mapping[str, Sequence[str]]) -> str:
-    lines = [f"{diagnostic.severity}[{diagnostic.code}]: {visible(diagnostic.message)}"]
+def _render(diagnostic: Diagnostic, sources: Mapping[str, Sequence[str]], width: int) -> str:
+    lines = wrap(visible(diagnostic.message), f"{diagnostic.severity}[{diagnostic.code}]: ", " " * 4, width)
     span = diagnostic.span
     margin = ""
     if span is not None:
@@ -140,16 +148,27 @@ def _render(diagnostic: Diagnostic, sources: Mapping[str, Sequence[str]]) -> str
             text, carets = _excerpt(source[span.line - 1].removesuffix("\r"), span)
             lines.append(f"{margin} |")
             lines.append(f"{span.line} | {text}".rstrip())
-            lines.append(f"{margin} | {carets} {visible(diagnostic.label)}".rstrip())
+            lines += _labelled(f"{margin} | ", carets, visible(diagnostic.label), width)
             if diagnostic.notes or diagnostic.help:
                 lines.append(f"{margin} |")
         elif diagnostic.label:
-            lines.append(f"{margin} = {visible(diagnostic.label)}")
+            lines += wrap(visible(diagnostic.label), f"{margin} = ", f"{margin}   ", width)
     for note in diagnostic.notes:
-        lines.append(f"{margin} = {visible(note.message)}" + (f", at {note.span}" if note.span else ""))
+        message = visible(note.message) + (f", at {note.span}" if note.span else "")
+        lines += wrap(message, f"{margin} = ", f"{margin}   ", width)
     if diagnostic.help:
-        lines.append(f"{margin} = help: {visible(diagnostic.help)}")
+        lines += wrap(visible(diagnostic.help), f"{margin} = help: ", f"{margin}   ", width)
     return "\n".join(lines)
+
+
+def _labelled(bar: str, carets: str, label: str, width: int) -> list[str]:
+    """Returns the carets with their label, which has lines of its own where it does not fit beside them."""
+    line = f"{bar}{carets} {label}".rstrip()
+    if not label or len(line) <= width:
+        return [line]
+    room = max(20, min(len(label), width // 2))
+    pad = bar + " " * max(0, min(carets.index("^"), width - len(bar) - room))
+    return [bar + carets, *wrap(label, pad, pad, width)]
 
 
 def visible(text: str) -> str:

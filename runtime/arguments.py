@@ -45,6 +45,8 @@ _OTHERS = {"bf16": ("bfloat16", "u2"), "f8e4m3": ("float8_e4m3fn", "u1"), "f8e5m
 DTYPE_CODES = {name: code for code, name in enumerate(_NUMPY, start=1)}
 """The numbers of `nacre_dtype`, in the order of abi.h."""
 
+_MOST_WORK = 1 << 16
+"""The effort of deciding whether two views with strides have an element in common."""
 _WORD = ctypes.sizeof(ctypes.c_size_t)
 _DATA_WORD = object.__basicsize__ // _WORD
 # The whole address space, as words: reading one creates no object besides its value.
@@ -321,22 +323,31 @@ def take_out(out: object, plans: Sequence[ResultPlan], taken: list[tuple[int, in
 
 
 def _overlap(x: Array, y: Array) -> bool:
-    start, other = address_of(x), address_of(y)
-    return bool(x.nbytes and y.nbytes) and start < other + y.nbytes and other < start + x.nbytes
+    return bool(x.nbytes and y.nbytes) and np.may_share_memory(x, y, _MOST_WORK)  # type: ignore[arg-type]  # takes any number
+
+
+def _repeats(x: Array) -> bool:
+    """Returns whether elements may share memory: a stride does not exceed the elements of the smaller strides."""
+    reach = x.itemsize
+    for stride, size in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False
 
 
 def check_out(result: Argument, plan: ResultPlan, x: object, others: Mapping[str, Array], dtypes: DTypes) -> Array:
-    """Returns a checked array for a result; it must not overlap the others."""
+    """Returns a checked array for a result, which may be a view with strides; it must not overlap the others."""
     shape, dtype, _ = plan
     concrete = f"{result.dtype}[{', '.join(map(str, shape))}]" if shape else result.dtype
     if not isinstance(x, np.ndarray):
         raise refuse("result", result, _article(type(x).__name__), concrete)
     if x.dtype != dtype or x.shape != shape:
         raise refuse("result", result, dtypes.describe_array(x), concrete)
-    flags = {"not writeable": x.flags.writeable, "not dense and row-major": x.flags.c_contiguous}
-    for defect, fine in {**flags, "not aligned": x.flags.aligned}.items():
-        if not fine:
-            raise refuse("result", result, f"an array that is {defect}", concrete)
+    if not x.flags.writeable:
+        raise refuse("result", result, "an array that is not writeable", concrete)
+    if not x.flags.c_contiguous and _repeats(x):
+        raise refuse("result", result, "an array whose elements share memory", concrete)
     for other, y in others.items():
         if _overlap(x, y):
             raise ArgumentError(f"result `{result.name}` overlaps {other} in memory")

@@ -15,7 +15,7 @@ import inspect
 import json
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -206,7 +206,7 @@ def _arguments(description: Sequence[Mapping[str, object]]) -> tuple[Argument, .
 class Entry:
     """A callable of a model. Inputs are passed by position or by name; `out` takes arrays for the results."""
 
-    def __init__(self, session: _Session, index: int, dtypes: DTypes) -> None:
+    def __init__(self, path: str, session: _Session, index: int, dtypes: DTypes) -> None:
         description = session.library.description["entries"][index]
         self.name: str = description["name"]
         self.doc: str = description["doc"]
@@ -218,6 +218,7 @@ class Entry:
         if "states" in description:
             names = [s["name"] for s in session.library.description["session"]["states"]]
             self.states = tuple(names[number] for number in description["states"])
+        self._path = path
         self._session = session
         self._index = index
         self._call = session.library.functions["call"]
@@ -231,6 +232,17 @@ class Entry:
         arguments = ", ".join(f"{a.name}: {a.type}" for a in self.arguments)
         results = ", ".join(f"{r.name}: {r.type}" for r in self.results)
         return f"{self.name}({arguments}) -> {results if len(self.results) == 1 else f'({results})'}"
+
+    def _repr_html_(self) -> str:
+        """The arguments and results as a table, for notebooks."""
+        roles = (("argument", self.arguments), ("result", self.results))
+        return _table(f"entry {self.name}", [f"{role} {x.name}: {x.type}" for role, tensors in roles for x in tensors])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the model of the entry, by its path and hash, and the name of the entry."""
+        if self._session.dims is not None:
+            raise TypeError("an entry of a session cannot be pickled: the session has states of its own")
+        return _reload_entry, (*_pickled(self._path, self._session, self._dtypes), self.name)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -269,6 +281,7 @@ class Entry:
             self._check_alignment(arrays)
         position = frame.outputs
         results: Sequence[Array]
+        copies: Sequence[tuple[Array, Array]] = ()
         if out is None:
             results = made = []
             for shape, dtype, size in plan.results:
@@ -278,7 +291,9 @@ class Entry:
                 made.append(x)
         else:
             taken = [(words[i], size) for i, size in enumerate(plan.sizes, _INPUTS)]
-            results = take_out(out, plan.results, taken) or self._check_out(out, plan, arrays)
+            results = take_out(out, plan.results, taken) or ()
+            if not results:
+                results, copies = self._check_out(out, plan, arrays)
             for x in results:
                 words[position] = address_of(x)
                 position += 1
@@ -290,6 +305,8 @@ class Entry:
         self._frames.append(frame)
         if status:
             raise _FAILURES.get(status, NacreError)(self._session.library.error())
+        for view, computed in copies:
+            view[...] = computed
         if out is not None:
             results = order_out(self.name, self.results, out)  # type: ignore[assignment]  # tensors of other libraries
         elif self._dtypes.in_torch:
@@ -380,16 +397,25 @@ class Entry:
             size *= n
         return tuple(shape[:rank]), dtype, size
 
-    def _check_out(self, out: object, plan: _Plan, inputs: Sequence[Array]) -> list[Array]:
+    def _check_out(
+        self, out: object, plan: _Plan, inputs: Sequence[Array]
+    ) -> tuple[list[Array], list[tuple[Array, Array]]]:
+        """Returns a dense array for each result, and the views into which such arrays are copied after the call."""
         ordered = order_out(self.name, self.results, out)
         given = [as_output(r, x, self._dtypes) for r, x in zip(self.results, ordered, strict=True)]
         self._check_devices(self.results, given, "result")
         others = {f"argument `{a.name}`": x for a, x in zip(self.arguments, inputs, strict=True)}
-        taken: list[Array] = []
+        made: list[Array] = []
+        copies: list[tuple[Array, Array]] = []
         for result, x, expected in zip(self.results, given, plan.results, strict=True):
-            taken.append(check_out(result, expected, x, others, self._dtypes))
-            others[f"result `{result.name}`"] = taken[-1]
-        return taken
+            checked = check_out(result, expected, x, others, self._dtypes)
+            others[f"result `{result.name}`"] = checked
+            if checked.flags.carray:
+                made.append(checked)
+            else:
+                made.append(empty_aligned(*expected))
+                copies.append((checked, made[-1]))
+        return made, copies
 
 
 def _device_name(session: _Session) -> str:
@@ -406,7 +432,7 @@ class Model:
         self.path = path
         self.name: str = library.description["name"]
         self._text = library.text
-        entries = [Entry(session, i, dtypes) for i in range(len(library.description["entries"]))]
+        entries = [Entry(path, session, i, dtypes) for i in range(len(library.description["entries"]))]
         self.entries: Mapping[str, Entry] = MappingProxyType({e.name: e for e in entries})
         self._main = self.entries.get("main", entries[0] if len(entries) == 1 else None)
 
@@ -425,8 +451,7 @@ class Model:
 
     def _repr_html_(self) -> str:
         """The entries as a table, for notebooks."""
-        rows = [f"<tr><td>{html.escape(text)}</td></tr>" for text in map(repr, self.entries.values())]
-        return f"<table><tr><th>nacre model {html.escape(self.name)}</th></tr>{''.join(rows)}</table>"
+        return _table(f"nacre model {self.name}", map(repr, self.entries.values()))
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -437,15 +462,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the path of the artifact and its hash, not its content."""
-        settings = self._session.settings
-        file = None if settings[0] is None else os.path.abspath(settings[0])
-        digest = self._session.library.description["hash"]
-        return _reload, (
-            os.path.abspath(self.path),
-            digest,
-            (file, *settings[1:]),
-            (self._dtypes.raw_floats, self._dtypes.in_torch),
-        )
+        return _reload, _pickled(self.path, self._session, self._dtypes)
 
     def describe(self) -> dict[str, Any]:
         """Returns the artifact's description: entries, shapes, weights, target, hashes."""
@@ -490,6 +507,10 @@ class Model:
         return wanted
 
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
+        """Calls the only entry, or the one named `main`. Inputs are passed by position or by name, as arrays, as
+        tensors of a library with DLPack, or as numbers for scalars. One result is returned as an array, several as a
+        named tuple. `out` takes an array or a tensor for each result, a tuple, or a mapping by name, which is filled
+        and returned."""
         if self._main is None:
             names = ", ".join(f"`{name}`" for name in self.entries)
             raise NacreError(f"model `{self.name}` has the entries {names}; call one: model.entries[name](...)")
@@ -581,6 +602,23 @@ def load_later(path: str | os.PathLike[str], threads: int = 0) -> Model:
     hand can be described, and only a call fails."""
     session = _Session(open_library(os.fspath(path)), (None, threads, False, None, True), later=True)
     return Model(os.fspath(path), session, DTypes(False, False))
+
+
+def _pickled(path: str, session: _Session, dtypes: DTypes) -> tuple[str, str, _Settings, tuple[bool, bool]]:
+    """Returns the arguments with which `_reload` loads the model again."""
+    weights, *others = session.settings
+    file = None if weights is None else os.path.abspath(weights)
+    settings: Any = (file, *others)
+    return os.path.abspath(path), session.library.description["hash"], settings, (dtypes.raw_floats, dtypes.in_torch)
+
+
+def _reload_entry(path: str, digest: str, settings: _Settings, dtypes: tuple[bool, bool], name: str) -> Entry:
+    return _reload(path, digest, settings, dtypes).entries[name]
+
+
+def _table(title: str, rows: Iterable[str]) -> str:
+    lines = "".join(f"<tr><td>{html.escape(row)}</td></tr>" for row in rows)
+    return f"<table><tr><th>{html.escape(title)}</th></tr>{lines}</table>"
 
 
 def _reload(path: str, digest: str, settings: _Settings, dtypes: tuple[bool, bool]) -> Model:

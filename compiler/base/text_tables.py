@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH = 80
-"""Columns of a line where the output is no terminal."""
+from ...dialect.wrapping import WIDTH
+
 _GAP = "  "
 
 

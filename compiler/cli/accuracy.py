@@ -12,8 +12,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ...dialect.wrapping import WIDTH, fit
 from ..base.files import check_writable, replacing
-from ..base.text_tables import WIDTH, Column, table_lines
+from ..base.text_tables import Column, table_lines
 from ..model.samples import MOST, open_samples
 from ..tools.accuracy.accuracy_text import SHOWN, accuracy_data, histogram_lines, sparkline
 from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
@@ -130,7 +131,7 @@ def accuracy_command(
             console.print(part)
         for bound in bounds:
             word = Text("holds", "green") if bound.holds(accuracy) else Text("fails", "bold red")
-            console.print(Text.assemble(word, f"  {bound}: it is {bound.show(bound.value(accuracy))}"))
+            console.print(Text.assemble(word, fit(f"  {bound}: it is {bound.show(bound.value(accuracy))}")))
     return 0 if all(bound.holds(accuracy) for bound in bounds) else INPUT_ERROR
 
 
@@ -143,7 +144,7 @@ def _refer(model: Path, reference: str | None) -> str:
 def accuracy_tables(accuracy: Accuracy, names: tuple[str, str], width: int = WIDTH) -> Iterator[Text]:
     """Yields the report for people: values, results, histograms and class scores."""
     calls = f"{accuracy.calls} call{'s' * (accuracy.calls != 1)}"
-    yield Text(f"{names[0]} compared with {names[1]}: {accuracy.samples} samples in {calls}")
+    yield Text(fit(f"{names[0]} compared with {names[1]}: {accuracy.samples} samples in {calls}", width))
     if accuracy.points:
         yield from _table("points", accuracy.points, width)
     yield from _table("results", accuracy.results, width)
@@ -151,7 +152,7 @@ def accuracy_tables(accuracy: Accuracy, names: tuple[str, str], width: int = WID
         yield Text(f"errors of `{point.name}`, as a share of its rms", "bold")
         yield Text("\n".join(histogram_lines(point.figures)))
     for scores in accuracy.scores:
-        yield Text(_classes(scores))
+        yield Text(fit(_classes(scores), width))
 
 
 def _table(title: str, points: Sequence[PointAccuracy], width: int) -> Iterator[Text]:

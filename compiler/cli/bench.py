@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ...dialect.types import Array
+from ...dialect.wrapping import fit
 from ...runtime.loader import Entry
 from ..tools.profile.latency import PERCENTILES, Latency, measure_latency
 from ..tools.profile.machine import processor, threads_of
@@ -62,7 +63,7 @@ def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm
     if as_json:
         click.echo(json.dumps(_latency_data(opened.entry, opened.inputs, used, measured), indent=2))
         return
-    click.echo(headline(opened.entry, opened.inputs, used))
+    click.echo(fit(headline(opened.entry, opened.inputs, used)))
     for name, value in _latency_rows(measured):
         click.echo(f"  {name:<12}{value}")
 

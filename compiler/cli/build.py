@@ -19,7 +19,7 @@ from ..weight_sizes import folded_data, format_folded
 from .build_options import MODEL, Chosen, check_dims, compile_options, from_option, progress, read_dims
 from .dumping import ChosenDumps, dump_options, report_unmatched
 from .model_options import PATH
-from .reporting import report
+from .reporting import report, tell
 
 
 def _print_times(build: Build) -> None:
@@ -105,18 +105,18 @@ def compile_command(
         write_outputs(build, places, library.name)
     report_unmatched(dumps.selection)
     for note in weight_notes(build.source_model):
-        click.echo(f"note: {note}", err=True)
+        tell(f"note: {note}")
     for note in build.recomputed:
-        click.echo(f"note: {note}", err=True)
+        tell(f"note: {note}")
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:
         report(untiled, {})
     if show_times:
         _print_times(build)
     if verbose:
-        click.echo(format_report(build.report(dims)), err=True)
+        tell(format_report(build.report(dims)))
         for line in format_folded(build.grown):
-            click.echo(line, err=True)
+            tell(line)
     if as_json:
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
@@ -135,4 +135,4 @@ def compile_command(
         for path in places.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
         if LIBRARY in places and build.sizes is not None and build.sizes.is_reported:
-            click.echo(str(build.sizes), err=True)
+            tell(str(build.sizes))

@@ -17,7 +17,7 @@ from ..readers.language.format import format_source
 from ..readers.language.parse import decode, normalise
 from ..readers.language.settings import Settings
 from .model_options import PATH, SET
-from .reporting import INPUT_ERROR, report
+from .reporting import INPUT_ERROR, report, tell
 
 
 @click.command("check")
@@ -44,7 +44,7 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, settings: Sett
         if diagnostics and not as_json:
             report(diagnostics, sources)
         for note in notes:
-            click.echo(f"note: {note}", err=True)
+            tell(f"note: {note}")
     failed = any(d.severity == "error" for d in found)
     if as_json:
         click.echo(json.dumps([asdict(d) for d in found], indent=2))

@@ -25,7 +25,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[s
 _Find = Callable[[click.Context], Iterable[str]]
 
 
-def _proposals(find: _Find, *, listed: bool = False, paths: bool = False) -> Complete:
+def proposals(find: _Find, *, listed: bool = False, paths: bool = False) -> Complete:
     """Returns a function that proposes words. `listed`: the value is a list with commas, and its last word is
     completed; `paths`: it may be a path instead."""
 
@@ -62,9 +62,9 @@ def _graphs(context: click.Context) -> list[str]:
 
 _TARGETS = ("native", PORTABLE, *LEVELS, *(family.triple for family in FAMILIES.values() if not family.device), "cuda")
 
-ENTRIES = _proposals(_entries)
-STAGES = _proposals(_stages)
-GRAPHS = _proposals(_graphs)
-PASS_LISTS = _proposals(lambda _: PASSES, listed=True)
-PRECISIONS = _proposals(lambda _: SHORT_FORMS, paths=True)
-TARGETS = _proposals(lambda _: _TARGETS, listed=True)
+ENTRIES = proposals(_entries)
+STAGES = proposals(_stages)
+GRAPHS = proposals(_graphs)
+PASS_LISTS = proposals(lambda _: PASSES, listed=True)
+PRECISIONS = proposals(lambda _: SHORT_FORMS, paths=True)
+TARGETS = proposals(lambda _: _TARGETS, listed=True)

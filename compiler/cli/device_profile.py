@@ -13,9 +13,10 @@ from typing import Any
 import click
 from rich.text import Text
 
+from ...dialect.wrapping import WIDTH
 from ...runtime.library import open_library
 from ...runtime.observe import read_calls
-from ..base.text_tables import WIDTH, Column
+from ..base.text_tables import Column
 from ..report import usual_size
 from ..targets.chips import CHIPS, Chip
 from ..tools.profile.device_code import Code, modules_of, read_artifact

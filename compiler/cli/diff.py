@@ -11,6 +11,7 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import Array
+from ...dialect.wrapping import fit
 from ..tools.diff.builds import Build, describe_build
 from ..tools.diff.capture import Capture, capture
 from ..tools.diff.compare import Tolerance, compare_captures
@@ -95,7 +96,7 @@ def diff_command(
     if as_json:
         click.echo(json.dumps(comparison_data(comparison, (first.name, label), builds), indent=2))
     else:
-        click.echo(format_comparison(comparison, (first.name, label), builds))
+        click.echo(fit(format_comparison(comparison, (first.name, label), builds)))
     return INPUT_ERROR if comparison.divergence is not None else 0
 
 

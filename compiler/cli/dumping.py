@@ -18,6 +18,7 @@ from .build_options import check_stages
 from .completion import STAGES
 from .differences import colour_difference
 from .model_options import PATH
+from .reporting import tell
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -46,7 +47,7 @@ def report_unmatched(selection: Selection | None) -> None:
     """Prints a message if no name matched a pattern, since such a pattern is probably misspelled."""
     if selection is not None and not selection.found:
         patterns = ", ".join(f"`{pattern}`" for pattern in selection.patterns)
-        click.echo(f"no function, kernel, node or block matches {patterns}", err=True)
+        tell(f"no function, kernel, node or block matches {patterns}")
 
 
 def _show(when: When, stage: str, language: str, text: str) -> None:

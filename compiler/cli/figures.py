@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from ...dialect.types import Array
+from ...dialect.wrapping import WIDTH
 from ...runtime.loader import Entry
-from ..base.text_tables import WIDTH, Column, table_lines
+from ..base.text_tables import Column, table_lines
 from ..tools.profile.machine import processor
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import textwrap
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from ...dialect.wrapping import fit
 from ..readers.language.synonyms import ADVICE, synonym
 from ..tools.help.sections import find, known_words
-from ..tools.help.terminal import WIDTH, lay_out, overview
-from .reporting import INPUT_ERROR
+from ..tools.help.terminal import lay_out, overview
+from .reporting import INPUT_ERROR, tell
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -51,7 +51,7 @@ def help_command(context: click.Context, word: str | None) -> int:
     if sections or command is not None:
         return 0
     if word in ADVICE:
-        click.echo("\n".join(textwrap.wrap(f"There is no operator `{word}`: {ADVICE[word]}.", WIDTH)))
+        click.echo(fit(f"There is no operator `{word}`: {ADVICE[word]}."))
         return 0
     meant = synonym(word, known_words())
     if meant and find(meant):
@@ -60,7 +60,7 @@ def help_command(context: click.Context, word: str | None) -> int:
         return 0
     near = difflib.get_close_matches(word, sorted(set(known_words())), 3, 0.6)
     said = f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
-    click.echo(f"nacre: there is no help for `{word}`{said}", err=True)
+    tell(f"nacre: there is no help for `{word}`{said}")
     return INPUT_ERROR
 
 

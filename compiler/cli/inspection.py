@@ -13,6 +13,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from ...dialect.wrapping import fit
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
 from ..base.text_tables import Column
@@ -49,7 +50,7 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
     for part in (*_head(description), *_entries(description), *_session(description), *_weights(description)):
-        console.print(part)
+        console.print(fit(part) if isinstance(part, str) else part)
     if chip is not None:
         for part in launch_table(launches, chip):
             console.print(part)
@@ -73,6 +74,8 @@ def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     for level in description["target"]["levels"]:
         for left in level.get("untiled", ()):
             yield f"  plain loops for {level['name']}: {left['kernel']}: {left['reason']}"
+        for loop in level.get("loops", ()):
+            yield f"  {level['name']}: {loop}"
 
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -25,6 +25,7 @@ from ..tools.validate.inputs import ORDINARY, random_array
 from .build_options import Chosen, build_options, check_dims, progress, read_dims
 from .completion import ENTRIES
 from .model_options import PATH
+from .reporting import tell
 from .tensors import read_inputs
 
 MODEL_OR_ARTIFACT = click.argument("model", metavar="MODEL.nacre|MODEL.so", type=PATH)
@@ -76,7 +77,7 @@ def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Pat
         build = chosen.build(model)
         loaded = load_cached(build, threads=threads)
     for note in initial_value_notes(build.source_model):
-        click.echo(f"note: {note}", err=True)
+        tell(f"note: {note}")
     return loaded
 
 

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ...dialect.wrapping import fit
 from ...runtime.observe import evaluate
 from ..base.files import check_writable, write_whole
 from ..base.text_tables import Column
@@ -115,7 +116,7 @@ def profile_command(
         return
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    console.print(headline(opened.entry, opened.inputs, used))
+    console.print(fit(headline(opened.entry, opened.inputs, used)))
     for part in _profile_tables(profile, peak, call.path.parent, console.width):
         console.print(part)
 

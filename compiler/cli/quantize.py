@@ -13,6 +13,7 @@ from typing import Any, get_args
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.wrapping import fit
 from ..base.files import check_writable, write_whole
 from ..checking import read_model
 from ..describe import source_hash
@@ -28,6 +29,7 @@ from ..tools.quantize.trials import Trials
 from ..version import __version__
 from .accuracy import BATCH, DATA, read_bound
 from .build_options import MODEL, Chosen, build_options, progress_line
+from .completion import proposals
 from .model_options import PATH
 from .models import ENTRY, THREADS
 
@@ -52,6 +54,7 @@ def _read_choices(context: click.Context, parameter: click.Parameter, value: str
     default=_USUAL,
     show_default=True,
     callback=_read_choices,
+    shell_complete=proposals(lambda _: CHOICES, listed=True),
     help=f"Candidate precisions: {', '.join(CHOICES)}.",
 )
 @click.option(
@@ -120,7 +123,7 @@ def quantize_command(
         return
     counts = ", ".join(f"{count} in {choice}" for choice, count in count_choices(found, findings).items())
     value = bound.show(found.tried.figures[bound.figure.words] or 0.0)
-    click.echo(f"{len(findings.plain_layers)} layers: {counts}; {bound.figure.words} {value}")
+    click.echo(fit(f"{len(findings.plain_layers)} layers: {counts}; {bound.figure.words} {value}"))
     click.echo(f"wrote {output}", err=True)
 
 

@@ -11,10 +11,12 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note, render_all
+from ...dialect.wrapping import WIDTH, fit
 from ...runtime.library import ArtifactError, NacreError
 from ..base.compiler_errors import (
     NACRE,
@@ -25,6 +27,7 @@ from ..base.compiler_errors import (
     new_reproducer,
     write_reproducer,
 )
+from ..base.similar import similar_file
 
 INPUT_ERROR = 1
 COMPILER_ERROR = 70
@@ -40,29 +43,37 @@ _AGAIN = f"reproduce with `sh {RERUN}` in"
 def colour(text: str) -> str:
     """Colours the parts of a rendered diagnostic; click drops the colours if the output is no terminal."""
     lines = []
+    style: Mapping[str, Any] = {}  # of the lines that continue a message, a label or a help
     for line in text.splitlines():
         head = _HEAD.fullmatch(line)
         if head:
             severity, code, message = head.groups()
-            line = click.style(f"{severity}[{code}]", fg=_COLOURS[severity], bold=True) + click.style(
-                message, bold=True
-            )
+            style = {"bold": True}
+            line = click.style(f"{severity}[{code}]", fg=_COLOURS[severity], **style) + click.style(message, **style)
         elif re.match(r" *\| [ \t]*\^", line):
             bar, rest = line.split("|", 1)
             line = f"{bar}|{click.style(rest, fg='red')}"
-        elif re.match(r" *= help:", line):
-            line = click.style(line, fg="green")
+        elif re.match(r" *= ", line):
+            style = {"fg": "green"} if re.match(r" *= help:", line) else {}
+            line = click.style(line, **style) if style else line
+        elif style and re.match(r" {3,}[^ |]", line) and "-->" not in line:
+            line = click.style(line, **style)
         lines.append(line)
     return "\n".join(lines)
 
 
 def report(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
     """Writes diagnostics to standard error, with their number."""
-    text = str(DiagnosticError(diagnostics, sources))
+    text = render_all(diagnostics, sources, WIDTH)
     click.echo(text if os.environ.get("NO_COLOR") else colour(text), err=True)
     errors = sum(d.severity == "error" for d in diagnostics)
     if errors > 1:
         click.echo(f"\n{errors} errors", err=True)
+
+
+def tell(text: str) -> None:
+    """Writes lines of prose to standard error."""
+    click.echo(fit(text), err=True)
 
 
 def keep_reproducer(arguments: Sequence[str]) -> Path:
@@ -107,11 +118,11 @@ def _keep_file(path: Path, place: Path) -> None:
 
 def _report_error(error: Exception, arguments: Sequence[str]) -> None:
     what = (str(error).splitlines() or [""])[0]
-    click.echo(f"nacre: internal compiler error: {type(error).__name__}: {what}"[:300], err=True)
+    tell(f"nacre: internal compiler error: {type(error).__name__}: {what}"[:300])
     try:
-        click.echo(f"{_AGAIN} {keep_reproducer(arguments)}", err=True)
+        tell(f"{_AGAIN} {keep_reproducer(arguments)}")
     except OSError as reason:
-        click.echo(f"the reproducer cannot be written: {reason.strerror}", err=True)
+        tell(f"the reproducer cannot be written: {reason.strerror}")
 
 
 def _too_slow(failure: CompilerError) -> Diagnostic:
@@ -126,7 +137,14 @@ def _too_slow(failure: CompilerError) -> Diagnostic:
 def _missing(error: FileNotFoundError) -> Diagnostic:
     """Returns the diagnostic of a path without a file, which is the same in all commands."""
     subject = f"`{error.filename}` cannot be read" if error.filename else "a file cannot be read"
-    return Diagnostic("missing-file", f"{subject}: no such file or directory")
+    help = similar_file(error.filename) if isinstance(error.filename, str) else ""
+    return Diagnostic("missing-file", f"{subject}: no such file or directory", help=help)
+
+
+def _wrong_artifact(error: NacreError) -> Diagnostic:
+    code = "bad-artifact" if isinstance(error, ArtifactError) else "bad-call"
+    is_source = ".nacre` is not an artifact" in str(error)
+    return Diagnostic(code, str(error), help="`nacre compile` makes an artifact of a model file" if is_source else "")
 
 
 def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
@@ -150,7 +168,7 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         report([Diagnostic("file-error", f"`{error.filename}`: {reason}" if error.filename else reason)], {})
         return INPUT_ERROR
     except NacreError as error:
-        report([Diagnostic("bad-artifact" if isinstance(error, ArtifactError) else "bad-call", str(error))], {})
+        report([_wrong_artifact(error)], {})
         return INPUT_ERROR
     except click.exceptions.Exit as exit:
         return exit.exit_code
@@ -162,19 +180,19 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except WrongNumbersError as failure:
         report([failure.diagnostic], failure.sources)
-        click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+        tell(f"{_AGAIN} {failure.reproducer}")
         return COMPILER_ERROR
     except CompilerError as failure:
         if failure.what.startswith(NO_ANSWER):
             report([_too_slow(failure)], {})
-            click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+            tell(f"{_AGAIN} {failure.reproducer}")
             return INPUT_ERROR
         what = (failure.what.splitlines() or [""])[0]
-        click.echo(f"nacre: {failure.headline}: {what}"[:300], err=True)
+        tell(f"nacre: {failure.headline}: {what}"[:300])
         if failure.nodes:
             more = f", and {len(failure.nodes) - 1} more" if len(failure.nodes) > 1 else ""
-            click.echo(f"the kernel computes {failure.nodes[0]}{more}", err=True)
-        click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+            tell(f"the kernel computes {failure.nodes[0]}{more}")
+        tell(f"{_AGAIN} {failure.reproducer}")
         return COMPILER_ERROR
     except Exception as error:
         _report_error(error, arguments)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...dialect.types import Array
+from ...dialect.wrapping import fit, wrap
 from ...runtime.loader import Session
 from ..base.files import replacing
 from ..checking import read_model
@@ -80,7 +81,7 @@ def run_command(
     if as_json:
         click.echo(json.dumps({name: summary(array) for name, array in results.items()}, indent=2))
         return
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for name, array in results.items():
         console.print(Text.assemble((name, "bold"), f" {array.dtype} {list(array.shape)}"))
         console.print(np.array2string(array, threshold=64, precision=6))
@@ -136,10 +137,13 @@ def _report_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> int:
 
 
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    if not outcomes:
+        click.echo("the file has no test and no budget: `nacre help test`")
     for o in outcomes:
         word = click.style("passed", fg="green") if o.passed else click.style("failed", fg="red", bold=True)
         means = "" if o.means in ("budget", "gradients") else f" ({o.means})"
-        click.echo(f"{word}  {o.model}: {o.title}{means}: {o.detail}")
+        line, *others = wrap(f"{o.model}: {o.title}{means}: {o.detail}", " " * 8, " " * 8)
+        click.echo("\n".join([f"{word}  {line.strip()}", *others]))
         if not o.passed and o.at:
-            click.echo(f"        {o.at}{f' {o.wrong}' if o.wrong else ''}")
+            click.echo(fit(f"        {o.at}{f' {o.wrong}' if o.wrong else ''}"))
     click.echo(f"{sum(o.passed for o in outcomes)} passed, {sum(not o.passed for o in outcomes)} failed")

@@ -10,6 +10,7 @@ from typing import IO
 import click
 
 from ...dialect.types import DTYPES
+from ...dialect.wrapping import fit
 from ...runtime.loader import Entry, Model
 from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
 from ..weights import open_tensors
@@ -113,7 +114,7 @@ def train_command(
             )
         checked = _read_data(validate, opened.entries[validation], plan)
     path = output or Path(f"{model.stem}.safetensors")
-    click.echo(f"memory of a step: {_mebibytes(trainer.workspace)}; states: {_mebibytes(trainer.state_bytes)}")
+    click.echo(fit(f"memory of a step: {_mebibytes(trainer.workspace)}; states: {_mebibytes(trainer.state_bytes)}"))
     if resume and path.exists():
         trainer.resume(path)
         click.echo(f"resumed {path} after step {trainer.step} of {trainer.steps}")

@@ -16,6 +16,7 @@ from ...dialect.graph import Function, Module
 from ...dialect.interpreter import bind_dims
 from ...dialect.states import stateless
 from ...dialect.types import Array, dtype_of
+from ...dialect.wrapping import fit
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
 from ..tools.bisect.bisect import Found, alike_in_code, alike_in_passes, bisect, find_failing
@@ -37,9 +38,9 @@ from ..tools.validate.inputs import (
 from ..tools.validate.model_calls import ending_trials
 from ..weights import open_tensors
 from .build_options import MODEL, Chosen, build_options, check_dims, progress_line, read_dims
-from .completion import ENTRIES
+from .completion import ENTRIES, proposals
 from .model_options import PATH
-from .reporting import INPUT_ERROR
+from .reporting import INPUT_ERROR, tell
 from .tensors import read_inputs
 
 _INPUT = click.option(
@@ -224,7 +225,7 @@ def bisect_command(
                 break
     if found is None:
         what = "no error found: the passes and the artifact compute the same results as the source"
-        click.echo(json.dumps({"culprit": None}, indent=2) if as_json else what)
+        click.echo(json.dumps({"culprit": None}, indent=2) if as_json else fit(what))
         return 0
     written = _write(found.small, found.failure, output, describe(found.culprit))
     _report(found, written, as_json)
@@ -258,8 +259,8 @@ def _report(found: Found, written: Sequence[Path], as_json: bool) -> None:
         click.echo(json.dumps(data, indent=2))
         return
     for line in describe(found.culprit):
-        click.echo(line)
-    click.echo(f"  {found.failure.message}")
+        click.echo(fit(line))
+    click.echo(fit(f"  {found.failure.message}"))
     _report_written(written, found.small)
 
 
@@ -268,7 +269,7 @@ def _failure_data(failure: Failure) -> dict[str, str]:
 
 
 def _report_written(written: Sequence[Path], small: Case) -> None:
-    click.echo(f"wrote {', '.join(map(str, written))}: {small.nodes} node{'s' * (small.nodes != 1)}", err=True)
+    tell(f"wrote {', '.join(map(str, written))}: {small.nodes} node{'s' * (small.nodes != 1)}")
 
 
 # --- reduce ---
@@ -283,6 +284,7 @@ def _report_written(written: Sequence[Path], small: Case) -> None:
     "--fails",
     required=True,
     metavar="KIND|COMMAND",
+    shell_complete=proposals(lambda _: KINDS),
     help=f"{', '.join(KINDS)}, or a shell command that is run on each model; {{}} stands for its path.",
 )
 @click.option(
@@ -341,7 +343,7 @@ def reduce_command(
         paths = [str(path) for path in written]
         click.echo(json.dumps({"failure": _failure_data(failure), "nodes": small.nodes, "written": paths}, indent=2))
     else:
-        click.echo(f"{failure.kind}: {failure.message}")
+        click.echo(fit(f"{failure.kind}: {failure.message}"))
         _report_written(written, small)
 
 

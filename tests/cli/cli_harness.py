@@ -48,23 +48,39 @@ def check_json(command: str, output: object) -> None:
         importlib.import_module("jsonschema").validate(output, SCHEMAS[command])
 
 
-_CELLS = re.compile(r"\S(?:  +\S+){2,}")
+_WHOLE = re.compile(r".*\S{50}.*| *(\d+ \| .*|Usage: .*|Error: .*|[+-].*)|.*%\w.*")
+"""Lines that may be wider: those with a long name, source lines, messages of click, and texts of graphs and MLIR."""
+_CODE = frozenset({"completion", "dump", "fmt", "graph", "import", "opt", "generate", "help"})
+"""Commands whose output is text of a language."""
+_CONTINUED = re.compile(r"(?<=\S)\n {3,}(?![ |]|-->|= |\S+:\d+:\d)(?=\S)")
 
 
 def check_width(output: str) -> None:
-    """Asserts that tables fit 80 columns. A line of JSON, of code or of a sentence has no cells and may be longer."""
-    wide = [line for line in output.splitlines() if len(line) > 80 and _CELLS.search(line.strip())]
+    """Asserts that lines fit 80 columns."""
+    wide = [line for line in output.splitlines() if len(line) > 80 and not _WHOLE.fullmatch(line)]
     assert not wide, "\n".join(wide)
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """How a command ended. Sentences on standard error fit 80 columns; in `err` each is one line."""
 
     code: int
     out: str
     err: str
     command: str = ""
+
+    def __post_init__(self) -> None:
+        if self.command not in ("", *_CODE):
+            check_width(self.err)
+            if not self.out.lstrip().startswith(("{", "[")):
+                check_width(self.out)
+        object.__setattr__(self, "err", _CONTINUED.sub(" ", self.err))
+
+    @property
+    def sentences(self) -> str:
+        """The output, with each sentence on one line."""
+        return _CONTINUED.sub(" ", self.out)
 
     @property
     def json(self) -> Any:

@@ -80,7 +80,7 @@ TARGETS = ("native", "portable", *LEVELS, *(family.triple for family in FAMILIES
 
 
 @pytest.mark.parametrize(
-    "word", [*SHORT_FORMS, *map(str, (*COMPUTED, *STORAGE)), *TARGETS, "cuda", "--set", "-O2", "@"]
+    "word", [*SHORT_FORMS, *map(str, (*COMPUTED, *STORAGE)), *TARGETS, "cuda", "cuda:sm_90a", "--set", "-O2", "@", "**"]
 )
 def test_every_precision_dtype_and_target_is_explained(capsys: pytest.CaptureFixture[str], word: str) -> None:
     assert shown(capsys, word)
@@ -143,6 +143,8 @@ MODELS = "\n".join(f"model {name}(x: f32[2]) -> f32[2] {{ return x }}" for name 
         ("compile MODEL.nacre --dump-after fus", ["fuse"]),
         ("graph MODEL.nacre --stage lin", []),
         ("compile MOD", ["a file"]),
+        ("quantize MODEL.nacre --choices bf16,int8-", ["bf16,int8-static"]),
+        ("reduce MODEL.nacre --fails num", ["numbers"]),
         ("compile MODEL.nacre --prec", ["--precision"]),
         ("help soft_", ["soft_shrink"]),
     ],

@@ -32,6 +32,9 @@ def test_a_loaded_model_is_pickled_by_its_path_and_hash(path: Path, tmp_path: Pa
     moved = tmp_path / "model.so"
     moved.write_bytes(path.read_bytes())
     model = nacre.load(moved, threads=1)
+    entry = model.entries["scale"]
+    for other in (pickle.loads(pickle.dumps(entry)), copy.deepcopy(entry)):
+        np.testing.assert_array_equal(other(X, 3), X * 3)
     for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), copy.copy(model)):
         np.testing.assert_array_equal(other(X, 3), X * 3)
     text = pickle.dumps(model)
@@ -47,8 +50,9 @@ def test_a_session_is_copied_but_not_pickled() -> None:
     assert session(2) == 2
     other = copy.deepcopy(session)
     assert (session(1), other(5)) == (3, 7)
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(session)
+    for part in (session, session.entries["count"]):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(part)
 
 
 def test_the_signature_is_that_of_the_entry(path: Path) -> None:
@@ -57,6 +61,7 @@ def test_the_signature_is_that_of_the_entry(path: Path) -> None:
         signature = inspect.signature(called)
         assert str(signature) == "(x: 'f32[B, 3]', factor: 'f32', *, out=None) -> 'f32[B, 3]'"
     assert "scale(x: f32[B, 3]" in model._repr_html_()
+    assert "result y: f32[B, 3]" in model.entries["scale"]._repr_html_()
 
 
 @pytest.mark.parametrize("read", [nacre.load, nacre.compile, nacre.graph.read])
@@ -72,6 +77,14 @@ def test_a_missing_checkpoint_is_a_file_not_found(tmp_path: Path) -> None:
     (tmp_path / "m.nacre").write_text(named)
     with pytest.raises(FileNotFoundError):
         nacre.compile(tmp_path / "m.nacre")
+
+
+@pytest.mark.parametrize("line", ['import "no.nacre"', 'import "no.nacre" as no', 'config "no.json" as c'])
+def test_a_missing_file_that_a_model_names_is_a_file_not_found(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "m.nacre"
+    path.write_text(f"{line}\n{TEXT}")
+    with pytest.raises(FileNotFoundError, match=r"m.nacre:1:8"):
+        nacre.compile(path)
 
 
 def test_tensors_of_pytorch() -> None:
@@ -111,8 +124,13 @@ def test_out_takes_tensors_of_other_libraries(path: Path) -> None:
     out = torch.zeros(4, 3)
     assert model(torch.from_numpy(X), 2, out=out) is out
     np.testing.assert_array_equal(out.numpy(), X * 2)
-    with pytest.raises(nacre.NacreError, match="result `y`"):
-        model(X, 2, out=torch.zeros(3, 4).T)
+    wide = torch.zeros(5, 8)
+    for view in (torch.zeros(3, 4).T, wide[1:, 1:7:2]):
+        assert model(X, 2, out=view) is view
+        np.testing.assert_array_equal(view.numpy(), X * 2)
+    assert torch.count_nonzero(wide) == 11
+    with pytest.raises(nacre.NacreError, match="elements share memory"):
+        model(X, 2, out=torch.zeros(1, 3).expand(4, 3))
     assert model(X, 2, out={"y": out}) is out
 
 

@@ -27,6 +27,7 @@ from .tokens import (
     NAMES,
     NEWLINE,
     OPENING,
+    PICKED,
     REDUCE,
     STARTS,
     WORDS,
@@ -56,6 +57,7 @@ class _Open:
     token: Token
     indent: int
     is_reported: bool = False  # as unclosed
+    is_branch: bool = False  # of an `if`
 
     @property
     def close(self) -> str:
@@ -78,6 +80,7 @@ class _Arranger:
         self.has_header = False  # does a body follow this kind of statement?
         self.length = 0  # the number of its tokens so far
         self.indent = 1  # column of the first token of the line
+        self.is_conditional = False  # does the statement have an `if` or `else` before the current token?
         self.hyper_closes: set[int] = set()  # indices of `>` that close hyper-parameters
         self.faulty_line = 0  # the last line with a FAULT; further bracket errors of this line are not reported
 
@@ -130,6 +133,8 @@ class _Arranger:
             self._emit(token)
         elif kind in NAMES and self._reduces(index):
             self._emit(Token.new_borrow_pos(REDUCE, str(token), token))
+        elif kind in NAMES and self._is_picked(index):
+            self._emit(Token.new_borrow_pos(PICKED, str(token), token))
         elif kind in WORDS and self._is_plain_name(index):
             self._emit(Token.new_borrow_pos("NAME", str(token), token))
         else:
@@ -137,7 +142,8 @@ class _Arranger:
 
     def _emit(self, token: Token) -> None:
         if self.at_start:
-            self.head, self.head_indent, self.length = token.type, self.indent, 0
+            self.head, self.head_indent, self.length, self.is_conditional = token.type, self.indent, 0, False
+        self.is_conditional |= token.type in ("IF", "ELSE")
         self.length += 1
         if self.length <= 2:
             self.has_header = self.length == 2 and self.head in BODY_STARTS and token.type in STARTS[self.head]
@@ -188,6 +194,20 @@ class _Arranger:
         following = self.tokens[place + 2].type if place + 2 < len(self.tokens) else ""
         # A name before `=` begins another statement.
         return self.tokens[place + 1].type in NAMES | {"INT", "FLOAT", "LPAR"} and following != "ASSIGN"
+
+    def _is_picked(self, index: int) -> bool:
+        """Returns whether the value of a branch begins here with a part of a tensor: `x[:, 0]`, without `=` behind."""
+        if not (self.at_start and self.open and self.open[-1].is_branch and self._next_type(index) == "LSQB"):
+            return False
+        depth = 0
+        for place in range(index + 1, len(self.tokens)):
+            kind = self.tokens[place].type
+            depth += (kind == "LSQB") - (kind == "RSQB")
+            if depth == 0 and kind == "RSQB":
+                return self._next_type(place) != "ASSIGN"
+            if kind in ("LBRACE", "RBRACE", FAULT):
+                return False
+        return False
 
     def _starts_statement(self, index: int) -> bool:
         following = STARTS.get(self.tokens[index].type)
@@ -253,7 +273,7 @@ class _Arranger:
     # Brackets.
 
     def _push(self, token: Token) -> None:
-        self.open.append(_Open(token, self.indent))
+        self.open.append(_Open(token, self.indent, is_branch=token.type == "LBRACE" and self.is_conditional))
         if len(self.open) > MAX_NESTING:
             span = span_of(token, self.file)
             self.collector.report(Diagnostic("too-deep", f"more than {MAX_NESTING} brackets are open here", span))

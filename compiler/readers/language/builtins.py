@@ -209,6 +209,8 @@ class _Arguments:
             message = f"`{self.shown}` has no argument `{name}`"
             foreign = [n for n in FOREIGN_ARGUMENTS.get(name, ()) if n in numbers or n in attributes]
             help_text = f"did you mean `{foreign[0]}`?" if foreign else suggest(name, [*numbers, *attributes])
+            if not help_text and (numbers or attributes):
+                help_text = f"its arguments are {', '.join(f'`{each}`' for each in (*numbers, *attributes))}"
             report("wrong-arguments", message, argument.name.span, help=help_text)
             return False
         elif name not in self.attributes:
@@ -288,14 +290,17 @@ def convert_attribute(context: Context, shown: str, spec: AttributeSpec, given: 
         return ERROR
     if contains_tensor(value):
         message = f"{what} must be known at compile time, not {describe(value)}"
-        return report("not-constant", message, given.span)
+        help_text = "`x.shape` is the shape of a tensor `x`" if spec.kind == "sizes" else ""
+        return report("not-constant", message, given.span, help=help_text)
     try:
         converted = CONVERSIONS[spec.kind](value)
     except _UnfitError as error:
         if isinstance(value, Poly) and spec.kind not in ("str", "bool", "dtype"):
             message = f"{what} must be known at compile time, not {show(value)}"
             return report("not-constant", message, given.span)
-        return report("bad-attribute", f"{what} must be {error}, not {describe(value)}", given.span)
+        several = isinstance(value, tuple) and spec.kind in ("int", "axis")
+        help_text = f"call `{shown}` once for each" if several else ""
+        return report("bad-attribute", f"{what} must be {error}, not {describe(value)}", given.span, help=help_text)
     for part in converted if isinstance(converted, tuple) else (converted,):
         if isinstance(part, Poly) and context.writer.depends_on_loop(part):
             message = f"{what} cannot depend on a loop variable"

@@ -5,7 +5,7 @@ A test's data is a file, which is read on demand, or a constant expression, whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -74,7 +74,14 @@ def read_test(
         if name not in results:
             assert expect.name is not None
             message = f"`{function.name}` has no result `{expect.name.name}`"
-            report("wrong-results", message, expect.name.span, help=suggest(expect.name.name, results))
+            help_text = suggest(expect.name.name, results) or _list(results)
+            report("wrong-results", message, expect.name.span, help=help_text)
+            failed = True
+            continue
+        if isinstance(expect.value, syntax.Binary) and _is_result(expect.value.left, results):
+            message = "an `expect` compares a result with data, and is no condition"
+            help_text = f"`expect {name} = [...] within 1e-6`, or a model that returns the condition"
+            report("wrong-results", message, expect.value.span, help=help_text)
             failed = True
             continue
         data = _data(context, scope, name, results[name], expect.value)
@@ -88,6 +95,14 @@ def read_test(
     if not missing:
         _check_shapes(context, function, inputs, expectations, test.span)
     return ModelTest(function.name, test.title.value, inputs, tuple(expectations), test.span)
+
+
+def _list(results: Iterable[str]) -> str:
+    return f"its results are {', '.join(f'`{name}`' for name in results)}"
+
+
+def _is_result(node: syntax.Expression, results: Iterable[str]) -> bool:
+    return isinstance(node, syntax.Name) and node.name in results
 
 
 def _check_shapes(

@@ -231,6 +231,14 @@ def _fixed_dim(error: Mistake) -> str:
     return ""
 
 
+def _call_without_parentheses(error: Mistake) -> str:
+    before, two_before = error.before, error.tokens[error.at - 2] if error.at >= 2 else None
+    is_word = before is not None and before.type == "NAME" and error.found.type in {*NAMES, "INT", "FLOAT"}
+    if not is_word or two_before is None or two_before.type not in ("ASSIGN", "RETURN", "LBRACE", *CONTINUES):
+        return ""
+    return f"a call has parentheses, `{before}({error.found})`, and statements on one line are separated by `;`"
+
+
 def _call_in_use(error: Mistake) -> str:
     if error.head.type == "USE" and error.found.type == "LPAR":
         return "hyper-parameters are enclosed in `<...>`; the instance is called later: `y = name(x)`"
@@ -329,6 +337,7 @@ _KNOWN_MISTAKES: tuple[Callable[[Mistake], str], ...] = (
     _file_without_quotes,
     _fixed_dim,
     _call_in_use,
+    _call_without_parentheses,
     _augmented_assignment,
     _dangling_operator,
     _brace_on_next_line,

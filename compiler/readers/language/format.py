@@ -18,9 +18,11 @@ from ....dialect.diagnostics import Collector
 from .arrange import tokenize
 from .layout import LOOSENESS, Entry, Group, Segment, Word, file_lines
 from .parse import normalise, parse
-from .tokens import CLOSING, CONTINUES, HYPER_CLOSE, HYPER_OPEN, NEWLINE, OPENING, REDUCE, SOFT_WORDS
+from .tokens import CLOSING, CONTINUES, HYPER_CLOSE, HYPER_OPEN, NEWLINE, OPENING, PICKED, REDUCE, SOFT_WORDS
 
-_ATOMS = frozenset({"NAME", "INT", "FLOAT", "STRING", "TRUE", "FALSE", "NONE", "RPAR", REDUCE, "RSQB", HYPER_CLOSE})
+_ATOMS = frozenset(
+    ("NAME", "INT", "FLOAT", "STRING", "TRUE", "FALSE", "NONE", "RPAR", REDUCE, PICKED, "RSQB", HYPER_CLOSE)
+)
 _ARITHMETIC = frozenset(("PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "PERCENT", "POWER"))
 _TIGHT_AFTER = frozenset({*OPENING, "DOT", "RANGE"})
 _TIGHT_BEFORE = frozenset({*CLOSING, "COMMA", "DOT", "RANGE", HYPER_OPEN})

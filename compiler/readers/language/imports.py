@@ -81,7 +81,9 @@ class Loader:
         other = self._imported(scope, item)
         if item.name is not None:
             self._bind(scope, item.name, ERROR if other is ERROR else ModuleValue(other), Kind.IMPORT)
-        elif other is not ERROR:
+        elif other is ERROR:
+            scope.lacks_blocks = True
+        else:
             declared = _declared(scope.tree)
             for name, binding in other.names.items():
                 if binding.kind is Kind.DIM and name not in declared and name not in scope.names:

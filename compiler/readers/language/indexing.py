@@ -122,8 +122,9 @@ def pick_single(context: Context, frame: Frame, value: AnyValue, x: Value, axis:
         if isinstance(size, Poly):
             label += f", which may be {bounds(size)[0]}"
         if moves:
-            low, high = bounds(index)
-            label += f", the index is {low}..{high + 1}"
+            known = all(end != start for end in (least, greatest))
+            ends = (least, greatest) if known else bounds(index)
+            label += f", the index reaches from {format_size(ends[0])} to {format_size(ends[1])}"
         notes = size_notes(context, [trace_axis(context, frame, x, axis)], label)
         message = f"the index {shown} may be outside of axis {axis}"
         if isinstance(size, int) and isinstance(index, int):

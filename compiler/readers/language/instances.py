@@ -41,6 +41,8 @@ def resolve_block(context: Context, frame: Frame, path: Sequence[syntax.Name]) -
     for number, name in enumerate(path):
         binding = frame.lookup(name.name) if number == 0 else file.names.get(name.name)
         if binding is None:
+            if file.lacks_blocks:
+                return ERROR  # of the import, which is reported
             blocks = [n for n, b in file.names.items() if isinstance(b.value, (BlockValue, ModuleValue))]
             help_text = suggest(name.name, blocks)
             function = counterpart(name.name)

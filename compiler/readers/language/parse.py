@@ -8,7 +8,7 @@ DiagnosticError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lark import Token, Tree
@@ -16,12 +16,13 @@ from lark.exceptions import UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
+from ...base.similar import similar_file
 from .arrange import tokenize
 from .build import build
 from .explain import Mistake, explain
 from .grammar import grammar
 from .syntax import File
-from .tokens import FAULT, NEWLINE, REDUCE, span_of
+from .tokens import FAULT, NEWLINE, PICKED, REDUCE, span_of
 
 MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
@@ -121,7 +122,7 @@ def read_text(path: Path) -> str:
         )
         wrong = Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")
         if isinstance(error, FileNotFoundError):
-            raise MissingFileError([wrong]) from None
+            raise MissingFileError([replace(wrong, help=similar_file(path))]) from None
         raise DiagnosticError([wrong]) from None
     return decode(data, str(path))
 
@@ -226,7 +227,7 @@ def _fork(state: InteractiveParser) -> InteractiveParser:
 
 def _accepted(state: InteractiveParser) -> frozenset[str]:
     # A marked word is a name to the reader of a message.
-    return frozenset(state.accepts()) - {REDUCE}  # type: ignore[no-untyped-call]  # lark's, unannotated
+    return frozenset(state.accepts()) - {REDUCE, PICKED}  # type: ignore[no-untyped-call]  # lark's, unannotated
 
 
 def _partners(tokens: list[Token]) -> dict[int, int]:

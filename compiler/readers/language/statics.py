@@ -23,7 +23,7 @@ from ....dialect.dims import (
 )
 from ....dialect.types import DType
 from .context import SIZE_PARTS, Context, check_number, parts
-from .values import ERROR, AnyValue, Poison, describe, is_number, is_size, show
+from .values import ERROR, AnyValue, Poison, contains_tensor, describe, is_number, is_size, show
 
 CONSTANTS: Mapping[str, float] = {"pi": math.pi, "inf": math.inf, "nan": math.nan}
 
@@ -103,7 +103,7 @@ def _equal(left: AnyValue, right: AnyValue) -> bool:
 
 def _in_the_call(left: AnyValue, right: AnyValue) -> str:
     size = show(left if isinstance(left, Poly) else right)
-    return f"`cast({size}, i64)` is the size as a tensor, about which each call decides"
+    return f"write `cast({size}, i64)` for the size as a tensor: then each call decides"
 
 
 def _uncompared(left: AnyValue, right: AnyValue) -> str:
@@ -203,6 +203,8 @@ def demand_size(context: Context, value: AnyValue, span: Span, what: str = "a si
     if isinstance(value, (int, Poly)) and not isinstance(value, bool):
         return value
     help_text = "`//` divides sizes" if isinstance(value, float) else ""
+    if contains_tensor(value) and "range" in what:
+        help_text = "sizes are known before a call computes: `mask_after(x, n)` masks the elements from `n` on"
     return context.reporter.error("not-a-size", f"expected {what}, not {describe(value)}", span, help=help_text)
 
 

@@ -161,12 +161,14 @@ class Given:
 
 @dataclass(slots=True)
 class FileScope:
-    """A source file: its tree and the names of its items. `folder` is None if no other file may be read."""
+    """A source file: its tree and the names of its items. `folder` is None if no other file may be read. Names are
+    missing without an error of their own if the file `lacks_blocks` of a file that cannot be read."""
 
     name: str
     folder: Path | None
     tree: syntax.File
     names: dict[str, Binding] = field(default_factory=dict)
+    lacks_blocks: bool = False
 
 
 @dataclass(slots=True)

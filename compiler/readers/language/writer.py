@@ -23,7 +23,7 @@ from ....dialect.dims import (
     add,
     bounds,
     divide_exactly,
-    multiply,
+    substitute,
     symbols,
 )
 from ....dialect.graph import Constant, Node, Region, Value
@@ -238,19 +238,36 @@ class Writer:
 
 
 def _extreme(size: Size, name: str, rising: Size, falling: Size) -> Size:
-    """Returns the size with a variable at one end of its range, or at the other one if its coefficient is negative."""
-    if isinstance(size, int):
-        return size
-    coefficient = 0
-    rest: Size = size
-    for monomial, factor in size.terms:
-        atoms = [atom for atom, _ in monomial if isinstance(atom, Symbol) and atom.name == name]
-        if atoms and len(monomial) == 1 and monomial[0][1] == 1:
-            coefficient = factor
-            rest = add(size, multiply(-factor, atoms[0].size))
-    if not coefficient or any(symbol.name == name for symbol in symbols(rest)):
-        return size
-    return add(rest, multiply(coefficient, rising if coefficient > 0 else falling))
+    """Returns the size with a variable at one end of its range, or at the other one if the size falls with it. A size
+    that may do both is returned as it is."""
+    direction = _direction(size, name)
+    return substitute(size, {name: rising if direction > 0 else falling}) if direction else size
+
+
+def _direction(size: Size, name: str) -> int:
+    """Returns 1 if a size never falls while a variable rises, -1 if it never rises, and 0 if this is not known, or the
+    size does not depend on the variable."""
+    found: set[int] = set()
+    for monomial, factor in () if isinstance(size, int) else size.terms:
+        if not any(_uses(atom, name) for atom, _ in monomial):
+            continue
+        (atom, power), *others = monomial
+        if others or power != 1:
+            return 0
+        inner = 0
+        if isinstance(atom, Symbol):
+            inner = 1
+        elif isinstance(atom, FloorDiv) and isinstance(atom.denominator, int):
+            inner = _direction(atom.numerator, name)
+        found.add(inner if factor > 0 else -inner)
+    return found.pop() if len(found) == 1 else 0
+
+
+def _uses(atom: Atom, name: str) -> bool:
+    if isinstance(atom, Symbol):
+        return atom.name == name
+    parts = (atom.numerator, atom.denominator) if isinstance(atom, FloorDiv) else (atom.left, atom.right)
+    return any(symbol.name == name for part in parts for symbol in symbols(part))
 
 
 @dataclass(slots=True)

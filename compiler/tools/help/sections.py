@@ -39,6 +39,9 @@ _NUMBERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f64")
 _LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16", "znver4")
 _TRIPLES = ("aarch64", "aarch64-linux-gnu", "riscv64", "riscv64-linux-gnu", "wasm32-wasi", "x86_64-linux-gnu")
 
+_PLAIN_TARGET = re.compile(r"(?<=\w)[:+][\w.+-]+$")
+"""The GPU or CPU, and the features, that follow a target: `cuda:sm_90a`, `native+avx512f`."""
+
 LANGUAGE: Mapping[str, Sequence[str]] = {
     "Files": ("language", "comment", "constant"),
     "Types": ("type", "types", "dtype", "dtypes", "bool", *_NUMBERS, "q8", "q4"),
@@ -129,6 +132,7 @@ def names_of(page: str) -> dict[str, Section]:
 
 def find(word: str) -> list[Section]:
     """Returns the sections about a word: those of a construct, an operator, a pass and a diagnostic."""
+    word = _PLAIN_TARGET.sub("", word)
     headings = [heading for heading, words in LANGUAGE.items() if word in words or word == heading]
     places = [("language", heading) for heading in headings] + [p for w, p in OTHERS.items() if w == word]
     found = [s for page, heading in places for s in read_sections(page) if s.heading == heading]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from ....dialect.wrapping import wrap
 from .sections import LANGUAGE, Section, names_of
-
-WIDTH = 80
 
 
 def lay_out(section: Section) -> str:
     """Returns a section as plain text."""
     lines = [f"{_plain(section.heading)}  ({section.page}.md)", ""]
-    lines = [*textwrap.wrap(lines[0], WIDTH, subsequent_indent="    "), ""]
+    lines = [*wrap(lines[0], later="    "), ""]
     for part in filter(None, _parts(section.lines)):
         lines += [*_part(part), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -47,13 +45,13 @@ def _part(lines: Sequence[str]) -> Iterator[str]:
         for line in lines:
             cells = [_plain(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             if any(cells) and not set("".join(cells)) <= set("-: "):
-                yield from textwrap.wrap("  " + "   ".join(cells), WIDTH, subsequent_indent="      ")
+                yield from wrap("   ".join(cells), "  ", "      ")
     elif lines[0].startswith("- "):
         items = re.split(r"\n(?=- )", "\n".join(lines))
         for item in items:
-            yield from textwrap.wrap(_plain(" ".join(item.split())), WIDTH, subsequent_indent="  ")
+            yield from wrap(_plain(" ".join(item.split())), later="  ")
     elif not lines[0].startswith("<!--"):
-        yield from textwrap.wrap(_plain(" ".join(lines)), WIDTH)
+        yield from wrap(_plain(" ".join(lines)))
 
 
 def _plain(text: str) -> str:
@@ -83,4 +81,4 @@ def overview() -> str:
 
 
 def _indented(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return wrap(text, "  ", "  ")

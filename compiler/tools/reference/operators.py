@@ -2,7 +2,7 @@
 
 The page is `compiler/docs/operators.md`; a test compares it with the result of `format_page`. Facts come from the
 records: the signature, the accepted dtypes, the summary, and the operators that a decomposition or a gradient adds for
-the first case of a record.
+the first case of a record. Formulas come from the table beside this file.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ....dialect.types import (
     TensorType,
     dtype_of,
 )
+from .formulas import FORMULAS
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -40,6 +41,9 @@ A signature lists the operands, then `*` and the attributes. Operands are tensor
 Attributes are known at compile time; `name=value` gives a default. Operands and attributes can be passed by position,
 in this order, or by name. Unless stated otherwise, all operands have the same dtype. Elementwise operators broadcast by
 the rules of NumPy.
+
+A formula is in the notation of NumPy. Its sums, means and maxima are over the axes of the operator, which stay with
+size 1; `n` is the number of their elements, and `k` the size of a window.
 
 Dtypes are abbreviated as follows.
 
@@ -129,6 +133,8 @@ def _format_attribute(spec: AttributeSpec) -> str:
 
 
 def _facts(operator: Operator) -> Iterator[str]:
+    for given, formula in FORMULAS.get(operator.name, ()):
+        yield f"Formula{f' for `{given}`' if given else ''}: `{formula}`."
     if operator.has("structure"):
         yield "Part of the graph IR; not callable by name in a model file."
     if operator.has("internal"):

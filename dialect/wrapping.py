@@ -1,0 +1,33 @@
+"""Breaks lines at spaces, so that they fit a width. A word that is longer than the width stays whole."""
+
+from __future__ import annotations
+
+WIDTH = 80
+"""Columns of a line where the output is no terminal."""
+
+
+def wrap(text: str, first: str = "", later: str = "", width: int = WIDTH) -> list[str]:
+    """Returns the lines of a text, with `first` before the first line and `later` before the others. Spaces between
+    words stay where no line breaks."""
+    lines, line = [], first
+    empty = True
+    for number, word in enumerate(text.split(" ")):
+        between = "" if empty and number == 0 else " "
+        if not empty and word and len(line) + len(between) + len(word) > width:
+            lines.append(line.rstrip())
+            line, between = later, ""
+        line += between + word
+        empty = empty and not word
+    return [*lines, line.rstrip()]
+
+
+def fit(text: str, width: int = WIDTH) -> str:
+    """Returns a text whose longer lines continue four columns to the right of their own indentation."""
+    return "\n".join(part for line in text.split("\n") for part in _fitted(line, width))
+
+
+def _fitted(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    return wrap(line.lstrip(), indent, f"{indent}    ", width)
