@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nacre.compiler.readers.keras.archive import Archive, open_archive
-from nacre.compiler.readers.keras.reader import read_archive
+from nacre.compiler.readers.keras.keras_file import Archive, open_archive
+from nacre.compiler.readers.keras.keras_model import read_archive
 from nacre.compiler.readers.table import read_file
 from nacre.dialect.diagnostics import DiagnosticError
 

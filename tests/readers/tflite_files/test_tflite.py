@@ -162,7 +162,7 @@ def test_the_limit_of_converted_operators(tmp_path: Path, monkeypatch: pytest.Mo
     for count, code in ((3, "read"), (4, "too-large")):
         operators = [Operator("NEG", [i], [i + 1]) for i in range(count)]
         data = write_model([Graph([Tensor((2,), "f4")] * (count + 1), [0], [count], operators)])
-        monkeypatch.setattr("nacre.compiler.readers.tflite.reader._MOST_CONVERTED", 3)
+        monkeypatch.setattr("nacre.compiler.readers.tflite.tflite_model._MOST_CONVERTED", 3)
         assert outcome(tmp_path / "long.tflite", data) == code
 
 
