@@ -61,7 +61,7 @@ class Sizes:
             if not self.is_deciding:
                 return limit
             # A condition holds for every number of elements up to the bound.
-            return Symbol(name, 0, limit if isinstance(limit, int) else INFINITY).size
+            return Symbol(name, 0, limit if isinstance(limit, int) else bounds(limit)[1]).size
         if name not in self.dims:
             if self.bound:
                 raise DimError(f"the size `{name}` is computed from data in a call")
