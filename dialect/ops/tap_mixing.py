@@ -57,12 +57,12 @@ def _lower(
 
 def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
     count = len(taps) // 2 if weighted else len(taps)
-    shape, total = (*x.shape[:2], taps[0].shape[1]), None
+    shape, total = (*x.shape[:2], taps[0].shape[1]), np.zeros(0)
     for number in range(count):
         place = np.broadcast_to(taps[number][:, None], shape)
         value = np.where(place < 0, 0, np.take_along_axis(x, np.maximum(place, 0), 2))
         value = value * taps[count + number][:, None] if weighted else value
-        total = value if total is None else total + value
+        total = total + value if number else value
     return np.asarray(total, x.dtype)
 
 

@@ -25,14 +25,15 @@ class Butterflies(Pass):
     """Replaces `fourier_axis` by `fourier_rows`.
 
     A length with prime factors above 13 is split: butterflies transform its columns, and products with matrices its
-    rows. A prime above `prime` is a convolution with a chirp, by transforms of a power of two.
+    rows. A prime above `prime` is a convolution with a chirp, by transforms of twice its length or
+    little more.
 
     A row is computed in one thread and from the cache, so the pass pays on CPUs. Errors grow with the logarithm of the
     length instead of its root.
     """
 
     name: ClassVar[str] = "butterflies"
-    prime: int = 128
+    prime: int = 64
 
     def rewrite(self, module: Module, context: Context) -> Module:
         method = Method(max(PRIMES), self.prime, _columns)

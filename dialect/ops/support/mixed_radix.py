@@ -14,7 +14,7 @@ A length up to 64, and a prime up to 1024, is one matrix. A greater prime factor
 angles, which the call computes.
 
 A `Method` other than `PRODUCTS` transforms the lengths that it takes itself. Of other lengths, it takes the columns: p
-is then the product of all factors that it takes.
+is then the product of all factors that it takes. Its convolutions have the shortest such length.
 """
 
 from __future__ import annotations
@@ -134,6 +134,12 @@ class Method:
         """Returns the greatest divisor of a length that the method takes."""
         return math.prod(p for p in prime_factors(size) if p <= self.most)
 
+    def convolved(self, least: int) -> int:
+        """Returns the length of transforms for a convolution: a power of two, or a multiple of 8 that the method takes
+        and that may be little more than half of it."""
+        power = 1 << (least - 1).bit_length()
+        return next((n for n in range(-(-least // 8) * 8, power, 8) if self.part(n) == n), power)
+
 
 PRODUCTS = Method()
 
@@ -190,7 +196,7 @@ def _chirped(b: Builder, x: Pair, size: int, sign: int, method: Method) -> Pair:
     convolution with a chirp."""
     line = np.arange(size)
     chirp = np.exp(sign * 1j * np.pi * (line * line % (2 * size)) / size)
-    length = 1 << (2 * size - 2).bit_length()
+    length = method.convolved(2 * size - 1)
     kernel = np.zeros(length, complex)
     kernel[:size] = chirp.conj()
     kernel[length - size + 1 :] = chirp.conj()[1:][::-1]
