@@ -57,15 +57,13 @@ def _einsum_dense(use: Use) -> Sequence[Tensor]:
     made = g.einsum(use.x, use.weight(0, len(kernel.replace("...", "")), "kernel"), equation=equation)
     axes = use.value("bias_axes", None)
     if axes:
-        bias, after = use.array(1, len(axes)), right.replace("...", "")
+        after = right.replace("...", "")
         if not isinstance(axes, str) or any(after.count(axis) != 1 for axis in axes):
             use.fail(f"has `bias_axes` = {axes!r}", code="bad-keras")
-        # Sizes of 1 stand for the axes after the first axis of the bias that it does not have.
-        order = sorted(range(len(axes)), key=lambda number: after.index(axes[number]))
+        # A bias has the axes of the result from its first one on, with sizes of 1 for those that it does not name.
         start = min(after.index(axis) for axis in axes)
-        sizes = {axes[number]: bias.shape[number] for number in order}
-        shape = [sizes.get(axis, 1) for axis in after[start:]]
-        made = g.add(made, use.tensor(bias.transpose(order).reshape(shape), "bias"))
+        behind = made.rank - len(after) if right.endswith("...") else 0
+        made = g.add(made, use.weight(1, len(after) - start + behind, "bias"))
     return [activated(use, made)]
 
 
