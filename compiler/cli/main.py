@@ -38,7 +38,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "completion": ("help", "Print a script that completes commands in a shell"),
     "diff": ("diff", "Compare two builds tensor by tensor"),
     "dump": ("stages", "Print the output of a stage, or the difference of two stages"),
-    "fmt": ("source", "Rewrite model files in the canonical format"),
+    "fmt": ("formatting", "Rewrite model files in the canonical format"),
     "generate": ("generating", "Continue a text with a compiled language model"),
     "graph": ("graph", "Draw a model: blocks, shapes, parameters and kernels"),
     "help": ("help", "Explain an operator, a construct, a diagnostic or a pass"),

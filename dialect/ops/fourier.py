@@ -15,7 +15,7 @@ import numpy as np
 from ..differentiate import by_decomposition
 from ..dims import Size, add, at_least, ceil_divide, floor_divide, multiply, product
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_size
@@ -191,7 +191,7 @@ def _operator(name: str, summary: str, operands: tuple[Operand, ...], cases: Seq
         reference=reference,
         gradient=by_decomposition(decompose),
         decompose=decompose,
-        cases=tuple(case(shape, dict(attributes)) for shape, attributes in cases),
+        cases=LateCases(lambda: tuple(case(shape, dict(attributes)) for shape, attributes in cases)),
         properties=frozenset({"composite"}),
         results=("result",) if name == "irfft" else ("real", "imaginary"),
     )
