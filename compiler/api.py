@@ -18,9 +18,9 @@ from .options import Options
 from .pipeline import Build
 from .quantization.choose import in_precision
 from .readers.language.settings import Settings
-from .sizes import parse_bound
 from .targets.target import parse_targets
 from .tools.validate.checker import choose_observer
+from .weight_sizes import parse_bound
 
 
 def compile(

@@ -113,7 +113,8 @@ def _specify_level(program: Program, target: Target) -> LevelSpec:
     made_for = _made_for(program, target)
     suffix = target.suffix if len(program.kernels) > 1 else ""
     untiled = tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
-    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu, untiled)
+    loops = tuple(str(loop.report) for loop in program.loops if loop.target == target)
+    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu, untiled, loops)
 
 
 def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _FIRST = "inline-custom,decompose{having=composite},check-indices"
+_FIRST_BY_ROWS = "inline-custom,decompose{having=composite,keep=fourier_axis},butterflies,check-indices"
 _BLOCKS = "expand-block-quantized,fold-parameters{blocks-only=true}"
 
 
-def _optimizing(convolutions: str, parameters: str) -> str:
+def _optimizing(convolutions: str, parameters: str, first: str = _FIRST_BY_ROWS) -> str:
     # Parameters are folded last, when the graph contains all facts about them.
     blocks = "expand-block-quantized{contract=true},fold-parameters{blocks-only=true}"
     loops = "hoist-invariants,batch-scanned"
-    first = f"{_FIRST},canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
+    first = f"{first},canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse,defer-checks"
 
 
@@ -36,13 +37,16 @@ STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
 """The same without passes that change rounding beyond reassociation."""
 
 _DEVICE = _optimizing(
-    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,parallel-order,depth-last,split-sums", "fold-parameters"
+    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,parallel-order,depth-last,split-sums",
+    "fold-parameters",
+    _FIRST,
 )
 _DEVICE_STRICT = _optimizing(
     "qdq-propagation{requantize=false},narrow-weights,sub-pixel,parallel-order,depth-last,split-sums",
     "fold-parameters{stepwise=true}",
+    _FIRST,
 )
 
 DEVICE_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE, 3: _DEVICE}
 DEVICE_STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE_STRICT, 3: _DEVICE_STRICT}
-"""The same for a device whose threads read single elements: the order of axes does not pay there."""
+"""The same for a device whose threads read single elements: neither the order of axes nor loops over rows pay there."""

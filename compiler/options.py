@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from ..passes.pipeline import parse_pipeline
+from ..passes.pass_list import parse_pipeline
 from .artifact.assemble import Placement
 from .codegen.objects import CodeOptions
 from .codegen.workers.routes import FIRST
 from .dumps.dumps import plain_name
-from .sizes import SizeBound, parse_bound
 from .stages import GRAPH, texts_of
 from .targets.family import Family
 from .targets.target import LEVELS, PORTABLE, Target, choose_panels, family_of, format_targets, parse_targets
 from .targets.vector_unit import PanelSizes
+from .weight_sizes import SizeBound, parse_bound
 
 Scope = Literal["build", "compile"]
 """The commands that take an option: every command that builds a model, or `nacre compile` alone."""

@@ -26,7 +26,7 @@ from .budgets import Costs, check_budgets, recompute_cost
 from .codegen.objects import LOGGER, CodeGenerator, Program
 from .describe import join_device, specify
 from .dumps import Dumps
-from .dumps.parts import Part
+from .dumps.kernel_texts import Part
 from .lower.module import Lowered
 from .model.parameters import ParameterReader, open_parameters
 from .model.policy import TF32
@@ -35,7 +35,6 @@ from .observer import Observer
 from .options import Options
 from .report import FunctionReport, report_kernels
 from .size_bounds import bounded_passes, check_sizes, lower_graph, sizes_of
-from .sizes import WeightSizes
 from .stage_errors import contained
 from .stages import (
     BUDGETS,
@@ -50,6 +49,7 @@ from .stages import (
     BuildStage,
     needed_stages,
 )
+from .weight_sizes import WeightSizes
 
 _LOG = logging.getLogger(LOGGER)
 
@@ -147,8 +147,10 @@ class Build:
         memory of calls if code has been generated."""
         assert self.optimized is not None, "there is nothing to report yet"
         lowered = self.lowered or self.lower(self.optimized)
-        entries, untiled = (self.program.entries, self.program.untiled) if self.program is not None else ((), ())
-        return report_kernels(self.optimized, lowered, self.remarks, dims, entries, untiled)
+        if self.program is None:
+            return report_kernels(self.optimized, lowered, self.remarks, dims)
+        made = self.program
+        return report_kernels(self.optimized, lowered, self.remarks, dims, made.entries, made.untiled, made.loops)
 
     def generate(self, lowered: Lowered) -> Program:
         """Generates the code of the kernels and plans the memory of all tensors. Raises CompilerError."""

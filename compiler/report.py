@@ -13,7 +13,7 @@ from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, m
 from ..dialect.graph import Function, Module, Node
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec
-from .codegen.objects import Untiled
+from .codegen.objects import LoopCode, Untiled
 from .host.calls import Calls, maker_inside
 from .host.plan import LoweredEntry
 from .host.states import StateReport
@@ -66,13 +66,15 @@ class Workspace:
 @dataclass(frozen=True, slots=True)
 class FunctionReport:
     """A function at some sizes of its dims. The kernels are in the order of their first calls. `workspace` is None if
-    no code was generated, since memory is planned with the code. `states` are those that the function changes."""
+    no code was generated, since memory is planned with the code. `states` are those that the function
+    changes, and `loops` its loops for each target."""
 
     name: str
     dims: Mapping[str, int]
     kernels: tuple[KernelReport, ...]
     workspace: Workspace | None = None
     states: tuple[StateReport, ...] = ()
+    loops: tuple[LoopCode, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -95,6 +97,7 @@ def report_kernels(
     dims: Mapping[str, int] | None = None,
     entries: Sequence[LoweredEntry] = (),
     untiled: Sequence[Untiled] = (),
+    loops: Sequence[LoopCode] = (),
 ) -> tuple[FunctionReport, ...]:
     """Returns the report on every function of a module after its passes. Dims that `dims` lacks have their
     `usual_size`."""
@@ -109,7 +112,8 @@ def report_kernels(
         kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name], untiled).kernels()
         workspace = None if entry is None else _report_workspace(entry, sizes)
         states = () if entry is None else entry.states
-        reports.append(FunctionReport(graph.name, sizes, kernels, workspace, states))
+        own = tuple(loop for loop in loops if loop.report.entry == graph.name)
+        reports.append(FunctionReport(graph.name, sizes, kernels, workspace, states, own))
     return tuple(reports)
 
 
@@ -199,6 +203,7 @@ def _format_function(report: FunctionReport) -> list[str]:
         f"{_amount(flops)}flop, {_amount(size)}B",
         *_format_workspace(report.workspace),
         *_format_states(report),
+        *_format_loops(report),
         f"{'calls':>5}  {'flop':>8}  {'bytes':>8}  {'kind':<11}  kernel",
     ]
     for k in report.kernels:
@@ -230,6 +235,15 @@ def _format_states(report: FunctionReport) -> list[str]:
     return lines
 
 
+def _format_loops(report: FunctionReport) -> list[str]:
+    """Formats the loops; a target is named where others treat a loop otherwise."""
+    targets: dict[str, list[str]] = {}
+    for loop in report.loops:
+        targets.setdefault(str(loop.report), []).append(loop.target.name)
+    every = {loop.target.name for loop in report.loops}
+    return [line + ("" if set(named) == every else f" ({', '.join(named)})") for line, named in targets.items()]
+
+
 def _format_operations(operations: Sequence[OperationSpec]) -> str:
     """Formats the operators with their lines; the file name appears where it changes."""
     parts: list[str] = []
@@ -255,6 +269,16 @@ def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
             "workspace": _workspace_data(report.workspace),
             "states": [
                 {"name": s.name, "copied": format_size(s.copied), "reason": s.reason or None} for s in report.states
+            ],
+            "loops": [
+                {
+                    "loop": loop.report.name,
+                    "target": loop.target.name,
+                    "kernels": loop.report.kernels,
+                    "bytes": format_size(loop.report.bytes),
+                    "reason": loop.report.reason or None,
+                }
+                for loop in report.loops
             ],
             "kernels": [
                 {

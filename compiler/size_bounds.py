@@ -11,12 +11,12 @@ from ..dialect.ops import OPERATORS
 from ..dialect.requirements import find_impossible
 from ..passes.fusion.recompute import Recompute
 from ..passes.manager import Pass, PassManager
-from ..passes.pipeline import parse_pipeline
+from ..passes.pass_list import parse_pipeline
 from ..passes.simplify.check_indices import has_unchecked_indices
 from .lower.module import Lowered, lower_module
 from .model.source import SourceModel
 from .options import Options
-from .sizes import WeightSizes, bound_of, measure_weights, too_large, with_most_bytes
+from .weight_sizes import WeightSizes, bound_of, measure_weights, too_large, with_most_bytes
 
 
 def check_sizes(source_model: SourceModel) -> None:

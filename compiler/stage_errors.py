@@ -15,7 +15,7 @@ from ..dialect.diagnostics import DiagnosticError
 from ..dialect.graph import Module
 from ..dialect.printer import collect_elided, print_module
 from ..passes.manager import PassError
-from ..passes.pipeline import format_pass
+from ..passes.pass_list import format_pass
 from ..runtime.loader import NacreError
 from .base.compiler_errors import NACRE, CompilerError, new_reproducer, write_reproducer
 from .dumps.constants import write_constants

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..passes.pipeline import parse_pipeline
+from ..passes.pass_list import parse_pipeline
 from .codegen.workers.routes import FIRST, LLVM_STAGES, code_stages
 from .dumps.dumps import plain_name
 

@@ -49,7 +49,8 @@ _CONDITION = (TensorType(BOOL),)
 class ControlFlow:
     """An operator with regions. `regions` names them; `expectations` lists the types of a node with as many regions;
     `run` computes the results, where `run_region` runs a region once and `size_of` evaluates a size. `repeats` says
-    whether regions may run more than once, and `is_bounded` whether the dims bound how often."""
+    whether regions may run more than once, `is_bounded` whether the dims bound how often, and `is_choice` whether one
+    region runs and the others do not."""
 
     name: str
     regions: tuple[str, ...]
@@ -57,6 +58,7 @@ class ControlFlow:
     is_bounded: bool
     expectations: Callable[[Node], Iterable[Expectation]]
     run: Callable[[Node, Sequence[Array], RunRegion, SizeOf], list[Array]]
+    is_choice: bool = False
 
 
 def carries_values(node: Node) -> bool:
@@ -69,6 +71,11 @@ def condition_of(node: Node) -> Region | None:
     """Returns the region that decides whether a loop goes on, if it has one."""
     flow = CONTROL_FLOW.get(node.op)
     return dict(zip(flow.regions, node.regions, strict=True)).get("condition") if flow is not None else None
+
+
+def is_choice(node: Node) -> bool:
+    """Returns whether one region of the node runs and the others do not."""
+    return node.op in CONTROL_FLOW and CONTROL_FLOW[node.op].is_choice
 
 
 def walk_control(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -98,8 +105,9 @@ def carried_count(node: Node) -> int:
 
 
 def trip_count(node: Node) -> Size:
-    """Returns the number of iterations of a `scan`. A negative one means none."""
-    count = node.attribute("count")
+    """Returns how often the regions of a node run in a row: the number of iterations of a `scan` or a `repeat`, where a
+    negative one means none, and 1 for other nodes. No dim bounds the iterations of a `while`; they count as one."""
+    count = dict(node.attributes).get("count", 1)
     assert not isinstance(count, (bool, float, str, tuple)) and count is not None, node
     return count  # type: ignore[return-value]  # the verifier admits sizes only
 
@@ -185,7 +193,7 @@ CONTROL_FLOW: Mapping[str, ControlFlow] = {
     for each in (
         ControlFlow("scan", ("body",), True, True, _expect_scan, _run_scan),
         ControlFlow("while", ("condition", "body"), True, False, _expect_while, _run_while),
-        ControlFlow("if", ("then", "otherwise"), False, True, _expect_if, _run_if),
+        ControlFlow("if", ("then", "otherwise"), False, True, _expect_if, _run_if, is_choice=True),
         ControlFlow("custom", ("forward", "gradient"), False, True, _expect_custom, _run_custom),
     )
 }

@@ -229,11 +229,21 @@ class Emitter(Protocol):
         sizes: Sequence[Size],
         carried: Sequence[Tensor],
         body: Callable[[SequenceEmitter, Sequence[Scalar], Sequence[Tensor]], Sequence[Tensor]],
+        *,
+        work_items: bool = False,
     ) -> tuple[Tensor, ...]:
-        """Emits nested sequential loops, `body(s, indices, tensors) -> tensors`; elements may be read and written."""
+        """Emits nested sequential loops, `body(s, indices, tensors) -> tensors`; elements may be read and written.
+
+        The iterations of the first loop, of a known size, may be `work_items`: then none reads elements that another
+        one writes, and the carried tensors are `memory`.
+        """
         ...
 
     def full(self, type: TensorType, value: float | int | bool) -> Tensor: ...
+
+    def memory(self, type: TensorType) -> Tensor:
+        """Returns a tensor of unspecified elements, for a `scan` that writes each one before it reads it."""
+        ...
 
     def constant(self, type: TensorType, values: Sequence[float | int | bool]) -> Tensor:
         """Returns a small static tensor, row-major."""

@@ -279,6 +279,7 @@ class Operator:
 
     - `exact`: not rounded; implied for movements and generators
     - `rounded`: rounded once
+    - `spreading`: a NaN or an infinity may reach any element of the same row
     - `summing`: rounded with every term of a sum; implied for contractions
     - `extreme`: an exact choice of the greatest or least element; a zero may have either sign
     - `stepped`: rounded to the dtype of an attribute, so that a small error in an operand may become a whole step of
@@ -436,6 +437,7 @@ PROPERTIES = frozenset(
         "exact",
         "rounded",
         "summing",
+        "spreading",
         "extreme",
         "stepped",
         "factoring",

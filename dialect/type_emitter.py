@@ -26,6 +26,9 @@ class TypeEmitter(Generic[AnyTensor]):
     def full(self, type: TensorType, value: object) -> AnyTensor:
         return self.make(type)
 
+    def memory(self, type: TensorType) -> AnyTensor:
+        return self.make(type)
+
     def constant(self, type: TensorType, values: object) -> AnyTensor:
         return self.make(type)
 

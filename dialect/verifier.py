@@ -71,7 +71,7 @@ def _verify_state(module: Module, state: State, declared: set[Symbol], errors: C
     if state.initial is not None:
         initial = module.parameter_index.get(state.initial)
         if initial is None or initial.counts:
-            report("bad-state", f"begins with `{state.initial}`, which is no parameter")
+            report("bad-state", f"begins with `{state.initial}`, which is not a parameter")
         elif not initial_fits(state.type, initial.type):
             report("bad-state", f"is {state.type} and begins with {initial.type}")
 

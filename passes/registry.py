@@ -24,6 +24,7 @@ from .quantization.narrow_weights import NarrowWeights
 from .quantization.qdq_propagation import QdqPropagation
 from .quantization.quantize_activations import QuantizeActivations
 from .quantization.quantize_weights import QuantizeWeights
+from .simplify.butterflies import Butterflies
 from .simplify.canonicalize import Canonicalize
 from .simplify.check_indices import CheckIndices
 from .simplify.cse import Cse
@@ -35,6 +36,7 @@ from .simplify.unroll_repeat import UnrollRepeat
 
 _ALL: tuple[type[Pass], ...] = (
     BatchScanned,  # contractions of scanned slices are computed for all iterations at once
+    Butterflies,  # Fourier transforms are computed by butterflies, row by row
     Canonicalize,  # one form for equivalent expressions: x * 1, transposes of transposes, axes from the end
     ChannelsLast,  # convolutions and the operators between them have their channels as the last axis
     CheckIndices,  # indices that may be out of range are checked by nodes of their own

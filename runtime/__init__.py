@@ -1,1 +1,1 @@
-"""What is needed to run an artifact: the C sources that go into every one (see ABI.md), and the Python loader."""
+"""The runtime of artifacts: the C sources that are part of every artifact (see ABI.md), and the Python loader."""

@@ -1,4 +1,4 @@
-/* The C interface of a Nacre artifact, version 1. ABI.md says what each call promises. */
+/* The C interface of a Nacre artifact, version 1. ABI.md specifies each call. */
 #ifndef NACRE_ABI_H
 #define NACRE_ABI_H
 

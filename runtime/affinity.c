@@ -1,4 +1,4 @@
-/* Which CPUs a thread may run on, and where it does. */
+/* The CPUs that a thread may run on, and the one that it runs on. */
 #define _GNU_SOURCE
 #include "affinity.h"
 

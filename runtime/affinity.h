@@ -1,4 +1,4 @@
-/* Which CPUs a thread may run on, and where it does. */
+/* The CPUs that a thread may run on, and the one that it runs on. */
 #ifndef NACRE_AFFINITY_H
 #define NACRE_AFFINITY_H
 
@@ -15,7 +15,7 @@ void nacre_allowed_cpus(nacre_cpus *cpus);
 /* Lets a thread run on these CPUs, whatever its creator is confined to. */
 void nacre_allow_cpus(pthread_t thread, const nacre_cpus *cpus);
 
-/* Where the calling thread runs just now; -1 if that cannot be told. */
+/* Returns the CPU that the calling thread runs on at this moment; -1 if the system does not report it. */
 int nacre_current_cpu(void);
 
 /* Has the calling thread go on with another CPU of those that it may run on, if there is one. */

@@ -1,4 +1,4 @@
-/* Which level of the artifact's machine code this CPU runs: the best that it can, or that NACRE_CPU_LEVEL lets it. */
+/* Selects the CPU variant of the artifact: the best one that this CPU supports and NACRE_CPU_LEVEL permits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 enum { EAX, EBX, ECX, EDX, REGISTERS };
 enum { ALWAYS, YMM, ZMM };
 
-/* Registers that the system saves: none but the least, those of AVX too, those of AVX-512 too. */
+/* The registers that the operating system saves: the basic ones, also those of AVX, or also those of AVX-512. */
 static int saved_state(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return ALWAYS;
@@ -84,7 +84,7 @@ static void append(char *text, size_t capacity, const char *part) {
     strncat(text, part, capacity - strlen(text) - 1);
 }
 
-/* Takes away what is above the level that NACRE_CPU_LEVEL names; nothing of that level is slow. */
+/* Removes the features above the level that NACRE_CPU_LEVEL names; no feature of that level counts as slow. */
 static nacre_status limit(uint64_t *features, uint64_t *slow) {
     const char *wanted = getenv("NACRE_CPU_LEVEL");
     if (wanted == NULL || *wanted == '\0') return NACRE_OK;

@@ -1,4 +1,4 @@
-/* What a CPU can do, as far as machine code may depend on it. The names are LLVM's, with `_` where it has a dot. */
+/* The CPU features that machine code may depend on. The names are LLVM's, with `_` in place of a dot. */
 #ifndef NACRE_CPU_H
 #define NACRE_CPU_H
 
@@ -6,7 +6,7 @@
 
 #include "tables.h"
 
-/* X(name, leaf, subleaf, register, bit, state): where `cpuid` tells it, and which registers the system must save. */
+/* X(name, leaf, subleaf, register, bit, state): where `cpuid` reports it, and which registers the system must save. */
 #define NACRE_CPU_FEATURES(X)                    \
     X(sse3, 1, 0, ECX, 0, ALWAYS)                \
     X(pclmul, 1, 0, ECX, 1, ALWAYS)              \
@@ -75,15 +75,15 @@ enum {
 #define NACRE_CPU_V4_VNNI (NACRE_CPU_V4 | NACRE_CPU(avx512vnni))
 #define NACRE_CPU_V4_VNNI_BF16 (NACRE_CPU_V4_VNNI | NACRE_CPU(avx512bf16))
 
-/* What this CPU can do, a bit for each feature; nothing where it is no x86. */
+/* Returns the features of this CPU, one bit for each; 0 on other architectures than x86. */
 uint64_t nacre_cpu_features(void);
 
-/* Those of them that it does no faster than code without them. On an Emerald Rapids `vdpbf16ps` multiplies half as much
+/* Returns those of them whose instructions are no faster than code without them. On an Emerald Rapids `vdpbf16ps` multiplies half as much
    in a cycle as multiplications of f32 do: Intel's CPUs have tiles (AMX) for that. */
 uint64_t nacre_cpu_slow_features(void);
 
-/* The first level that a CPU with these features runs, or a later one that lacks nothing of it but slow ones; `count` if
-   there is none. */
+/* Returns the first level that a CPU with these features supports, or a later one that lacks only slow features of it;
+   `count` if there is none. */
 int32_t nacre_best_level(const nacre_level *levels, int32_t count, uint64_t features, uint64_t slow);
 
 #endif

@@ -1,5 +1,5 @@
-/* How a thread rounds and whether it flushes denormals: a worker computes as the caller does, so that results are the
-same bits whoever computes them. */
+/* The rounding mode of a thread, and whether it flushes denormals: a worker takes over the mode of the caller, so that
+   results have the same bits on any thread. */
 #ifndef NACRE_FLOATING_H
 #define NACRE_FLOATING_H
 

@@ -68,7 +68,7 @@ static void help(nacre_pool *pool, int seat, worker *own) {
     }
     const uint64_t before = atomic_fetch_sub(&job->state, 1);
     if (HELPERS(before) == 1 && before & WAITING) {
-        /* The caller may be gone by now: a later sleeper of this seat wakes for nothing, and sleeps again. */
+        /* The caller may have returned already: a later caller in this seat is then woken early, and sleeps again. */
         atomic_fetch_add(&job->left, 1);
         nacre_unpark(&pool->parking, &job->left, 1);
     }
@@ -84,7 +84,7 @@ static int take_grant(nacre_pool *pool) {
 /* Returns 1 when there is something to do, 0 when the library stops; this worker counts as awake only after 1. */
 static int sleep_until_called(nacre_pool *pool, const uint32_t *ended) {
     atomic_fetch_sub(&pool->awake, 1);
-    /* A call that posted before it could know that this worker sleeps has woken nobody. */
+    /* A call that posted a job before this worker counted as asleep has not woken it. */
     uint64_t state;
     if (find_job(pool, ended, &state) >= 0 && atomic_load(&pool->awake) < nacre_spare_cpus(pool)) {
         if (!take_grant(pool)) atomic_fetch_add(&pool->awake, 1);
@@ -93,7 +93,7 @@ static int sleep_until_called(nacre_pool *pool, const uint32_t *ended) {
     for (;;) {
         const uint32_t heard = atomic_load(&pool->bell);
         if (take_grant(pool)) {
-            /* Whoever granted woke two: the rest is passed on, so that no caller wakes dozens. */
+            /* A caller wakes two workers, and each of them wakes two more, so that no caller wakes dozens. */
             if (atomic_load(&pool->grants) > 0) nacre_unpark(&pool->parking, &pool->bell, 2);
             return 1;
         }

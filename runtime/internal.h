@@ -1,4 +1,4 @@
-/* What the parts of the fixed runtime share. */
+/* Declarations that the parts of the fixed runtime share. */
 #ifndef NACRE_INTERNAL_H
 #define NACRE_INTERNAL_H
 
@@ -14,7 +14,7 @@ struct nacre_session {
     int shares_copy; /* of the library's own weights */
     char *workspace; /* the session's own, or NULL */
     int64_t workspace_bytes;
-    atomic_int workspace_user; /* 0: nobody, else the process that a call in progress belongs to, see workers.c */
+    atomic_int workspace_user; /* the process of the call in progress, see workers.c; 0 if there is none */
     uint32_t threads; /* of a call, at least 1 */
     int32_t level;    /* of the artifact's machine code */
     _Atomic(const nacre_observer *) observer; /* or NULL */

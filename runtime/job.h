@@ -1,4 +1,4 @@
-/* A job, as those who post and those who help read it.
+/* A job, as its caller and its helpers read it.
  *
  * The state of a job, from its high bits: how many jobs this seat has seen, so that a worker that was late cannot join
  * the wrong one; OPEN; WAITING, if the caller sleeps until the helpers have left; how many may help; how many do.
@@ -22,13 +22,13 @@ enum {
     YIELD = 5  /* microseconds between the offers of such a one to let another thread have the CPU */
 };
 
-/* How many workers there are CPUs for. */
+/* Returns the number of workers for which CPUs are free. */
 static inline int32_t nacre_spare_cpus(nacre_pool *pool) {
     return atomic_load(&pool->cpus) - (int32_t)(atomic_load(&pool->crowd) >> 32);
 }
 
-/* What is added to `taken` for a place in the list of chunks. The caller takes them from its front, its helpers from its
-back, so that in one kernel after another a thread meets what lies in its own cache. */
+/* Added to `taken` to take a chunk. The caller takes chunks from the front of the list, its helpers from the back, so that
+   in successive kernels a thread reads data in its own cache. */
 #define FROM_FRONT UINT64_C(1)
 #define FROM_BACK (UINT64_C(1) << 32)
 

@@ -1,6 +1,6 @@
 /* Observed calls: when each kernel ran, on which threads, and the chance to read what it wrote.
  *
- * Such a call runs the observed copy of its entry, which says before and after each kernel that it does. Nothing here
+ * Such a call runs the observed copy of its entry, which reports the start and the end of each kernel. Nothing here
  * runs in other calls. Units that are shared go to the pool in a wrapper that notes which thread computed how long.
  */
 #define _GNU_SOURCE

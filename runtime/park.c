@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* As linux/futex.h has them, which is not always installed. */
+/* The constants of linux/futex.h, which is not always installed. */
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 void nacre_parking_start(nacre_parking *parking) { parking->unused = 0; }

@@ -1,8 +1,8 @@
-/* Units of a kernel on several threads: what a call does. Its helpers are in helpers.c.
+/* Computes the work items of a kernel on several threads: the part of the caller. The part of workers is in helpers.c.
  *
  * A call takes a seat when its first kernel is worth sharing, and keeps it to its end. For each such kernel it posts a
- * job there and computes units itself until none is left; workers that are awake and find the job join it. So a call
- * waits for nobody who has not joined, and where no worker is free it does everything.
+ * job there and computes work items itself until none is left; workers that are awake and find the job join it. A call
+ * waits only for workers that have joined. If none is free, it computes all items itself.
  */
 #define _GNU_SOURCE
 #include "pool.h"
@@ -69,7 +69,7 @@ void nacre_crew_leave(nacre_crew *crew) {
 static int64_t keep_pace(int64_t *pace, int64_t ticks, int64_t units) {
     int64_t each = ticks > 0 ? ticks * PACE_FRACTION / units + 1 : 1;
     const int64_t known = __atomic_load_n(pace, __ATOMIC_RELAXED);
-    /* A run that was interrupted says little. */
+    /* Ignores a run that was interrupted. */
     if (known > 0 && each / 4 > known) each = 4 * known;
     /* Written when it changes, since calls in other threads read it all the time. */
     if (each < known - known / 4 || each > known + known / 4) __atomic_store_n(pace, each, __ATOMIC_RELAXED);
@@ -82,7 +82,7 @@ static int64_t compute_alone(nacre_task task, const void *context, int64_t begin
     return keep_pace(pace, nacre_ticks() - start, end - begin);
 }
 
-/* How many helpers units that take so many ticks are worth. */
+/* Returns the number of helpers that pays for work items of so many ticks. */
 static int32_t helpers_for(nacre_crew *crew, int64_t units, int64_t work) {
     const int64_t microsecond = nacre_ticks_per_microsecond();
     const int32_t most = smaller(crew->helpers, smaller(units - 1, work / (SHARE * microsecond)));

@@ -1,8 +1,8 @@
-/* The worker threads of the process, and how a call hands units of a kernel to them.
+/* The worker threads of the process, and how calls pass work items of kernels to them.
  *
  * All artifacts of a process share one pool: memory that belongs to none of them (share.c finds it). A worker runs the
- * code of the library that started it, and helps calls of any (workers.c). What calls and workers say to each other is
- * in job.h.
+ * code of the library that started it, and helps calls of any library (workers.c). job.h defines how calls and workers
+ * communicate.
  */
 #ifndef NACRE_POOL_H
 #define NACRE_POOL_H
@@ -27,9 +27,9 @@
 #define NACRE_POOL_LAYOUT 7
 #endif
 
-/* One seat: what a call computes on several threads just now. */
+/* One seat: the kernel that a call computes on several threads at this moment. */
 typedef struct nacre_job {
-    /* See job.h. What follows it in the line is the caller's to write while nobody works on the job. */
+    /* See job.h. The caller writes the rest of the cache line, while no worker works on the job. */
     _Alignas(NACRE_LINE) _Atomic uint64_t state;
     nacre_task task;
     const void *context;

@@ -9,7 +9,7 @@
 
 #define FIRST_OPTIONS (offsetof(nacre_options, weights) + sizeof(char *)) /* as large as they were once */
 
-/* What a session gets that asks for no number: what NACRE_THREADS says, else a thread for each CPU. */
+/* The number of threads of a session that requests none: NACRE_THREADS, else one thread for each CPU. */
 static nacre_status default_threads(uint32_t cpus, uint32_t *threads) {
     const char *text = getenv("NACRE_THREADS");
     *threads = cpus;

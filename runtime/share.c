@@ -1,9 +1,9 @@
 /* Finds the pool of the process.
  *
  * Libraries of one process cannot see each other's names, and an artifact exports nothing for the sake of another.
- * But each carries a note that says where its anchor is, a pointer to the pool or NULL, and the dynamic loader lists
- * all notes. The pool is what any anchor points to; the first to need one makes it, and hangs it on the anchor of the
- * library that was loaded first, which all find alike.
+ * But each has an ELF note with the address of its anchor, which is a pointer to the pool or NULL, and the dynamic loader
+ * lists all notes. An anchor that is not NULL points to the pool. The first library that needs a pool creates it and
+ * stores it in the anchor of the library that was loaded first, which all libraries find.
  */
 #define _GNU_SOURCE
 #include <link.h>
@@ -97,7 +97,7 @@ static void make(search *found) {
 }
 
 /* These two run in the callback of a first object. With glibc, nothing is loaded or unloaded meanwhile, and no other
-callback runs. Others promise nothing of the kind: there the pool stays for whoever comes. */
+callback runs. Other C libraries do not guarantee this: there, the pool is never freed. */
 #ifdef __GLIBC__
 #define CALLBACKS_EXCLUDE 1
 #else

@@ -1,7 +1,7 @@
 """Strings as arrays of bytes: entries take and return tensors of strings as `u8[..., bytes]`.
 
 The bytes are UTF-8, with zeros after the last one. A string with the character U+0000 is refused, since it cannot be
-told from a shorter one.
+distinguished from a shorter one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def encode_strings(strings: Any, width: int | None = None) -> Bytes:
 
     width: the bytes of each string; by default those of the longest one, at least 1.
 
-    Raises ArgumentError for values that are no strings, for a longer string, and for one with the character U+0000.
+    Raises ArgumentError for values that are not strings, for a longer string, and for one with the character U+0000.
     """
     given = np.asarray(strings, object)
     encoded = []

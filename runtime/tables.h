@@ -1,4 +1,4 @@
-/* What the generated tables of an artifact say to the fixed runtime. Not part of the ABI: both come from one compiler. */
+/* The generated tables of an artifact, which the fixed runtime reads. Not part of the ABI: one compiler writes both. */
 #ifndef NACRE_TABLES_H
 #define NACRE_TABLES_H
 
@@ -65,7 +65,7 @@ check of indices that failed, counted from 1; then it has written `failure`, and
 typedef int64_t (*nacre_kernel)(const void *const *inputs, void *const *outputs, char *workspace, const char *weights,
                                 const int64_t *dims, nacre_team *team, nacre_failure *failure);
 
-/* Where an observed entry tells what it is about to do: `begin` comes before each part of a kernel, `end` after the last
+/* The hooks of an observed entry: it calls `begin` before each part of a kernel, and `end` after the last
 part, with the number of the call. Generated code knows these fields alone. */
 typedef struct nacre_watch {
     void (*begin)(struct nacre_watch *watch);
@@ -126,7 +126,7 @@ typedef struct nacre_artifact {
 
 extern const nacre_artifact nacre_this_artifact;
 
-/* What both exported functions return. They must not call each other: an exported function of this name may be that of
+/* Returns the result of both exported functions. They must not call each other: an exported function of this name may be that of
    another artifact of the process. */
 const nacre_api *nacre_offered_api(uint32_t version);
 

@@ -1,4 +1,4 @@
-/* Where a session reads its weights: in the library, in a file beside it, or in a copy on huge pages. */
+/* The weights of a session: in the library, in a file beside it, or in a copy on huge pages. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -92,7 +92,7 @@ static nacre_status find_weights(nacre_session *session, const char *path) {
     return map_weights(session, own);
 }
 
-/* One copy of what the library carries, for all sessions that want it. */
+/* One copy of the library's weights, for all sessions that request it. */
 static struct {
     pthread_mutex_t lock;
     int64_t sessions;
@@ -134,7 +134,7 @@ static void share_copy(nacre_session *session) {
         shared.sessions++;
         session->weights = shared.start;
         session->shares_copy = 1;
-        /* The original need not stay in memory; whoever reads it again gets it from the file. */
+        /* The original need not stay in memory; a later read gets it from the file. */
         const size_t page = (size_t)sysconf(_SC_PAGESIZE);
         const uintptr_t original = (uintptr_t)nacre_this_artifact.weights;
         if (original % page == 0)

@@ -1,7 +1,7 @@
-/* This library's part of the pool: which workers it has started, and when they must be gone.
+/* This library's part of the pool: the workers that it has started, and when they end.
  *
  * They run its code, so they end before it can be unloaded: with its last session, or in its destructor. A child of a
- * fork has none and starts its own.
+ * fork has no workers and starts its own.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -31,7 +31,7 @@ int nacre_process_number(void) { return atomic_load_explicit(&process_number, me
 
 int nacre_library_stops(void) { return atomic_load_explicit(&library.stopping, memory_order_acquire); }
 
-/* In the child of a fork one thread is left, and whatever the others held is held by nobody. */
+/* In the child of a fork, one thread is left. Locks that other threads held are not held any more. */
 static void begin_again(void) {
     pthread_mutex_init(&library.lock, NULL);
     atomic_fetch_add(&process_number, 1);
@@ -98,7 +98,7 @@ static int create(nacre_pool *pool, pthread_t *thread) {
 /* Without `insist`, only if no other thread opens, closes or starts something right now. */
 void nacre_start_worker(nacre_pool *pool, int insist) {
     while (pthread_mutex_trylock(&library.lock)) {
-        /* Whoever stops the workers holds the lock until they are gone, so that none may wait for it. */
+        /* The thread that stops the workers holds the lock until they have ended, so no worker may wait for it. */
         if (!insist || nacre_library_stops()) return;
         sched_yield();
     }
@@ -114,7 +114,7 @@ void nacre_start_worker(nacre_pool *pool, int insist) {
             } else {
                 atomic_fetch_sub(&pool->awake, 1);
                 atomic_fetch_sub(&pool->started, 1);
-                /* What the system refuses now it refuses again: go on with those that there are. */
+                /* The system would refuse again: continue with the existing workers. */
                 atomic_store(&pool->cpus, started + 1);
             }
         }

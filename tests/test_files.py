@@ -15,7 +15,7 @@ from nacre.compiler.readers.language.parse import decode, parse_bytes
 from nacre.dialect.diagnostics import DiagnosticError, render_all
 from nacre.dialect.parser import parse_text
 from nacre.dialect.verifier import verify
-from nacre.passes.pipeline import run_pipeline_text
+from nacre.passes.pass_list import run_pipeline_text
 
 FILES = Path(__file__).parent / "files"
 NO_FAULT = "no diagnostics\n"

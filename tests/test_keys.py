@@ -9,20 +9,25 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from nacre.compiler.artifact import link
 from nacre.compiler.artifact.link import Linker
+from nacre.compiler.codegen.objects import CodeOptions, ObjectCode
 from nacre.compiler.codegen.workers.job import Job, Report
 from nacre.compiler.codegen.workers.object_cache import ObjectCache
 from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.options import Options
-from nacre.compiler.sizes import parse_bound
+from nacre.compiler.readers.language import grammar
 from nacre.compiler.targets.target import MadeFor, Target
-from nacre.compiler.tools.validate import passed
+from nacre.compiler.targets.vector_unit import PanelSizes
+from nacre.compiler.tools.validate import kernels, passed
+from nacre.compiler.tools.validate.alone import Way
 from nacre.compiler.tools.validate.passed import Passed
+from nacre.compiler.weight_sizes import parse_bound
 from nacre.dialect.graph import Constant, Formula, Function, Module, Node, Parameter, Region, Value
 from nacre.dialect.remembered import KeptParameters, KeptResults
 from nacre.dialect.types import F32, F64, I32, DType, TensorType
@@ -166,6 +171,41 @@ def test_keys_of_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             patch.setattr(passed, name, lambda changed=changed: changed)
             keys[name] = key("kernel", b"text", module())
     assert len({first, *keys.values()}) == len(keys) + 1
+
+
+def test_keys_of_checked_kernels(tmp_path: Path) -> None:
+    target, other = Target("x86-64"), Target("x86-64-v3")
+    code = ObjectCode(b"code", Report(("tile",)))
+
+    def key(op: str = "exp", *, on: Target = target, made: ObjectCode = code, **options: Any) -> str:
+        part: Any = SimpleNamespace(module=module(op), symbol="k")
+        program: Any = SimpleNamespace(kernels={on: {"k": made, "other": code}})
+        panels = options.pop("pack", None)
+        way = Way(CodeOptions((on,), 2, visible=True, **options), panels)
+        return kernels._key(part, program, way, Passed(tmp_path, lambda parameter: X))  # type: ignore[arg-type, return-value]
+
+    first = key()
+    assert key() == first
+    keys = {
+        "graph": key("tanh"),
+        "target": key(on=other),
+        "code": key(made=replace(code, code=b"other")),
+        "report": key(made=replace(code, report=Report(("rows",)))),
+        "strict": key(strict=True),
+        "panels": key(pack=PanelSizes(8)),
+    }
+    assert len({first, *keys.values()}) == len(keys) + 1
+
+
+def test_keys_of_grammars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a parser belong to the text, to Lark and to Python."""
+    keys = [grammar._grammar_key("a"), grammar._grammar_key("b")]
+    for module, name in ((grammar.lark, "__version__"), (grammar.sys, "version")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, "another")
+            keys.append(grammar._grammar_key("a"))
+    assert grammar._grammar_key("a") == keys[0]
+    assert len(set(keys)) == 4
 
 
 def attribute(value: object) -> Node:

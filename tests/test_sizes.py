@@ -14,7 +14,7 @@ from nacre.compiler.codegen.objects import CodeGenerator
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.compiler.sizes import SizeBound, WeightSizes, measure_weights, parse_bound
+from nacre.compiler.weight_sizes import SizeBound, WeightSizes, measure_weights, parse_bound
 from saving import save_npz
 
 MODEL = """language 1

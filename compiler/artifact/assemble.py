@@ -17,8 +17,8 @@ from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .blob import BLOB_WRITERS
-from .describe import describe_artifact, describe_calls, to_json
 from .graphs import pack_graphs
+from .json_descriptions import describe_artifact, describe_calls, to_json
 from .link import Linker, find_linker, link
 from .spec import ArtifactSpec, c_identifier, check_artifact
 from .tables import emit_tables

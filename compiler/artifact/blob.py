@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .describe import ABI_VERSION
 from .graphs import SECTION, WEIGHTS
+from .json_descriptions import ABI_VERSION
 
 
 def emit_elf_blob(folder: Path, digest: bytes, weights: Mapping[str, str], graphs: str | None = None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ...dialect.dims import INFINITY, Symbol, format_size
 from ...dialect.types import BOOL, DType
-from .describe import ABI_VERSION
+from .json_descriptions import ABI_VERSION
 from .link import RUNTIME_FOLDER
 from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, c_identifier
 

@@ -150,13 +150,15 @@ class EntrySpec:
 class LevelSpec:
     """Machine code for one CPU variant: the suffix of the entries' symbols, and the required features, by LLVM's names
     of those that `runtime/cpu.h` lists. `cpu` is the CPU name given to the code generator. `untiled` are the kernels
-    that were compiled to plain loops, each with the reason."""
+    that were compiled to plain loops, each with the reason. `loops` are lines on the loops of entries: whether each is
+    one function, and else the reason."""
 
     name: str = "any"
     suffix: str = ""
     features: tuple[str, ...] = ()
     cpu: str = ""
     untiled: tuple[tuple[str, str], ...] = ()
+    loops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,1 +1,1 @@
-"""Ground floor of the compiler: files, spans, caches on disk, reports of internal errors, the seam to MLIR."""
+"""The lowest layer of the compiler: files, spans, caches on disk, reports of internal errors, the import of MLIR."""

@@ -14,15 +14,15 @@ from rich.text import Text
 
 from ...dialect.wrapping import WIDTH, fit
 from ..base.files import check_writable, replacing
-from ..base.tables import Column, table_lines
+from ..base.text_tables import Column, table_lines
 from ..model.samples import MOST, open_samples
+from ..tools.accuracy.accuracy_text import SHOWN, accuracy_data, histogram_lines, sparkline
 from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
-from ..tools.accuracy.compare import Accuracy, PointAccuracy, Scores, compare_models
 from ..tools.accuracy.picture import check_picture, draw_accuracy
-from ..tools.accuracy.present import SHOWN, accuracy_data, histogram_lines, sparkline
+from ..tools.accuracy.sample_errors import Accuracy, PointAccuracy, Scores, compare_models
+from .build_options import Chosen, build_options, progress_line, read_dims
 from .model_options import PATH
 from .models import ENTRY, choose_entry, open_side, session_dims
-from .options import Chosen, build_options, progress_line, read_dims
 from .reporting import INPUT_ERROR
 
 DATA = click.option(

@@ -13,9 +13,9 @@ from ...dialect.wrapping import fit
 from ...runtime.loader import Entry
 from ..tools.profile.latency import PERCENTILES, Latency, measure_latency
 from ..tools.profile.machine import processor, threads_of
+from .build_options import progress
 from .figures import headline, show_bytes, show_seconds
 from .models import ChosenCall, call_options
-from .options import progress
 
 
 @click.command("bench")

@@ -15,10 +15,10 @@ from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, place_outputs, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
-from ..sizes import folded_data, format_folded
+from ..weight_sizes import folded_data, format_folded
+from .build_options import MODEL, Chosen, check_dims, compile_options, from_option, progress, read_dims
 from .dumping import ChosenDumps, dump_options, report_unmatched
 from .model_options import PATH
-from .options import MODEL, Chosen, check_dims, compile_options, from_option, progress, read_dims
 from .reporting import report, tell
 
 

@@ -16,14 +16,14 @@ from rich.text import Text
 from ...dialect.wrapping import WIDTH
 from ...runtime.library import open_library
 from ...runtime.observe import read_calls
-from ..base.tables import Column
+from ..base.text_tables import Column
 from ..report import usual_size
 from ..targets.chips import CHIPS, Chip
 from ..tools.profile.device_code import Code, modules_of, read_artifact
 from ..tools.profile.device_model import Bound, bound_calls
+from .build_options import check_dims, progress
 from .figures import show_bytes, show_seconds, titled_table
 from .models import ChosenCall, pick_entry, read_dim
-from .options import check_dims, progress
 
 _TARGET = re.compile(r"^\.target (sm_\d+)", re.MULTILINE)
 

@@ -15,13 +15,13 @@ from ...dialect.wrapping import fit
 from ..tools.diff.builds import Build, describe_build
 from ..tools.diff.capture import Capture, capture
 from ..tools.diff.compare import Tolerance, compare_captures
+from ..tools.diff.difference_text import comparison_data, format_comparison
 from ..tools.diff.onnx_reference import ONNX, run_onnx
-from ..tools.diff.present import comparison_data, format_comparison
 from ..tools.diff.references import TENSORS, read_reference
 from ..tools.diff.stored import Weights, pair_weights
+from .build_options import Chosen, build_options
 from .model_options import PATH
 from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_session, open_side
-from .options import Chosen, build_options
 from .reporting import INPUT_ERROR
 
 ORACLE = 0

@@ -12,12 +12,12 @@ import click
 
 from ..dumps import Dumps
 from ..dumps.dumps import When
-from ..dumps.parts import COMMENTS
+from ..dumps.kernel_texts import COMMENTS
 from ..dumps.select import Selection
+from .build_options import check_stages
 from .completion import STAGES
 from .differences import colour_difference
 from .model_options import PATH
-from .options import check_stages
 from .reporting import tell
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ from rich.text import Text
 from ...dialect.types import Array
 from ...dialect.wrapping import WIDTH
 from ...runtime.loader import Entry
-from ..base.tables import Column, table_lines
+from ..base.text_tables import Column, table_lines
 from ..tools.profile.machine import processor
 
 

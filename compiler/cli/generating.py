@@ -14,9 +14,9 @@ import click
 from ...runtime.loader import Model
 from ..tools.generate.tokens import Generator, Sampling, check_language_model, most_tokens
 from ..tools.generate.vocabulary import error, read_vocabulary
+from .build_options import Chosen, build_options
 from .model_options import PATH
 from .models import THREADS, open_model
-from .options import Chosen, build_options
 
 _MODEL = click.argument("model", metavar="MODEL.so|MODEL.gguf|FOLDER", type=PATH)
 _TOKENS = click.option(

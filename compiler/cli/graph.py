@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from ..base.files import check_writable, write_whole
-from ..tools.explorer.profile import Profile, read_profile
+from ..tools.explorer.measured_times import Profile, read_profile
 from ..tools.viewer.drawing import Drawing, drawing_of, drawing_of_artifact
 from ..tools.viewer.layout import check_layout_package
 from ..tools.viewer.pictures import make_difference, make_dot, make_page, make_svg
+from .build_options import MODEL, Chosen, build_options, check_dims, progress, read_dims
 from .completion import GRAPHS
 from .model_options import PATH
 from .models import refuse_build_options
-from .options import MODEL, Chosen, build_options, check_dims, progress, read_dims
 
 _FORMS = (".html", ".svg", ".dot")
 

@@ -9,8 +9,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from ...dialect.wrapping import fit
 from ..readers.language.synonyms import ADVICE, synonym
-from ..tools.help.layout import lay_out, overview
 from ..tools.help.sections import find, known_words
+from ..tools.help.terminal import lay_out, overview
 from .reporting import INPUT_ERROR, tell
 
 SHELLS = ("bash", "zsh", "fish")

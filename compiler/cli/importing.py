@@ -21,9 +21,9 @@ from ..model.source import SourceModel
 from ..readers.language.model_writer import write_model
 from ..readers.table import read_file
 from ..weights import open_arrays
-from ..weights.parameters import elements
+from ..weights.header_checks import elements
+from .build_options import progress
 from .model_options import PATH
-from .options import progress
 
 _LONGEST_CONSTANT = 1024
 """Elements of a constant that remains in the text although it is a result, such as a tokenizer."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from ...dialect.wrapping import fit
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
-from ..base.tables import Column
+from ..base.text_tables import Column
 from ..tools.profile.device_code import read_artifact
 from .device_profile import device_chip, launch_table
 from .figures import titled_table
@@ -74,6 +74,8 @@ def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     for level in description["target"]["levels"]:
         for left in level.get("untiled", ()):
             yield f"  plain loops for {level['name']}: {left['kernel']}: {left['reason']}"
+        for loop in level.get("loops", ()):
+            yield f"  {level['name']}: {loop}"
 
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -22,9 +22,9 @@ from ..options import option_flags
 from ..report import usual_size
 from ..tools.repeated import MissingDimsError, Restart, begin_session, find_session_dims
 from ..tools.validate.inputs import ORDINARY, random_array
+from .build_options import Chosen, build_options, check_dims, progress, read_dims
 from .completion import ENTRIES
 from .model_options import PATH
-from .options import Chosen, build_options, check_dims, progress, read_dims
 from .reporting import tell
 from .tensors import read_inputs
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from ...dialect.wrapping import fit
 from ...runtime.observe import evaluate
 from ..base.files import check_writable, write_whole
-from ..base.tables import Column
+from ..base.text_tables import Column
 from ..targets.chips import CHIPS, Chip
 from ..tools.profile.machine import Peak, find_peak, processor, threads_of
 from ..tools.profile.profile import (
@@ -27,11 +27,11 @@ from ..tools.profile.profile import (
     profile_entry,
 )
 from ..tools.profile.trace import trace_events
+from .build_options import progress
 from .device_profile import model_call, model_data, model_tables
 from .figures import headline, show_seconds, titled_table
 from .model_options import PATH
 from .models import ChosenCall, call_options
-from .options import progress
 
 _MEASURED, _ANEW = "measured", "measure"
 

@@ -19,19 +19,19 @@ from ..checking import read_model
 from ..describe import source_hash
 from ..model.policy import Calibration, Method
 from ..model.source import SourceModel
+from ..tools.accuracy.accuracy_text import number
 from ..tools.accuracy.bounds import EXAMPLES, Bound
-from ..tools.accuracy.present import number
 from ..tools.quantize.findings import Findings, open_findings
 from ..tools.quantize.layers import CHOICES
 from ..tools.quantize.policy_text import count_choices, policy_text
-from ..tools.quantize.search import Found, search
+from ..tools.quantize.precision_search import Found, search
 from ..tools.quantize.trials import Trials
 from ..version import __version__
 from .accuracy import BATCH, DATA, read_bound
+from .build_options import MODEL, Chosen, build_options, progress_line
 from .completion import proposals
 from .model_options import PATH
 from .models import ENTRY, THREADS
-from .options import MODEL, Chosen, build_options, progress_line
 
 _USUAL = "bf16,int8,int8-static"
 

@@ -14,9 +14,9 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...runtime.loader import Model
 from ..tools.generate.tokens import check_language_model, most_tokens
 from ..tools.generate.vocabulary import read_vocabulary
+from .build_options import Chosen, build_options
 from .model_options import PATH
 from .models import THREADS, open_model
-from .options import Chosen, build_options
 
 
 @click.command("serve")

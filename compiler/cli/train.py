@@ -14,11 +14,11 @@ from ...dialect.wrapping import fit
 from ...runtime.loader import Entry, Model
 from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
 from ..weights import open_tensors
+from .build_options import Chosen, build_options, progress_line, read_dims
 from .completion import ENTRIES
 from .figures import show_seconds
 from .model_options import PATH
 from .models import INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, open_model
-from .options import Chosen, build_options, progress_line, read_dims
 from .tensors import read_tensor, split_assignments
 
 

@@ -35,11 +35,11 @@ from ..tools.validate.inputs import (
     random_large_dims,
     random_trial,
 )
-from ..tools.validate.trials import ending_trials
+from ..tools.validate.model_calls import ending_trials
 from ..weights import open_tensors
+from .build_options import MODEL, Chosen, build_options, check_dims, progress_line, read_dims
 from .completion import ENTRIES, proposals
 from .model_options import PATH
-from .options import MODEL, Chosen, build_options, check_dims, progress_line, read_dims
 from .reporting import INPUT_ERROR, tell
 from .tensors import read_inputs
 

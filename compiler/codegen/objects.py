@@ -16,11 +16,12 @@ from typing import NoReturn
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ..base.cache_folder import object_folder
 from ..dumps import Dumps
-from ..dumps.parts import Part
+from ..dumps.kernel_texts import Part
 from ..host.plan import LoweredEntry, entry_ir, plan_entries
+from ..host.whole_loops import LoopReport, find_inner_kernels
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.parts import join_targets
-from ..lower.writer import UNITS
+from ..lower.writer import UNITS, part_name
 from ..targets.target import Target, check_target_is_known, family_of
 from .workers.child import (
     ENTRY_WORKER,
@@ -36,7 +37,7 @@ from .workers.job import NO_DEVICE_CODE, Job, Report
 from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
 from .workers.pool import prestart, take_child
-from .workers.routes import FIRST, LLVM_IR, LLVM_STAGES, MODULES, code_stages
+from .workers.routes import FIRST, LLVM_IR, LLVM_STAGES, MODULES, TILED, code_stages
 
 LOGGER = "nacre"
 """The logger that receives the progress of a build, with the level INFO."""
@@ -105,6 +106,14 @@ class Untiled:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopCode:
+    """A loop of an entry as it is compiled for a target."""
+
+    report: LoopReport
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A lowered module with its kernels compiled, by symbol for each target, and its memory planned."""
 
@@ -120,6 +129,25 @@ class Program:
             for target, kernels in self.kernels.items()
             for symbol, made in kernels.items()
             if made.report.reason
+        )
+
+    def inner(self, target: Target, suffix: str = "") -> frozenset[str]:
+        """Returns the functions of the kernels with copies for loops that are one function."""
+        return frozenset(
+            part_name(symbol + suffix, number)
+            for symbol, made in self.kernels[target].items()
+            if made.report.code
+            for number in range(max(1, len(made.report.parts)))
+        )
+
+    @property
+    def loops(self) -> tuple[LoopCode, ...]:
+        """The reports on the loops of all entries, for each target."""
+        return tuple(
+            LoopCode(report, target)
+            for target in self.kernels
+            for entry in self.entries
+            for report in entry.report_loops(self.inner(target))
         )
 
 
@@ -148,6 +176,8 @@ class CodeGenerator:
     times: dict[str, float] = field(default_factory=dict)
     _parts: dict[str, list[Part]] = field(default_factory=dict)
     """The initial texts of the stages: while entries are compiled, the kernels."""
+    _inner: set[str] = field(default_factory=set)
+    """The kernels of which loops may need copies."""
 
     @property
     def _dump(self) -> bool:
@@ -155,6 +185,8 @@ class CodeGenerator:
 
     def compile_kernels(self, lowered: Lowered) -> Program:
         options = self.options
+        if options.route == TILED and options.start not in LLVM_STAGES:
+            self._inner = find_inner_kernels(lowered.functions)
         sources = [self._source(kernel, target) for target in options.targets for kernel in lowered.kernels]
         made = iter(self._make(sources, KERNEL_WORKER, {"mlir"}))
         kernels = {target: {kernel.symbol: next(made) for kernel in lowered.kernels} for target in options.targets}
@@ -193,7 +225,7 @@ class CodeGenerator:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
-        job = replace(job, route=self.options.route)
+        job = replace(job, route=self.options.route, inner=kernel.symbol in self._inner)
         if target.is_device:
             job = replace(job, scratch=len(kernel.kernel.scratch), tf32=self.options.tf32)
         if self.given:
@@ -220,8 +252,11 @@ class CodeGenerator:
             part = self.given.get(keep[0]) or _no_entries(keep[0])
             return entry_source(part.text, job, dumped)
         parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
-        text = entry_ir(program.entries, suffix, parts, debug=self.options.debug, device=target.is_device)
-        return entry_source(text, job, dumped)
+        inner = program.inner(target, suffix)
+        options = self.options
+        text = entry_ir(program.entries, suffix, parts, debug=options.debug, device=target.is_device, inner=inner)
+        called = [made.report.code for made in program.kernels[target].values() if made.report.code]
+        return entry_source(text, job, dumped, called)
 
     def _make(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[ObjectCode]:
         """Returns the objects of the sources. Objects that are not cached are compiled in a suitable number of

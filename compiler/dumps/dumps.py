@@ -15,7 +15,7 @@ from typing import Literal
 
 from ...dialect.types import Array
 from .constants import CONSTANTS, write_constants
-from .parts import COMMENTS, Part, format_parts
+from .kernel_texts import COMMENTS, Part, format_parts
 from .select import Selection
 
 When = Literal["before", "after", "changed"]

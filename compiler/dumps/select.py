@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from .parts import COMMENTS, Part, format_parts, split_parts
+from .kernel_texts import COMMENTS, Part, format_parts, split_parts
 
 _RESULTS = re.compile(r'\s*((?:%(?:[\w.$]+|"[^"]*")(?:, )?)+) = ')
 _SCOPE = re.compile(r' @([\w.{}]+|"[^"]*")')

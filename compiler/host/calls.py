@@ -102,7 +102,7 @@ def _factors(node: Node) -> DType | None:
 
 def maker_inside(node: Node, result: int) -> Node:
     """Returns the node that computes a result of a node, inside of it where it is a group."""
-    if node.op != "fusion":
+    if not OPERATORS[node.op].has("group"):
         return node
     region = node.regions[0]
     return next((n for n in region.body if region.results[result] in n.outputs), node)

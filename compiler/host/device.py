@@ -12,9 +12,8 @@ they do nothing. The launcher of a kernel of one dim, the third one of the modul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..lower.schedule import Item, Loop
 from ..lower.storage import Alarm, Failure, Storage
 from ..targets.cuda import BLOCKS, IMAGE
 from .entry import LAUNCH, RECORD_BYTES, Call, EntryText
@@ -61,25 +60,6 @@ class DeviceEntryText(EntryText):
     def keep_record(self, record: Storage, line: str) -> None:
         arguments = f"ptr %team, ptr %failure, ptr {self.address(record)}, i64 {RECORD_BYTES}"
         self.lines.append(f"  call void @nacre_device_read({arguments}){line}")
-
-    def loop(self, loop: Loop[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
-        """The number of the iteration is a value of the host, and in memory for kernels."""
-        number = self.next_control()
-        index, limit = self.address(loop.index), self.size(loop.count)
-        self.jump(f"enter{number}", f"enter{number}")
-        self.jump(f"loop{number}", f"loop{number}")
-        self.name_loop(loop, f"%i{number}")
-        self.lines += [
-            f"  %i{number} = phi i64 [ 0, %enter{number} ], [ %after{number}, %again{number} ]",
-            f"  %more{number} = icmp slt i64 %i{number}, {limit}",
-        ]
-        self.choose(f"%more{number}", f"body{number}", f"done{number}")
-        with self.inside():
-            self.store_word(f"%i{number}", index)
-            write(loop.body)
-        self.jump(f"again{number}", f"again{number}")
-        self.lines.append(f"  %after{number} = add i64 %i{number}, 1")
-        self.jump(f"loop{number}", f"done{number}")
 
 
 def declare_device(calls: Iterable[Call], suffix: str) -> str:

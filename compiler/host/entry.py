@@ -43,6 +43,7 @@ from itertools import count
 from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
 from ...dialect.ops.index_checks import RECORD
+from ...dialect.types import TensorType
 from ..lower.lines import Scope, Scopes, no_lines
 from ..lower.schedule import Branch, Item, Loop, While, calls_in
 from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Weight
@@ -78,7 +79,7 @@ class Call:
     and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
     is the storage for the result of a check, which is skipped without an alarm if it is `deferred`, and after it has
     passed if it runs `once`. `position` is the position among the lowered calls; the memory plan omits some calls.
-    `copies` come before the call."""
+    `copies` come before the call. `tensors` are those that it reads and writes; a copy has none."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -91,6 +92,7 @@ class Call:
     once: bool = False
     position: int = 0
     copies: tuple[Copy, ...] = ()
+    tensors: tuple[TensorType, ...] = ()
 
 
 class EntryText:
@@ -158,21 +160,22 @@ class EntryText:
         self.lines += [f"  br label %{label}", f"{after}:"]
 
     def loop(self, loop: Loop[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
-        """The number of the iteration is in memory, where kernels read it."""
+        """The number of the iteration is a value of the entry, and in memory for kernels."""
         number = self.next_control()
         index, limit = self.address(loop.index), self.size(loop.count)
-        self.store_word("0", index)
+        self.jump(f"enter{number}", f"enter{number}")
         self.jump(f"loop{number}", f"loop{number}")
         self.name_loop(loop, f"%i{number}")
         self.lines += [
-            f"  %i{number} = {self.load('i64', index)}",
+            f"  %i{number} = phi i64 [ 0, %enter{number} ], [ %after{number}, %again{number} ]",
             f"  %more{number} = icmp slt i64 %i{number}, {limit}",
         ]
         self.choose(f"%more{number}", f"body{number}", f"done{number}")
         with self.inside():
+            self.store_word(f"%i{number}", index)
             write(loop.body)
+        self.jump(f"again{number}", f"again{number}")
         self.lines.append(f"  %after{number} = add i64 %i{number}, 1")
-        self.store_word(f"%after{number}", index)
         self.jump(f"loop{number}", f"done{number}")
 
     def while_loop(self, loop: While[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
@@ -327,11 +330,12 @@ class EntryText:
 
 
 WriteCall = Callable[[EntryText, Call], None]
+MakeText = Callable[[Sequence[Symbol], Scope], EntryText]
 
 
-def _write_items(text: EntryText, items: Sequence[Item[Call, Storage]], write_call: WriteCall) -> None:
+def write_items(text: EntryText, items: Sequence[Item[Call, Storage]], write_call: WriteCall) -> None:
     def write(part: Sequence[Item[Call, Storage]]) -> None:
-        _write_items(text, part, write_call)
+        write_items(text, part, write_call)
 
     for item in items:
         if isinstance(item, Loop):
@@ -350,7 +354,7 @@ def write_entry(
     items: Sequence[Item[Call, Storage]],
     scopes: Scopes = no_lines,
     copies: Sequence[Copy] = (),
-    kind: type[EntryText] = EntryText,
+    make_text: MakeText = EntryText,
 ) -> str:
     """Returns the definition of an entry, hidden from the users of the object. The `copies` come after all calls."""
     checks = count(1)
@@ -362,7 +366,7 @@ def write_entry(
             if call.record is not None:
                 text.check(call, number)
 
-    return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write, copies, kind)
+    return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write, copies, make_text)
 
 
 def observed(symbol: str) -> str:
@@ -405,7 +409,7 @@ def _write_parts(
     scopes: Scopes,
     write_call: WriteCall,
     copies: Sequence[Copy],
-    kind: type[EntryText],
+    make_text: MakeText,
 ) -> str:
     """Writes one function with all calls, or one for each `CALLS_PER_PART` of them and a function that calls those.
     Each returns the number of the failed check, or 0. Loops and branches are in one part as a whole."""
@@ -414,11 +418,11 @@ def _write_parts(
         head = f"define {linkage} i64 @{name}({arguments}){attributes}{text.scope.definition} {{"
         return "\n".join([head, *text.lines, f"  ret i64 0{text.scope.at(None)}", "}", ""])
 
-    entry = kind(dims, scopes(symbol))
+    entry = make_text(dims, scopes(symbol))
     entry.clear_alarm(calls_in(items))
     split = list(_split(items))
     if len(split) <= 1:
-        _write_items(entry, items, write_call)
+        write_items(entry, items, write_call)
         for copy in copies:
             entry.copy(copy)
         return define("hidden", symbol, "", entry)
@@ -426,8 +430,8 @@ def _write_parts(
     line = entry.scope.at(None)
     for number, part in enumerate(split):
         name = f"{symbol}_part{number}"
-        text = kind(dims, scopes(name))
-        _write_items(text, part, write_call)
+        text = make_text(dims, scopes(name))
+        write_items(text, part, write_call)
         parts.append(define("internal", name, " noinline", text))
         entry.lines += [
             f"  %r{number} = call i64 @{name}({arguments}){line}",

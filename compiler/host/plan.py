@@ -13,7 +13,7 @@ others:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -30,8 +30,10 @@ from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unus
 from ..lower.writer import part_name
 from .device import DeviceEntryText, declare_device
 from .entry import Call, declare, observed, write_entry, write_observed_entry
+from .loop_text import WholeLoops, declare_inner
 from .moves import Operand, Timeline
 from .states import Copy, StateReport, old_values, plan_states, report_states, write_copies
+from .whole_loops import LoopReport, report_loops, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +67,29 @@ class LoweredEntry:
         return lower_bound(self.steps, self.sizes, dims)
 
     def text(
-        self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None, *, device: bool = False
+        self,
+        suffix: str = "",
+        parts: Parts | None = None,
+        lines: Metadata | None = None,
+        *,
+        device: bool = False,
+        inner: Collection[str] = (),
     ) -> str:
         """Returns the text of the entry, with the suffix at its symbol and at the kernels that it calls, and of its
-        observed copy. `lines` receives their line tables. An entry for a device cannot be observed."""
+        observed copy. `lines` receives their line tables. `inner` are the functions with copies for loops that are one
+        function. An entry for a device cannot be observed."""
         symbol, items = self.symbols(suffix)[0], self._items(suffix, parts)
         span = self.span
         scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
         if device:
             return write_entry(symbol, self.dims, items, scopes, self.copies, DeviceEntryText)
-        text = write_entry(symbol, self.dims, items, scopes, self.copies)
-        return text + "\n" + write_observed_entry(symbol, self.dims, items, scopes, self.copies)
+        whole = WholeLoops(symbol, inner, scopes)
+        text = write_entry(symbol, self.dims, items, scopes, self.copies, whole.make_text)
+        return "\n".join([*whole.functions, text, write_observed_entry(symbol, self.dims, items, scopes, self.copies)])
+
+    def report_loops(self, inner: Collection[str]) -> Iterator[LoopReport]:
+        """Yields a report on each loop; `inner` are the kernels with copies for loops that are one function."""
+        return report_loops(self.name, self.items, inner)
 
     def symbols(self, suffix: str = "") -> tuple[str, str]:
         """Returns the symbols that the entry's text defines."""
@@ -114,13 +128,14 @@ def entry_ir(
     *,
     debug: bool = False,
     device: bool = False,
+    inner: Collection[str] = (),
 ) -> str:
     """Returns the entries as a module of LLVM IR, to be linked with the kernels of the same suffix, which run on a
-    device or on the same machine."""
+    device or on the same machine, and with copies of the functions `inner` that loops call."""
     calls = [call for entry in entries for call in entry.parts(suffix, parts)]
     lines = Metadata() if debug else None
-    texts = [entry.text(suffix, parts, lines, device=device) for entry in entries]
-    declared = declare_device(calls, suffix) if device else declare(calls)
+    texts = [entry.text(suffix, parts, lines, device=device, inner=inner) for entry in entries]
+    declared = declare_device(calls, suffix) if device else declare(calls) + declare_inner(calls, inner)
     return "\n".join([declared, *texts, *([] if lines is None else [lines.text()])])
 
 
@@ -201,6 +216,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
                 once=once,
                 position=position,
                 copies=copy_over(call),
+                tensors=tensors_of(call),
             ),
         )
 

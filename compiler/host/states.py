@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ...dialect.dims import Size
 from ...passes.analysis.liveness import Step
 from ..lower.lowered import LoweredFunction
-from ..lower.states import StateValue
+from ..lower.state_values import StateValue
 from ..lower.storage import Input, Output, Storage
 
 

@@ -68,7 +68,7 @@ def _lower_scan(lowering: Lowering, node: Node) -> None:
         _carry(lowering, region.results[:carried], node.outputs[:carried])
 
     body = lowering.inside(write)
-    lowering.add(Loop(index.name, Computed(index.name), trip_count(node), body))
+    lowering.add(Loop(index.name, Computed(index.name), trip_count(node), body, node.span))
 
 
 def _lower_while(lowering: Lowering, node: Node) -> None:
@@ -86,7 +86,7 @@ def _lower_while(lowering: Lowering, node: Node) -> None:
         _carry(lowering, region.results, node.outputs)
 
     before = lowering.inside(write_condition)
-    lowering.add(While(before, tests[0], lowering.inside(write_body)))
+    lowering.add(While(before, tests[0], lowering.inside(write_body), node.span))
 
 
 def _lower_if(lowering: Lowering, node: Node) -> None:

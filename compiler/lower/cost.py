@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from ...dialect.control_flow import CONTROL_FLOW, called_regions, trip_count
+from ...dialect.control_flow import called_regions, is_choice, trip_count
 from ...dialect.dims import Size, add, maximum, minimum, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
 from ...dialect.graph import Constant, Node, Value
@@ -36,7 +36,10 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
+    """An element; `most` is its greatest value where it is a size or a constant, or the least of one and others."""
+
     dtype: DType
+    most: Size | None = None
 
 
 class _Scalars:
@@ -47,27 +50,29 @@ class _Scalars:
         self.integers = integers
         self.total: Size = 0
         self.times: Size = 1
+        self.counts_loops = False
 
     def _count(self, x: _Scalar) -> None:
         if x.dtype.is_float or self.integers:
             self.total = add(self.total, self.times)
 
     def constant(self, value: Any, dtype: DType) -> _Scalar:
-        return _Scalar(dtype)
+        return _Scalar(dtype, value if dtype is I64 else None)
 
     def size(self, size: Size) -> _Scalar:
-        return _Scalar(I64)
+        return _Scalar(I64, size)
 
     def index(self, number: int) -> _Scalar:
         return _Scalar(I64)
 
     def unary(self, function: str, x: _Scalar) -> _Scalar:
         self._count(x)
-        return _Scalar(BOOL) if function in ("isnan", "isinf", "isfinite") else x
+        return _Scalar(BOOL if function in ("isnan", "isinf", "isfinite") else x.dtype)
 
     def binary(self, function: str, x: _Scalar, y: _Scalar) -> _Scalar:
         self._count(x)
-        return x
+        known = [z.most for z in (x, y) if z.most is not None]
+        return _Scalar(x.dtype, reduce(minimum, known) if known and function == "min" else None)
 
     def compare(self, predicate: str, x: _Scalar, y: _Scalar) -> _Scalar:
         return _Scalar(BOOL)
@@ -102,7 +107,9 @@ class _Scalars:
     def repeat(
         self, count: _Scalar, tensors: Sequence[_Tensor], scalars: Sequence[_Scalar], body: Callable[..., Any]
     ) -> tuple[tuple[_Tensor, ...], tuple[_Scalar, ...]]:
-        written, computed = body(_Scalar(I64), tuple(tensors), tuple(scalars))
+        # Other scans sort, in as many passes as the elements need: one is the only safe lower bound.
+        with _Times(self, (count.most,) if self.counts_loops and count.most is not None else ()):
+            written, computed = body(_Scalar(I64), tuple(tensors), tuple(scalars))
         return tuple(written), tuple(computed)
 
     def branch(self, condition: _Scalar, then: Callable[[], Any], otherwise: Sequence[_Tensor]) -> tuple[_Tensor, ...]:
@@ -135,7 +142,15 @@ class _Counter(TypeEmitter[_Tensor]):
             body(self.scalars, *elements, *accumulators)
         return tuple(_Tensor(r.type) for r in results)
 
-    def scan(self, sizes: Sequence[Size], carried: Sequence[_Tensor], body: Callable[..., Any]) -> tuple[_Tensor, ...]:
+    def scan(
+        self,
+        sizes: Sequence[Size],
+        carried: Sequence[_Tensor],
+        body: Callable[..., Any],
+        *,
+        work_items: bool = False,
+    ) -> tuple[_Tensor, ...]:
+        self.scalars.counts_loops = work_items
         with _Times(self.scalars, sizes):
             body(self.scalars, tuple(_Scalar(I64) for _ in sizes), tuple(carried))
         return tuple(carried)
@@ -165,18 +180,9 @@ def count_operations(nodes: Iterable[Node]) -> Size:
 
 def _count_node(node: Node) -> Size:
     operator = OPERATORS[node.op]
-    if node.op in CONTROL_FLOW:
-        bodies = [count_operations(region.body) for region in called_regions(node)]
-        if node.op == "if":
-            return maximum(*bodies)
-        total = reduce(add, bodies)
-        # The number of iterations of a `while` is a run-time value: one is the only safe lower bound.
-        return multiply(trip_count(node), total) if node.op == "scan" else total
     if node.regions:
-        inner = count_operations(node.regions[0].body)
-        count = node.attribute("count") if node.op == "repeat" else 1
-        assert isinstance(count, int)
-        return multiply(count, inner)
+        bodies = [count_operations(region.body) for region in called_regions(node)]
+        return multiply(trip_count(node), maximum(*bodies) if is_choice(node) else reduce(add, bodies))
     if operator.has("structure") or operator.has("blocked"):
         return 0
     attributes = operator.complete(dict(node.attributes))

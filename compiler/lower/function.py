@@ -27,7 +27,7 @@ from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
 from .packing import Packing
 from .scanned import scanned_slice
 from .schedule import Item
-from .states import StateValue, checks_first
+from .state_values import StateValue, checks_first
 from .storage import Input, Output, Sliced, Weight
 from .text import printable
 from .tied import Stored as StoredWeight

@@ -154,18 +154,31 @@ class KernelEmitter:
         sizes: Sequence[Size],
         carried: Sequence[protocol.Tensor],
         body: Callable[..., Sequence[protocol.Tensor]],
+        *,
+        work_items: bool = False,
     ) -> tuple[Ref, ...]:
         operands = [as_ref(x) for x in carried]
         rehearsal = _Rehearsal()
         s = SequenceWriter(rehearsal.text, rehearsal.load, rehearsal.alarm)
         body(s, [Element("%i", I64) for _ in sizes], [Local(ref.type, "%t") for ref in operands])
         types = tuple(ref.type for ref in operands)
-        op = Scan(types=types, operands=operands, sizes=tuple(sizes), body=body, loads=rehearsal.loads)
+        assert not work_items or isinstance(sizes[0], int), sizes
+        op = Scan(
+            types=types,
+            operands=operands,
+            sizes=tuple(sizes),
+            body=body,
+            loads=rehearsal.loads,
+            work_items=work_items,
+        )
         self._add(op)
         return tuple(op.result(i) for i in range(len(operands)))
 
     def full(self, type: TensorType, value: float | int | bool) -> Ref:
         return self._add(Full(types=(type,), value=value)).result()
+
+    def memory(self, type: TensorType) -> Ref:
+        return self.resident(type)
 
     def constant(self, type: TensorType, values: Sequence[float | int | bool]) -> Ref:
         assert type.elements == len(values), (type, len(values))

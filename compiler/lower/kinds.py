@@ -13,7 +13,7 @@ _OPERATORS_NAMED = 4
 
 def inner_nodes(node: Node) -> tuple[Node, ...]:
     """Returns the nodes of a group, or the node."""
-    return node.regions[0].body if node.op == "fusion" else (node,)
+    return node.regions[0].body if OPERATORS[node.op].has("group") else (node,)
 
 
 _KINDS = (

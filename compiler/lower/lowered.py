@@ -19,7 +19,7 @@ from ..artifact.spec import align
 from .nodes import Computed
 from .packing import Packing
 from .schedule import Item, calls_in, map_items
-from .states import LoweredState, StateValue
+from .state_values import LoweredState, StateValue
 from .storage import Input, Output, Sliced, Weight
 from .writer import NAME, Kernel
 

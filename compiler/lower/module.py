@@ -9,7 +9,7 @@ from ..artifact.spec import c_identifier
 from ..targets.vector_unit import PanelSizes
 from .function import FunctionLowering, Shared
 from .lowered import Lowered, LoweredFunction, LoweredKernel, LoweredWeight, static_bytes
-from .states import LoweredState
+from .state_values import LoweredState
 from .tied import find_tied
 
 __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lower_module"]

@@ -93,7 +93,7 @@ class KernelLowering:
 
     def _lower_node(self, node: Node, inputs: Sequence[Ref], known: Mapping[str, Ref]) -> Sequence[Ref]:
         operator = OPERATORS[node.op]
-        if node.op == "fusion":
+        if operator.has("group"):
             region = node.regions[0]
             inner = dict(known) | {v.name: ref for v, ref in zip(region.arguments, inputs, strict=True)}
             inner = self.lower_nodes(region.body, inner)

@@ -10,6 +10,10 @@ SEQUENCE = "sequence"
 """The schedule of a kernel of sequential loops with steps that depend on elements of earlier steps: radix sort, updates
 at positions that may be equal. Upstream passes compile its loops in the stated order."""
 
+INNER = "_inner"
+"""The suffix of the copies of kernels' functions that are linked into the module of the entries, for loops that are one
+function."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelPart:

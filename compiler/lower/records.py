@@ -62,7 +62,7 @@ class Argument(Op):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Resident(Op):
-    """The content of a result's memory before the kernel runs."""
+    """The content of the memory of a result, or of scratch, before the kernel runs."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -136,10 +136,11 @@ class Insert(Op):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Scan(Op):
-    """Sequential loops that carry the operands."""
+    """Sequential loops that carry the operands; the iterations of the first one may be work items."""
 
     sizes: tuple[Size, ...]
     body: Callable[..., Sequence[protocol.Tensor]]
+    work_items: bool = False
 
     @property
     def overwritten(self) -> range:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeAlias, TypeVar, Union
 
+from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, multiply
 
 Call = TypeVar("Call")
@@ -36,6 +37,7 @@ class Loop(Generic[Call, Tensor]):
     index: Tensor
     count: Size
     body: tuple[Item[Call, Tensor], ...]
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class While(Generic[Call, Tensor]):
     condition: tuple[Item[Call, Tensor], ...]
     test: Tensor
     body: tuple[Item[Call, Tensor], ...]
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,9 @@ def map_items(
     mapped: list[Item[New, NewTensor]] = []
     for item in items:
         if isinstance(item, Loop):
-            mapped.append(Loop(item.name, place(item.index), item.count, inside(item.body)))
+            mapped.append(Loop(item.name, place(item.index), item.count, inside(item.body), item.span))
         elif isinstance(item, While):
-            mapped.append(While(inside(item.condition), place(item.test), inside(item.body)))
+            mapped.append(While(inside(item.condition), place(item.test), inside(item.body), item.span))
         elif isinstance(item, Branch):
             mapped.append(Branch(place(item.test), inside(item.then), inside(item.otherwise)))
         else:

@@ -131,6 +131,7 @@ class KernelWriter:
         self.names: dict[Key, str] = {}
         self.scratch: list[TensorType] = []
         self.alarm: int | None = None
+        self.items = 1
         self.packings: dict[int, Packing] = {}
         self.panels = panels
         self._writers: Mapping[type[Op], Callable[..., None]] = {
@@ -147,6 +148,7 @@ class KernelWriter:
 
     def write(self) -> Kernel:
         self._pack()
+        self.items = self._count_items()
         for op in self.plan.ops:
             if id(op) not in self.plan.inlined:
                 self._writers[type(op)](op)
@@ -161,10 +163,9 @@ class KernelWriter:
         arguments += [_pointer(f"%r{i}", t) for i, t in enumerate(self.result_types)]
         arguments += [_pointer(f"%s{i}", t) for i, t in enumerate(self.scratch)]
         counted = ", ".join(arguments[: len(self.dims.names)])
-        # As written here, a kernel is one work item.
         units = [
             f"func.func {NAME}{UNITS}({counted}) -> index {{",
-            f"{INDENT}%units = arith.constant 1 : index",
+            f"{INDENT}%units = arith.constant {self.items} : index",
             f"{INDENT}return %units : index",
             "}",
         ]
@@ -175,6 +176,13 @@ class KernelWriter:
         text = "\n".join(lines) + "\n"
         dims, scratch = tuple(self.dims.names), tuple(self.scratch)
         return Kernel(text, dims, self.input_types, self.result_types, scratch, self.packings, self.alarm)
+
+    def _count_items(self) -> int:
+        """Returns the number of work items: 1, unless the kernel is a scan of work items alone."""
+        working = [op for op in self.plan.ops if not isinstance(op, (Argument, Dense, Resident, Reshape))]
+        if len(working) == 1 and isinstance(working[0], Scan) and working[0].work_items:
+            return int(str(working[0].sizes[0]))
+        return 1
 
     def _pack(self) -> None:
         """Chooses the storage order of weights that only one contraction reads."""
@@ -372,6 +380,8 @@ class KernelWriter:
         types = ", ".join(tensor_type(x.type) for x in carried)
         limit = self.text.size(op.sizes[len(indices)])
         bounds = f"{self.text.index(0)} to {limit} step {self.text.index(1)}"
+        if not indices and self.items > 1:
+            bounds = f"%begin to %end step {self.text.index(1)}"
         s.line(f"{label} = scf.for {variable} = {bounds} iter_args({arguments}) -> ({types}) {{")
         with s.deeper():
             index = s.define(f"arith.index_cast {variable} : index to i64", I64)

@@ -19,7 +19,7 @@ from ...dialect.ops.support.conversion import cast_array
 from ...dialect.states import used_states
 from ...dialect.types import F32, Array, dtype_of
 from ..weights import Checkpoint, open_checkpoint
-from ..weights.parameters import check_parameters, elements
+from ..weights.header_checks import check_parameters, elements
 from .source import SourceModel, WeightSource
 
 

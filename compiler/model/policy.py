@@ -16,7 +16,7 @@ from ...dialect.types import BLOCKED
 from ...passes.quantization.quantize_activations import CASTS
 from ...passes.quantization.quantize_weights import CODECS
 from ...passes.selection import EVERYTHING, Selector
-from .figures import FIGURES
+from .accuracy_figures import FIGURES
 
 Subject = Literal["weights", "activations"]
 """Weights are the multiplied parameters, and tables from which rows are read; activations are the multiplied values

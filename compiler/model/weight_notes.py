@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..weights import open_checkpoint
-from ..weights.parameters import elements
+from ..weights.header_checks import elements
 from .parameters import absent_checkpoints, needed_checkpoints, used_parameters
 from .source import SourceModel
 

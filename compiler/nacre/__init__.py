@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .compiler.checking import check
     from .compiler.readers.sklearn.model import from_sklearn
     from .compiler.readers.stablehlo.from_jax import from_jax
-    from .compiler.readers.torch.reader import from_torch
+    from .compiler.readers.torch.torch_program import from_torch
     from .compiler.readers.trees.city_hash import category_hashes
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
@@ -64,7 +64,7 @@ _HOMES = {
     "encode_strings": ".runtime.strings",
     "from_sklearn": ".compiler.readers.sklearn.model",
     "from_jax": ".compiler.readers.stablehlo.from_jax",
-    "from_torch": ".compiler.readers.torch.reader",
+    "from_torch": ".compiler.readers.torch.torch_program",
     "load": ".runtime.loader",
 }
 _MODULES = {"graph"}

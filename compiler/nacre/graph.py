@@ -15,8 +15,8 @@ show themselves.
 
 from __future__ import annotations
 
-from .compiler.tools.explorer.figures import Costs, Machine, NodeCost
 from .compiler.tools.explorer.graph import Graph
+from .compiler.tools.explorer.node_costs import Costs, Machine, NodeCost
 from .compiler.tools.explorer.nodes import GraphNode, Nodes
 from .compiler.tools.explorer.read import read
 

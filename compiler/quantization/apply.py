@@ -16,7 +16,7 @@ from ...passes.analysis.factors import Origins, factors_of
 from ...passes.analysis.joins import find_joins
 from ...passes.fold.fold_batch_norm import FoldBatchNorm
 from ...passes.manager import Pass, PassManager
-from ...passes.pipeline import parse_pipeline
+from ...passes.pass_list import parse_pipeline
 from ...passes.quantization.narrow_contractions import NarrowContractions
 from ...passes.quantization.quantize_activations import QuantizeActivations
 from ...passes.quantization.quantize_weights import QuantizeWeights

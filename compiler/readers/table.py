@@ -26,28 +26,28 @@ class Reader:
 
 READERS: Mapping[str, Reader] = {
     ".nacre": Reader("language", "load_module", settings=True),
-    ".graph": Reader("stages", "read_graph_file"),
-    ".onnx": Reader("onnx.reader", "read_onnx", settings=True),
-    ".gguf": Reader("gguf.reader", "read_gguf_model", settings=True),
+    ".graph": Reader("dumped_stages", "read_graph_file"),
+    ".onnx": Reader("onnx.onnx_model", "read_onnx", settings=True),
+    ".gguf": Reader("gguf.gguf_model", "read_gguf_model", settings=True),
     ".txt": Reader("trees.lightgbm", "read_text_file"),
     ".json": Reader("trees.json_file", "read_json_file"),
     ".ubj": Reader("trees.xgboost", "read_ubjson_file"),
     ".cbm": Reader("trees.cbm", "read_cbm_file"),
-    ".pmml": Reader("pmml.reader", "read_pmml"),
-    ".keras": Reader("keras.reader", "read_keras"),
-    ".h5": Reader("keras.reader", "read_keras"),
-    ".hdf5": Reader("keras.reader", "read_keras"),
-    ".tflite": Reader("tflite.reader", "read_tflite"),
-    ".mlir": Reader("stablehlo.reader", "read_mlir"),
-    ".mlirbc": Reader("stablehlo.reader", "read_mlir"),
-    ".pt2": Reader("torch.reader", "read_pt2"),
-    ".pt": Reader("torch.reader", "refuse_pickle"),
-    ".pth": Reader("torch.reader", "refuse_pickle"),
+    ".pmml": Reader("pmml.pmml_model", "read_pmml"),
+    ".keras": Reader("keras.keras_model", "read_keras"),
+    ".h5": Reader("keras.keras_model", "read_keras"),
+    ".hdf5": Reader("keras.keras_model", "read_keras"),
+    ".tflite": Reader("tflite.tflite_model", "read_tflite"),
+    ".mlir": Reader("stablehlo.stablehlo_model", "read_mlir"),
+    ".mlirbc": Reader("stablehlo.stablehlo_model", "read_mlir"),
+    ".pt2": Reader("torch.torch_program", "read_pt2"),
+    ".pt": Reader("torch.torch_program", "refuse_pickle"),
+    ".pth": Reader("torch.torch_program", "refuse_pickle"),
     ".skops": Reader("sklearn.skops_file", "read_skops"),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), Reader("sklearn.skops_file", "refuse_pickle")),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
-FOLDER = Reader("huggingface.reader", "read_folder", settings=True)
+FOLDER = Reader("huggingface.model_folder", "read_folder", settings=True)
 """The reader of folders."""
 
 
@@ -56,7 +56,7 @@ def read_file(path: Path, weights: WeightSource | None = None, settings: Setting
     hyper-parameters of its models. Raises DiagnosticError."""
     reader = FOLDER if path.is_dir() else READERS.get(path.suffix, READERS[".nacre"])
     if settings and not reader.settings:
-        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is no model text, and has no hyper-parameters")])
+        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is not model text, and has no hyper-parameters")])
     read = getattr(import_module(f".{reader.module}", __package__), reader.function)
     model = read(path, weights=weights, **({"settings": settings or {}} if reader.settings else {}))
     assert isinstance(model, SourceModel), model

@@ -28,7 +28,7 @@ from ..model.source import SourceModel
 from ..pipeline import Build
 from ..stages import LINK
 from .repeated import begin_session
-from .validate.compare import Numbers, absolute_errors, measure_errors
+from .validate.array_errors import Numbers, absolute_errors, measure_errors
 from .validate.stateful import call_function, session_sizes
 
 TIMED_CALLS = 20
@@ -91,7 +91,7 @@ def _check_same(stated: SourceModel, built: SourceModel) -> None:
     tested = [*(test.model for test in stated.tests), *(budget.model for budget in stated.budgets)]
     for name in dict.fromkeys(tested):
         if there.get(name) != _signature(stated.module.function(name)):
-            message = f"`{built.file}` has not the `{name}` that `{stated.file}` tests"
+            message = f"`{stated.file}` tests `{name}`, which `{built.file}` does not define"
             raise DiagnosticError([Diagnostic("other-model", message)])
 
 

@@ -47,7 +47,7 @@ def _array(name: str, value: Any) -> Array:
                 return np.asarray(bits.numpy().view(dtype))
         return np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise checkpoint_error("checkpoint-broken", f"the weight `{name}` is no array: {error}") from error
+        raise checkpoint_error("checkpoint-broken", f"the weight `{name}` is not an array: {error}") from error
 
 
 def _stored(array: Array) -> StoredTensor:

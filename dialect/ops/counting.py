@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, identity
+from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import (
     Addressing,
@@ -21,10 +21,11 @@ from ..operator import (
     Use,
 )
 from ..types import BOOL, COMPUTED, I64, NUMBERS, TensorType
+from .scatter import write_values
 from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.common import broadcast_shapes
-from .support.places import INDICES, MODE, are_inside_array, clamped_array
+from .support.places import INDICES, MODE, OTHER_MODES, are_inside_array, clamped, clamped_array, index_operand
 
 
 def _infer_bincount(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -41,9 +42,10 @@ def _infer_bincount(types: Sequence[TensorType], attributes: Attributes) -> tupl
 def _decompose_bincount(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
     x, *weights = operands
     (result,) = _infer_bincount([v.type for v in operands], attributes)
-    added = weights[0] if weights else b.full(shape=x.type.shape, value=1, dtype=I64)
     zeros = b.full(shape=result.shape, value=0, dtype=result.dtype)
-    return [b.scatter_add(zeros, x, added, axis=0, mode=attributes["mode"])]
+    if not weights:
+        return [b.count_indices(zeros, x, mode=attributes["mode"])]
+    return [b.scatter_add(zeros, x, weights[0], axis=0, mode=attributes["mode"])]
 
 
 def _reference_bincount(x: Numbers, weights: Numbers | None = None, *, size: int, mode: str) -> Numbers:
@@ -83,6 +85,47 @@ bincount = Operator(
     ),
     properties=frozenset({"composite", "sequential", "summing"}),
     addresses=lambda types, attributes: (Addressing(0, (attributes["size"],)),),
+)
+
+
+def _infer_count(types: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    x, indices = types
+    if x.rank != 1 or indices.rank != 1:
+        raise InferenceError("rank-mismatch", f"`count_indices` adds to a vector at a vector, not {x} at {indices}")
+    return (x,)
+
+
+def _lower_count(e: Emitter, operands: Sequence[Tensor], mode: str) -> Sequence[Tensor]:
+    x, indices = operands
+
+    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
+        index = s.load(indices, inner)
+        return [clamped(s, index, x.type.shape[0], mode)], [index]
+
+    return write_values(e, x, indices.type.shape, None, place, [0], mode, add=True)
+
+
+def _reference_count(x: Numbers, indices: Numbers, mode: str = "error") -> Numbers:
+    return np.asarray(x + _reference_bincount(indices, size=len(x), mode=mode))
+
+
+count_indices = Operator(
+    name="count_indices",
+    summary="x with 1 added at each of the `indices`",
+    operands=(Operand("x", (I64,)), index_operand()),
+    attributes=(MODE,),
+    infer=lambda types, attributes: _infer_count(types),
+    reference=_reference_count,
+    gradient=None,
+    lower=lambda e, operands, attributes, types: _lower_count(e, operands, attributes["mode"]),
+    addresses=lambda types, attributes: (Addressing(1, (types[0].shape[0],)),),
+    cases=(
+        Case(((5,), ()), arrays={1: np.asarray([0, 4, 2, 2, -1, -5])}),
+        *(Case(((5,), ()), {"mode": mode}, arrays={1: np.asarray([0, 5, -6, 2])}) for mode in OTHER_MODES),
+        Case(((3,), ()), arrays={1: np.zeros(0, np.int64)}),
+        Case(((1,), ()), arrays={1: np.asarray([0])}),
+    ),
+    properties=frozenset({"sequential", "overwriting", "summing", "internal"}),
 )
 
 
@@ -182,4 +225,4 @@ searchsorted = Operator(
     properties=frozenset({"costly"}),
 )
 
-OPERATORS = (bincount, searchsorted)
+OPERATORS = (bincount, count_indices, searchsorted)

@@ -15,7 +15,7 @@ import numpy as np
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
-from ..types import F32, F64, TensorType
+from ..types import F32, F64, I64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
 from .support.common import broadcast_shapes, sum_to
@@ -153,6 +153,10 @@ def _infer_solve(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
     return (y.with_shape((*batch, *y.shape[-2:])),)
 
 
+TOGETHER = 4
+"""The rows whose products are subtracted in one pass over the columns."""
+
+
 def _lower_solve(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
@@ -161,9 +165,10 @@ def _lower_solve(
     size, transpose = a.type.shape[-1], attributes["transpose"]
     from_end = attributes["upper"] != transpose
 
-    def solve(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        *outer, column = indices
-        zero = s.constant(0, column.dtype)
+    columns = result.shape[-1]
+
+    def solve(s: SequenceEmitter, outer: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        zero, one, together = (s.constant(n, I64) for n in (0, 1, TOGETHER))
 
         def at(x: Tensor) -> list[Scalar]:
             shape = x.type.shape[:-2]
@@ -173,23 +178,48 @@ def _lower_solve(
         def factor(i: Scalar, k: Scalar) -> Scalar:
             return s.load(a, (*at(a), k, i) if transpose else (*at(a), i, k))
 
-        last = s.binary("sub", s.size(size), s.constant(1, column.dtype))
+        last = s.binary("sub", s.size(size), one)
 
-        def row(number: Scalar, x: Tensor) -> Tensor:
-            i = s.binary("sub", last, number) if from_end else number
+        def place(step: Scalar) -> Scalar:
+            return s.binary("sub", last, step) if from_end else step
 
-            def less(_: Any, step: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
-                k = s.binary("sub", last, step) if from_end else step
-                product = s.binary("mul", factor(i, k), s.load(x, (*outer, k, column)))
-                return [s.binary("sub", total[0], product)]
+        def row(number: Scalar, x: Tensor, sums: Tensor) -> Sequence[Tensor]:
+            i = place(number)
 
-            (rest,) = s.iterate(number, [s.load(y, (*at(y), i, column))], less)
-            value = rest if attributes["unit_diagonal"] else s.binary("div", rest, factor(i, i))
-            return s.store(x, (*outer, i, column), value)
+            def less(first: Scalar, count: int, total: Tensor) -> Tensor:
+                """Subtracts the products with `count` rows, from step `first` on."""
+                rows = [place(s.binary("add", first, s.constant(n, I64))) for n in range(count)]
+                factors = [factor(i, k) for k in rows]
 
-        return [for_each(s, s.size(size), tensors[0], row)]
+                def column(c: Scalar, given: Tensor) -> Tensor:
+                    value = s.load(given, [c])
+                    for k, f in zip(rows, factors, strict=True):
+                        value = s.binary("sub", value, s.binary("mul", f, s.load(x, (*outer, k, c))))
+                    stored: Tensor = s.store(given, [c], value)
+                    return stored
 
-    return e.scan([*result.shape[:-2], result.shape[-1]], [e.full(result, 0)], solve)
+                made: Tensor = for_each(s, s.size(columns), total, column)
+                return made
+
+            sums = for_each(s, s.size(columns), sums, lambda c, t: s.store(t, [c], s.load(y, (*at(y), i, c))))
+            several = s.binary("div", number, together)
+            sums = for_each(s, several, sums, lambda n, t: less(s.binary("mul", n, together), TOGETHER, t))
+            done = s.binary("mul", several, together)
+            rest = s.binary("sub", number, done)
+            sums = for_each(s, rest, sums, lambda n, t: less(s.binary("add", done, n), 1, t))
+
+            def finish(c: Scalar, given: Tensor) -> Tensor:
+                value = s.load(sums, [c])
+                value = value if attributes["unit_diagonal"] else s.binary("div", value, factor(i, i))
+                return s.store(given, (*outer, i, c), value)
+
+            return [for_each(s, s.size(columns), x, finish), sums]
+
+        made: Sequence[Tensor] = for_each(s, s.size(size), tensors, row)
+        return made
+
+    carried = [e.memory(result), e.memory(result.with_shape((columns,)))]
+    return e.scan(result.shape[:-2], carried, solve)[:1]
 
 
 def _reference_solve(a: Numbers, y: Numbers, upper: bool, transpose: bool, unit_diagonal: bool) -> Numbers:

@@ -1,26 +1,26 @@
 """Fourier transforms over one or several axes: `fft`, `ifft`, `rfft`, `irfft`.
 
-Complex numbers are pairs of tensors, the real and the imaginary parts. `support/fourier` states the method and its
+Complex numbers are pairs of tensors, the real and the imaginary parts. `support/mixed_radix` states the method and its
 costs. The inverse divides by the number of elements, unless `norm` is "forward"; "ortho" divides both by its root.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..differentiate import by_decomposition
-from ..dims import Size, add, at_least, ceil_divide, floor_divide, multiply, product
+from ..dims import Size, add, at_least, floor_divide, multiply, product
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
-from ..types import F32, F64, TensorType
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
+from ..types import F32, F64, I64, TensorType
+from .fourier_axis import transform_axis
 from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.common import normalize_axis, size_as
-from .support.fourier import Pair, first, transform
+from .support.mixed_radix import Pair, half_spectrum, transform, whole_signal
 
 FLOATS = (F32, F64)
 _NORM = AttributeSpec("norm", "str", "backward", choices=("backward", "ortho", "forward"))
@@ -69,60 +69,44 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
     return (x,) * 2
 
 
-def along(b: Builder, x: Pair, axis: int, change: Callable[[Pair], Pair]) -> Pair:
-    """Applies a change of the last axis to another axis."""
+def _to_last(b: Builder, x: Pair, axis: int) -> Pair:
+    """Exchanges an axis and the last one."""
     rank = x.real.type.rank
     if axis == rank - 1:
-        return change(x)
+        return x
     order = tuple(rank - 1 if i == axis else axis if i == rank - 1 else i for i in range(rank))
     parts = [None if part is None else b.transpose(part, axes=order) for part in (x.real, x.imaginary)]
     assert parts[0] is not None
-    made = change(Pair(parts[0], parts[1]))
-    back = None if made.imaginary is None else b.transpose(made.imaginary, axes=order)
-    return Pair(b.transpose(made.real, axes=order), back)
+    return Pair(parts[0], parts[1])
+
+
+def _along(b: Builder, x: Pair, axis: int, form: str, size: Size, sign: int, scale: float) -> Pair:
+    """Transforms one axis; `size` is its length as real or complex numbers."""
+    if isinstance(size, int) and form == "complex":
+        return transform_axis(b, x, axis, form=form, size=size, sign=sign, scale=scale)
+    rows = _to_last(b, x, axis)
+    if isinstance(size, int):
+        made = transform_axis(b, rows, rows.real.type.rank - 1, form=form, size=size, sign=sign, scale=scale)
+    elif form == "complex":
+        made = transform(b, rows, size, sign)
+    else:
+        made = half_spectrum(b, rows.real) if form == "half" else Pair(whole_signal(b, rows, size))
+    return _to_last(b, made, axis)
 
 
 def _scale(b: Builder, x: Value, sizes: Sequence[Size], norm: str, *, inverse: bool) -> Value:
-    count = product(sizes)
+    """Scales a transform with a length that the call knows."""
     if norm == ("forward" if inverse else "backward"):
         return x
-    if isinstance(count, int):
-        return b.multiply(x, b.like(1 / math.sqrt(count) if norm == "ortho" else 1 / count, x))
-    number = size_as(b, count, x.type.dtype)
+    number = size_as(b, product(sizes), x.type.dtype)
     return b.divide(x, b.sqrt(number) if norm == "ortho" else number)
 
 
-def half_spectrum(b: Builder, x: Value) -> Pair:
-    """Returns the first half of the transform of real rows; the other half is its conjugate."""
-    size = x.type.shape[-1]
-    if isinstance(size, int):
-        return transform(b, Pair(x), size, -1, size // 2 + 1)
-    whole = transform(b, Pair(x), size, -1)
-    assert whole.imaginary is not None
-    half = add(floor_divide(size, 2), 1)
-    return Pair(first(b, whole.real, half), first(b, whole.imaginary, half))
-
-
-def whole_signal(b: Builder, x: Pair, size: Size) -> Value:
-    """Returns real rows of `size` elements from the first half of their spectrum, without a scale.
-
-    The imaginary parts of the first element, and of the last one if the size is even, do not count.
-    """
-    assert x.imaginary is not None
-    real, imaginary = x.real, x.imaginary
-    # Elements ceil(size / 2) - 1 down to 1 once more, conjugated.
-    before, rank = (None,) * (real.type.rank - 1), real.type.rank
-    stop = ceil_divide(size, 2)
-
-    def mirrored(part: Value) -> Value:
-        inner = b.slice(part, starts=(*before, 1), stops=(*before, stop), steps=(1,) * rank)
-        return b.flip(inner, axes=(rank - 1,))
-
-    whole = Pair(
-        b.concat(real, mirrored(real), axis=-1),
-        b.concat(imaginary, b.negate(mirrored(imaginary)), axis=-1),
-    )
-    return transform(b, whole, size, 1).real
+def _factor(sizes: Sequence[int], norm: str, *, inverse: bool) -> float:
+    count = math.prod(sizes)
+    if norm == ("forward" if inverse else "backward"):
+        return 1.0
+    return 1 / math.sqrt(count) if norm == "ortho" else 1 / count
 
 
 def _decompose(name: str, b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
@@ -136,18 +120,60 @@ def _decompose(name: str, b: Builder, operands: Sequence[Value], attributes: Att
     inverse = name in ("ifft", "irfft")
     sign, norm = 1 if inverse else -1, attributes["norm"]
     sizes = [x.real.type.shape[axis] for axis in axes]
-    if name == "rfft":
-        x = along(b, x, axes[-1], lambda part: half_spectrum(b, part.real))
-    rest = axes if name in ("fft", "ifft") else axes[:-1]
-    for axis in reversed(rest):
-        size = x.real.type.shape[axis]
-        x = along(b, x, axis, lambda part, size=size: transform(b, part, size, sign))  # type: ignore[misc]
     if name == "irfft":
-        size = sizes[-1] = _length(operands[0].type, axes[-1], attributes["size"])
-        x = along(b, x, axes[-1], lambda part: Pair(whole_signal(b, part, size)))
-        return [_scale(b, x.real, sizes, norm, inverse=True)]
-    assert x.imaginary is not None
-    return [_scale(b, part, sizes, norm, inverse=inverse) for part in (x.real, x.imaginary)]
+        sizes[-1] = _length(operands[0].type, axes[-1], attributes["size"])
+    known = [size for size in sizes if isinstance(size, int)]
+    static = len(known) == len(sizes)
+    forms = {"rfft": "half", "irfft": "whole"}
+    steps = [(axis, "complex", size) for axis, size in zip(axes, sizes, strict=True)]
+    steps[-1] = (axes[-1], forms.get(name, "complex"), sizes[-1])
+    # Real numbers become complex ones first, and complex ones become real ones last.
+    steps = steps if name == "irfft" else steps[::-1]
+    for number, (axis, form, size) in enumerate(steps):
+        scale = _factor(known, norm, inverse=inverse) if static and number == len(steps) - 1 else 1.0
+        x = _along(b, x, axis, form, size, sign, scale)
+    results = [x.real] if name == "irfft" else [x.real, x.imaginary]
+    found = [part for part in results if part is not None]
+    return found if static else [_scale(b, part, sizes, norm, inverse=inverse) for part in found]
+
+
+_TRANSPOSED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+"""The scale of a transform is that of its transpose."""
+
+
+def _differentiate(name: str, b: Builder, use: Use) -> Sequence[Value | None]:
+    """The transposed map: of y = F x it is the transform of the parts of y' with the other sign."""
+    axes, norm = use.attributes["axes"], _TRANSPOSED[use.attributes["norm"]]
+    given = [
+        b.full(shape=output.type.shape, value=0.0, dtype=output.type.dtype) if g is None else g
+        for output, g in zip(use.outputs, use.gradients, strict=True)
+    ]
+    x = use.inputs[0].type
+    last = read_axes(name, axes, x.rank)[-1]
+    if name == "irfft":
+        return [
+            _count_twice(b, part, last, use.outputs[0].type.shape[last])
+            for part in b.apply("rfft", given, {"axes": axes, "norm": norm})
+        ]
+    if name == "rfft":
+        # The other half of the spectrum has no gradient.
+        more = add(x.shape[last], multiply(-1, given[0].type.shape[last]))
+        widths = tuple((0, more if axis == last else 0) for axis in range(x.rank))
+        given = [b.pad(g, widths=widths) for g in given]
+    other = "fft" if name == "ifft" else "ifft"
+    return list(b.apply(other, given, {"axes": axes, "norm": norm}))[: len(use.inputs)]
+
+
+def _count_twice(b: Builder, part: Value, axis: int, size: Size) -> Value:
+    """Doubles the elements whose conjugates `irfft` adds: all but the first, and the last one of an even size."""
+    length = part.type.shape[axis]
+    line = b.iota(shape=(length,))
+    ends = b.logical_or(
+        b.equal(line, b.scalar(0, I64)), b.equal(b.multiply(line, b.scalar(2, I64)), size_as(b, size, I64))
+    )
+    counts = b.where(ends, b.like(1.0, part), b.like(2.0, part))
+    shape = tuple(length if a == axis else 1 for a in range(part.type.rank))
+    return b.multiply(part, b.reshape(counts, shape=shape))
 
 
 def _parts(z: Numbers, dtype: Any) -> tuple[Numbers, Numbers]:
@@ -189,7 +215,7 @@ def _operator(name: str, summary: str, operands: tuple[Operand, ...], cases: Seq
         ),
         infer=lambda types, attributes: _infer(name, types, attributes),
         reference=reference,
-        gradient=by_decomposition(decompose),
+        gradient=lambda b, use: _differentiate(name, b, use),
         decompose=decompose,
         cases=LateCases(lambda: tuple(case(shape, dict(attributes)) for shape, attributes in cases)),
         properties=frozenset({"composite"}),
@@ -205,7 +231,7 @@ OPERATORS = (
     _operator(
         "fft",
         "the discrete Fourier transform over `axes` of complex numbers, given by their real and imaginary parts; "
-        "without the second, of real numbers; any size: one product with a matrix for each factor of it",
+        "without the second, of real numbers; any size, by butterflies or products with matrices",
         (_REAL, _OPTIONAL),
         [((2, 6), {}), ((3, 1), {}), ((0, 3), {}), ((5, 4, 3), {"axes": (0, 2), "pair": True, "norm": "ortho"}),
          ((68,), {"pair": True, "norm": "forward"})],

@@ -2,9 +2,10 @@
 
 Trees and results are those of `ranked_trees`, but ranks are laid out [rows, width], and a row follows the nodes of a
 tree instead of comparing all of them. Ranks and borders are unsigned, so they count from 0, and columns are plain
-numbers. A row has a rank for every number that a column in 8 bits can be; wider columns count modulo the width, a power
-of two. The first levels of a tree are complete, so that a node has no children in memory: those of node `n` are 2 n + 1
-and 2 n + 2. PATHS trees are followed at the same time, level after level, so that their loads overlap:
+numbers; words are those of `ranked_trees`. A row has a rank for every number that a column in 8 bits can be; wider
+columns count modulo the width, a power of two. The first levels of a tree are complete, so that a node has no children
+in memory: those of node `n` are 2 n + 1 and 2 n + 2. PATHS trees are followed at the same time, level after level, so
+that their loads overlap:
 
     tree 0   node 0 -> node 2 -> node 5 ...
     tree 1   node 0 -> node 1 -> node 4 ...      one comparison of all trees, then the next one
@@ -25,9 +26,9 @@ from ..dims import ceil_divide, product
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
-from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U64, DType, TensorType, dtype_of
+from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType, TensorType, dtype_of
 from .indexing import zeros_like
-from .ranked_trees import ROWS, add_leaves_array, feature_ranks, least_rank, ranked_trees, read_missing
+from .ranked_trees import ROWS, feature_ranks, least_rank, ranked_trees, read_missing
 from .support.accumulate import Numbers
 
 PATHS = 8
@@ -64,6 +65,14 @@ def row_width(columns: int) -> int:
 def _in_rows(blocks: Numbers, rows: int) -> Numbers:
     flat = blocks.transpose(0, 2, 1).reshape(len(blocks) * ROWS, blocks.shape[1])
     return np.ascontiguousarray(flat[:rows])
+
+
+def _in_blocks(rows: Numbers) -> Numbers:
+    count, width = rows.shape
+    blocks = -(-count // ROWS)
+    padded = np.zeros((blocks * ROWS, width), rows.dtype)
+    padded[:count] = rows
+    return padded.reshape(blocks, ROWS, width).transpose(0, 2, 1)
 
 
 def _reference_ranks(x: Numbers, thresholds: Numbers, feature: Numbers, flags: Numbers, **attributes: Any) -> Numbers:
@@ -104,8 +113,8 @@ def _lower_ranks(
 
 def _infer_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     ranks, *tables, initial = types
-    if ranks.rank != 2 or initial.rank != 1:
-        message = f"`ranked_rows` needs ranks [rows, columns] and initial [groups], not {ranks}, {initial}"
+    if ranks.rank != 2 or initial.rank != 2:
+        message = f"`ranked_rows` needs ranks [rows, columns] and initial [rows, groups], not {ranks}, {initial}"
         raise InferenceError("shape-mismatch", message)
     rows, width = ranks.shape
     column, border, *others = tables
@@ -115,11 +124,12 @@ def _infer_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
     signed = _SIGNED[ranks.dtype]
     blocks = TensorType(signed, (ceil_divide(rows, ROWS), width, ROWS))
     plain = [TensorType(I32, column.shape), TensorType(signed, border.shape)]
-    (total,) = ranked_trees.infer([blocks, *plain, *others], attributes)
-    if initial.shape != total.shape[1:2]:
-        message = f"`initial` of `ranked_rows` has the shape {list(total.shape[1:2])}, not {initial}"
-        raise InferenceError("shape-mismatch", message, operand=6)
-    return (TensorType(total.dtype, (rows, total.shape[1])),)
+    start = TensorType(initial.dtype, (blocks.shape[0], *column.shape[:1], ROWS))
+    (total,) = ranked_trees.infer([blocks, *plain, *others, start], attributes)
+    result = TensorType(total.dtype, (rows, total.shape[1]))
+    if initial != result:
+        raise InferenceError("shape-mismatch", f"`initial` of `ranked_rows` is {result}, not {initial}", operand=6)
+    return (result,)
 
 
 def _reference_rows(
@@ -132,14 +142,10 @@ def _reference_rows(
     initial: Numbers,
     **attributes: Any,
 ) -> Numbers:
-    rows, width = ranks.shape
-    signed = _SIGNED[dtype_of(ranks)]
-    padded = np.zeros((-(-rows // ROWS) * ROWS, width), ranks.dtype)
-    padded[:rows] = ranks
-    blocks = _biased(padded, signed).reshape(-(-rows // ROWS), ROWS, width).transpose(0, 2, 1)
+    rows, signed = len(ranks), _SIGNED[dtype_of(ranks)]
     scaled = column.astype(np.int64) * ROWS
-    tables = (scaled, _biased(border, signed), first, nodes, values, initial)
-    return _in_rows(add_leaves_array(blocks, *tables, **attributes), rows)
+    tables = (scaled, _biased(border, signed), first, nodes, values, _in_blocks(initial))
+    return _in_rows(ranked_trees.reference(_in_blocks(_biased(ranks, signed)), *tables, **attributes), rows)
 
 
 def _biased(ranks: Numbers, signed: DType) -> Numbers:
@@ -170,7 +176,7 @@ class _Walk:
                 total = s.binary("add", total, value)
             return [total]
 
-        state: Turn = ([target], [s.load(self.initial, [group])])
+        state: Turn = ([target], [s.load(self.initial, [row, group])])
         state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), together, c[0])))
         rest = s.binary("sub", s.size(trees), whole)
         (done,), (total,) = s.repeat(rest, *state, lambda i, t, c: (t, follow(s.binary("add", whole, i), 1, c[0])))
@@ -194,11 +200,22 @@ class _Walk:
                     for p, b in zip(places, bits, strict=True)
                 ]
             places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
-        most = self.size - (1 << self.count if is_oblivious else self.count + 1)
+        is_complete, places_of_tree = self.nodes.type.dtype == U32, 1 << self.count if is_oblivious else self.count + 1
+        if is_complete:
+            for step in range(self.steps):
+                start = s.constant(((1 << step) - 1) * places_of_tree, I64)
+                words = [
+                    s.load(self.nodes, [group, t, s.binary("add", p, start)])
+                    for t, p in zip(trees, places, strict=True)
+                ]
+                bits = [self._passes(row, s.cast(word, I64)) for word in words]
+                places = [s.binary("add", s.binary("add", p, p), bit) for p, bit in zip(places, bits, strict=True)]
+            places_of_tree <<= self.steps
+        most = self.size - places_of_tree
         starts = [s.cast(s.load(self.first, [group, tree]), I64) for tree in trees]
         starts = [s.binary("max", s.binary("min", b, s.constant(most, I64)), s.constant(0, I64)) for b in starts]
         found = [s.binary("add", b, p) for b, p in zip(starts, places, strict=True)]
-        for _ in range(self.steps):
+        for _ in range(0 if is_complete else self.steps):
             found = [self._step(row, node) for node in found]
         return [s.load(self.values, [node]) for node in found]
 
@@ -213,15 +230,21 @@ class _Walk:
     def _step(self, row: Scalar, node: Scalar) -> Scalar:
         s = self.s
         word = s.load(self.nodes, [node])
+        child = s.binary("add", s.binary("shr", word, s.constant(32, I64)), self._passes(row, word))
+        # As unsigned numbers, negative ones are the greatest.
+        return s.cast(s.binary("min", s.cast(child, U64), s.constant(self.size - 1, U64)), I64)
+
+    def _passes(self, row: Scalar, word: Scalar) -> Scalar:
+        """Returns 1 if the row goes to the right of a node, else 0."""
+        s = self.s
         scaled = s.binary("and", s.binary("shr", word, s.constant(16, I64)), s.constant((self.width - 1) * ROWS, I64))
         column = s.binary("shr", scaled, s.constant(ROWS.bit_length() - 1, I64))
         # The borders of words are signed.
         rank = s.cast(s.load(self.ranks, [row, column]), I32)
-        signed = s.binary("add", rank, s.constant(least_rank(_SIGNED[self.ranks.type.dtype]), I32))
-        right = s.cast(s.compare("ge", signed, s.cast(s.cast(word, I16), I32)), I64)
-        child = s.binary("add", s.binary("shr", word, s.constant(32, I64)), right)
-        # As unsigned numbers, negative ones are the greatest.
-        return s.cast(s.binary("min", s.cast(child, U64), s.constant(self.size - 1, U64)), I64)
+        dtype = _SIGNED[self.ranks.type.dtype]
+        signed = s.binary("add", rank, s.constant(least_rank(dtype), I32))
+        border = s.cast(s.cast(word, dtype if self.nodes.type.dtype == U32 else I16), I32)
+        return s.cast(s.compare("ge", signed, border), I64)
 
 
 def _lower_rows(
@@ -243,14 +266,16 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
     rows, each = ranks.type.shape[0], product((groups, trees))
     apart = (each, 1, count)
     tables = b.reshape(column, shape=apart), b.reshape(border, shape=apart), b.reshape(first, shape=(each, 1))
-    numbers, zeros = b.iota(shape=values.type.shape, dtype=F64), b.full(shape=(each,), value=0.0, dtype=F64)
+    if nodes.type.rank == 3:
+        nodes = b.reshape(nodes, shape=(each, 1, nodes.type.shape[2]))
+    numbers, zeros = b.iota(shape=values.type.shape, dtype=F64), b.full(shape=(rows, each), value=0.0, dtype=F64)
     leaves = b.ranked_rows(ranks, *tables, nodes, numbers, zeros, **use.attributes)
     given = b.reshape(use.gradient, shape=(rows, groups, 1))
     spread = b.broadcast_to(given, shape=(rows, groups, trees))
     number = product((rows, each))
     places = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
     added = b.scatter_add(zeros_like(b, values), places, b.reshape(spread, shape=(number,)), axis=0)
-    return [None, None, None, None, None, added, b.sum(use.gradient, axis=(0,))]
+    return [None, None, None, None, None, added, use.gradient]
 
 
 def _rank_cases() -> tuple[Case, ...]:
@@ -262,9 +287,9 @@ def _rank_cases() -> tuple[Case, ...]:
 
 
 def _row_cases() -> tuple[Case, ...]:
-    rng, made = np.random.default_rng(3), []
+    made = []
     for number, case in enumerate(ranked_trees.cases):
-        blocks, column, border, first, nodes, values = (case.arrays[i] for i in range(6))
+        blocks, column, border, first, nodes, values, initial = (case.arrays[i] for i in range(7))
         rows, kind = min(len(blocks) * ROWS, 7), {"b": np.uint8, "h": np.uint16}[blocks.dtype.char]
         ranks, least = _in_rows(blocks, rows).astype(np.int64), -(1 << 8 * blocks.dtype.itemsize - 1)
         is_narrow = number % 2 == 1
@@ -272,7 +297,7 @@ def _row_cases() -> tuple[Case, ...]:
         numbers = (column // ROWS).astype(np.uint8 if is_narrow else np.int32)
         padded = np.pad(ranks - least, ((0, 0), (0, width - ranks.shape[1]))).astype(kind)
         tables = (numbers, (border.astype(np.int64) - least).astype(kind), first, nodes, values)
-        arrays = dict(enumerate((padded, *tables, rng.normal(size=len(column)))))
+        arrays = dict(enumerate((padded, *tables, _in_rows(initial, rows))))
         made.append(replace(case, shapes=tuple(a.shape for a in arrays.values()), arrays=arrays))
     return tuple(made)
 
@@ -298,7 +323,6 @@ ranked_rows = Operator(
         Operand("column", (U8, I32), "C"),
         Operand("border", (U8, U16), "R"),
         *ranked_trees.operands[3:],
-        Operand("initial", (F32, F64)),
     ),
     attributes=ranked_trees.attributes,
     infer=_infer_rows,

@@ -9,14 +9,20 @@ threshold has the result of comparing the numbers:
 A column is a feature with one meaning of missing numbers: the flags of `support/trees.py`. Ranks are laid out
 [blocks, columns, ROWS], so that one instruction compares a column of ROWS rows.
 
-`ranked_trees` adds the values of leaves in the order of the trees, from -0.0 on. All nodes of the first levels of a
-tree are compared, and the results select one of 2^levels places. The attribute `steps` is the number of further levels,
-where each row follows the words of `nodes`:
+`ranked_trees` adds the values of leaves to `initial` in the order of the trees. All nodes of the first levels of a tree
+are compared, and the results select one of 2^levels places. The attribute `steps` is the number of further levels, in
+which each row follows the words of `nodes`. Words of 32 bits [groups, trees, nodes] are those of complete trees, level
+after level; a step from place `p` leads to the place 2 p or 2 p + 1 of the next level:
 
     border of each level or node     the row goes to the right if its rank is not below it
+    column                           its number times ROWS
+    word of a node                   column << 16 | border
+    value                            first[tree] + place
+
+Words of 64 bits are those of trees with few nodes on many levels:
+
     place -> node                    first[tree] + place; the values and words of a tree are consecutive
     word of a node                   left << 32 | column << 16 | border; the right child follows the left one
-    column                           its number times ROWS
     leaf before the last level       a word with its own index as the left child and a border that no rank reaches
 
 Indices from tables are kept within the tables: columns count modulo a power of two, nodes end at the last value.
@@ -33,7 +39,7 @@ from ..dims import ceil_divide, product
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
-from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U64, DType, TensorType
+from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
 from .support.trees import DEFAULT_LEFT, NAN_IS_MISSING, NEARLY_ZERO, ZERO_IS_MISSING
@@ -43,6 +49,8 @@ ROWS = 32
 MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
+MOST_STEPS = 20
+"""The most levels behind the first ones."""
 CHOSEN_LEVELS = 5
 """The levels of a search whose thresholds are chosen in registers."""
 NAN_IS_ZERO = 32
@@ -167,8 +175,10 @@ def _search(s: BodyEmitter, thresholds: Tensor, column: Scalar, x: Scalar, compa
 
 
 def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-    ranks, column, border, first, nodes, values = types
-    if (ranks.rank, column.rank, nodes.rank, values.rank) != (3, 3, 1, 1) or border.shape != column.shape:
+    ranks, column, border, first, nodes, values, initial = types
+    is_complete = nodes.dtype == U32
+    given = (ranks.rank, column.rank, nodes.rank, values.rank)
+    if given != (3, 3, 3 if is_complete else 1, 1) or border.shape != column.shape:
         message = f"`ranked_trees` needs ranks [blocks, columns, {ROWS}] and tables [groups, trees, nodes]"
         message += f", not {ranks}, {column}, {border}"
         raise InferenceError("shape-mismatch", message)
@@ -179,31 +189,28 @@ def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
     count, steps = column.shape[2], attributes["steps"]
     oblivious = attributes["shape"] == "levels"
     known = isinstance(count, int) and (count <= MOST_OBLIVIOUS if oblivious else _is_power(count + 1))
-    if not known or (not oblivious and int(str(count)) > MOST_NODES) or steps < 0:
+    if not known or (not oblivious and int(str(count)) > MOST_NODES) or not 0 <= steps <= MOST_STEPS:
         message = f"`ranked_trees` supports {MOST_OBLIVIOUS} levels, or a power of two less 1 up to {MOST_NODES} nodes"
-        raise InferenceError("shape-mismatch", f"{message}, not {count}", operand=1)
+        message += f", and {MOST_STEPS} steps"
+        raise InferenceError("shape-mismatch", f"{message}, not {count} and {steps}", operand=1)
     places = 1 << int(str(count)) if oblivious else int(str(count)) + 1
+    if is_complete:
+        words = (*first.shape, ((1 << steps) - 1) * places)
+        if oblivious or nodes.shape != words:
+            message = f"`nodes` of `ranked_trees` has the words {list(words)} of complete trees, not {nodes}"
+            raise InferenceError("shape-mismatch", message, operand=4)
+        places <<= steps
     if not isinstance(values.shape[0], int) or values.shape[0] < places:
         raise InferenceError("shape-mismatch", f"`values` of `ranked_trees` has at least {places} elements", operand=5)
-    if steps and nodes.shape != values.shape:
+    if steps and not is_complete and nodes.shape != values.shape:
         raise InferenceError("shape-mismatch", "`nodes` of `ranked_trees` has one word for each value", operand=4)
-    return (TensorType(values.dtype, (ranks.shape[0], column.shape[0], ROWS)),)
+    result = TensorType(values.dtype, (ranks.shape[0], column.shape[0], ROWS))
+    if initial != result:
+        raise InferenceError("shape-mismatch", f"`initial` of `ranked_trees` is {result}, not {initial}", operand=6)
+    return (result,)
 
 
 def _reference_trees(
-    ranks: Numbers,
-    column: Numbers,
-    border: Numbers,
-    first: Numbers,
-    nodes: Numbers,
-    values: Numbers,
-    **attributes: Any,
-) -> Numbers:
-    start = np.full(len(column), -0.0, values.dtype)
-    return add_leaves_array(ranks, column, border, first, nodes, values, start, **attributes)
-
-
-def add_leaves_array(
     ranks: Numbers,
     column: Numbers,
     border: Numbers,
@@ -215,10 +222,9 @@ def add_leaves_array(
     shape: str,
     steps: int,
 ) -> Numbers:
-    """Computes `initial` [groups] plus the leaves of blocks of rows."""
     blocks, columns, _ = ranks.shape
     groups, trees, count = column.shape
-    total = np.broadcast_to(initial[:, None], (blocks, groups, ROWS)).astype(values.dtype)
+    total, is_complete = initial.copy(), nodes.dtype == np.uint32
     for group in range(groups):
         for tree in range(trees):
             right = ranks[:, column[group, tree] // ROWS & columns - 1] >= border[group, tree][:, None]
@@ -231,12 +237,19 @@ def add_leaves_array(
                     place = 2 * place + 1 + np.take_along_axis(right, place[:, None], 1)[:, 0]
                 place -= count
             places = 1 << count if shape == "levels" else count + 1
-            node = place + np.clip(first[group, tree], 0, len(values) - places)
-            for _ in range(steps):
-                word = nodes[node]
+            size = places << steps if is_complete else places
+            node = place if is_complete else place + np.clip(first[group, tree], 0, len(values) - size)
+            for step in range(steps):
+                word = nodes[group, tree, ((1 << step) - 1) * places + node] if is_complete else nodes[node]
                 rank = np.take_along_axis(ranks, ((word >> 16 & 0xFFFF) // ROWS & columns - 1)[:, None], 1)[:, 0]
-                is_right = rank >= (word & 0xFFFF).astype(np.uint16).view(np.int16)
+                border_of_word = (word & 0xFFFF).astype(np.uint16).view(np.int16)
+                is_right = rank >= (border_of_word.astype(ranks.dtype) if is_complete else border_of_word)
+                if is_complete:
+                    node = 2 * node + is_right
+                    continue
                 node = np.minimum(((word >> 32) + is_right).view(np.uint64), len(values) - 1).astype(np.int64)
+            if is_complete:
+                node = node + np.clip(first[group, tree], 0, len(values) - size)
             total[:, group] = (total[:, group] + values[node]).astype(values.dtype)
     return total
 
@@ -245,7 +258,7 @@ class _Body:
     """Writes the addend of one row and one tree."""
 
     def __init__(self, e: Emitter, operands: Sequence[Tensor], attributes: Attributes) -> None:
-        ranks, self.column, self.border, _, self.nodes, self.values = operands
+        ranks, self.column, self.border, _, self.nodes, self.values, _ = operands
         self.ranks = e.reshape(ranks, (ranks.type.shape[0], int(str(ranks.type.shape[1])) * ROWS))
         self.shape, self.steps = str(attributes["shape"]), int(attributes["steps"])
         self.count, self.columns, self.size = (
@@ -268,8 +281,20 @@ class _Body:
         else:
             places = self.count + 1
             place = s.cast(self._select(s, is_left, 0, dtype), I64)
-        begin = s.binary("min", s.cast(first, I64), s.constant(self.size - places, I64))
-        node = s.binary("add", s.binary("max", begin, s.constant(0, I64)), place)
+        is_complete = self.nodes.type.dtype == U32
+        size = places << self.steps if is_complete else places
+        begin = s.binary("min", s.cast(first, I64), s.constant(self.size - size, I64))
+        begin = s.binary("max", begin, s.constant(0, I64))
+        if is_complete:
+            for step in range(self.steps):
+                at = s.binary("add", place, s.constant(((1 << step) - 1) * places, I64))
+                word = s.load(self.nodes, [group, tree, at])
+                column = s.binary("and", s.cast(s.binary("shr", word, s.constant(16, U32)), I64), mask)
+                rank = s.load(self.ranks, [block, s.binary("add", column, lane)])
+                right = s.cast(s.compare("ge", rank, s.cast(word, dtype)), I64)
+                place = s.binary("add", s.binary("add", place, place), right)
+            return s.load(self.values, [s.binary("add", begin, place)])
+        node = s.binary("add", begin, place)
         for _ in range(self.steps):
             word = s.load(self.nodes, [node])
             column = s.binary("and", s.binary("shr", word, s.constant(16, I64)), mask)
@@ -303,13 +328,13 @@ class _Body:
 def _lower_trees(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
-    (result,), first = types, operands[3]
+    (result,), first, initial = types, operands[3], operands[6]
     groups, trees = first.type.shape
     body = _Body(e, operands, attributes)
     return e.structured(
         [Loop(result.shape[0]), Loop(groups), Loop(ROWS), Loop(trees, parallel=False)],
         [(first, loops(1, 3))],
-        [Result(result, loops(0, 1, 2), -0.0)],
+        [Result(result, loops(0, 1, 2), initial)],
         lambda s, start, total: [s.binary("add", total, body.write(s, start))],
     )
 
@@ -317,20 +342,23 @@ def _lower_trees(
 def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
     """Ranks only choose leaves: gradients go to the values. With the numbers of the leaves as values and a group for
     each tree, the sums are the leaves that are reached."""
-    ranks, column, border, first, nodes, values = use.inputs
+    ranks, column, border, first, nodes, values, _ = use.inputs
     groups, trees, count = column.type.shape
     each = product((groups, trees))
     apart = (each, 1, count)
+    if nodes.type.rank == 3:
+        nodes = b.reshape(nodes, shape=(each, 1, nodes.type.shape[2]))
     tables = b.reshape(column, shape=apart), b.reshape(border, shape=apart), b.reshape(first, shape=(each, 1))
     numbers = b.iota(shape=values.type.shape, dtype=F64)
-    leaves = b.ranked_trees(ranks, *tables, nodes, numbers, **use.attributes)
     blocks = ranks.type.shape[0]
+    zeros = b.full(shape=(blocks, each, ROWS), value=0.0, dtype=F64)
+    leaves = b.ranked_trees(ranks, *tables, nodes, numbers, zeros, **use.attributes)
     given = b.reshape(use.gradient, shape=(blocks, groups, 1, ROWS))
     spread = b.broadcast_to(given, shape=(blocks, groups, trees, ROWS))
     number = product((blocks, each, ROWS))
     places = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
     added = b.scatter_add(zeros_like(b, values), places, b.reshape(spread, shape=(number,)), axis=0)
-    return [None, None, None, None, None, added]
+    return [None, None, None, None, None, added, use.gradient]
 
 
 # Examples
@@ -355,16 +383,20 @@ def _rank_cases() -> tuple[Case, ...]:
 def _tree_cases() -> tuple[Case, ...]:
     rng = np.random.default_rng(1)
     made = []
-    for blocks, groups, trees, shape, count, steps, dtype in (
-        (2, 1, 5, "nodes", 7, 0, I8),
-        (1, 2, 3, "nodes", 3, 2, I8),
-        (3, 1, 4, "levels", 3, 0, I16),
-        (9, 1, 2, "levels", 9, 0, I8),
-        (1, 1, 1, "nodes", 0, 0, I16),
-        (1, 2, 0, "nodes", 1, 1, I8),
-        (0, 1, 3, "nodes", 3, 0, I8),
+    for blocks, groups, trees, shape, count, steps, dtype, words in (
+        (2, 1, 5, "nodes", 7, 0, I8, I64),
+        (1, 2, 3, "nodes", 3, 2, I8, I64),
+        (3, 1, 4, "levels", 3, 0, I16, I64),
+        (9, 1, 2, "levels", 9, 0, I8, I64),
+        (1, 1, 1, "nodes", 0, 0, I16, I64),
+        (1, 2, 0, "nodes", 1, 1, I8, I64),
+        (0, 1, 3, "nodes", 3, 0, I8, I64),
+        (2, 2, 3, "nodes", 3, 3, I8, U32),
+        (1, 1, 2, "nodes", 0, 2, I16, U32),
+        (3, 2, 4, "nodes", 0, 0, I8, U32),
     ):
-        places = 1 << count if shape == "levels" else count + 1
+        is_complete = words == U32
+        places = (1 << count if shape == "levels" else count + 1) << (steps if is_complete else 0)
         size = max(groups * trees, 1) * places + 8 * steps
         word = (
             rng.integers(-2, size + 2, size) << 32
@@ -379,7 +411,11 @@ def _tree_cases() -> tuple[Case, ...]:
             3: (rng.integers(-1, max(trees, 1), (groups, trees)) * places).astype(np.int32),
             4: word if steps else np.zeros(0, np.int64),
             5: rng.normal(size=size),
+            6: rng.normal(size=(blocks, groups, ROWS)),
         }
+        if is_complete:
+            inner = (groups, trees, ((1 << steps) - 1) * (count + 1))
+            arrays[4] = (rng.integers(0, 9, inner) * ROWS << 16 | rng.integers(0, 1 << 16, inner)).astype(np.uint32)
         shapes = tuple(a.shape for a in arrays.values())
         attributes = {"shape": shape, "steps": steps}
         made.append(Case(shapes, attributes, arrays=arrays, terms=max(trees, 1)))
@@ -406,14 +442,15 @@ feature_ranks = Operator(
 
 ranked_trees = Operator(
     name="ranked_trees",
-    summary="the sums [blocks, groups, 32] of the leaves that rows of ranks reach in decision trees, in their order",
+    summary="initial + the leaves [blocks, groups, 32] that rows of ranks reach in decision trees, in their order",
     operands=(
         Operand("ranks", _RANKS, "R"),
         Operand("column", (I32,), "I"),
         Operand("border", _RANKS, "R"),
         Operand("first", (I32,), "I"),
-        Operand("nodes", (I64,), "N"),
+        Operand("nodes", (I64, U32), "N"),
         Operand("values", _FLOATS),
+        Operand("initial", _FLOATS),
     ),
     attributes=(AttributeSpec("shape", "str", "nodes", ("nodes", "levels")), AttributeSpec("steps", "int", 0)),
     infer=_infer_trees,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,9 @@ def _infer_grid(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
     return (x.with_shape((*x.shape[:2], *grid.shape[1:-1])),)
 
 
-def _decompose_grid(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+def _decompose_grid(
+    b: Builder, operands: Sequence[Value], attributes: Attributes, *, mixed: bool = True
+) -> Sequence[Value]:
     x, grid = operands
     axes, corners = x.type.rank - 2, attributes["align_corners"]
     before = (None,) * (grid.type.rank - 1)
@@ -54,7 +57,7 @@ def _decompose_grid(b: Builder, operands: Sequence[Value], attributes: Attribute
         at = Term(b, b.squeeze(part, axes=-1))
         size = Term(b, size_as(b, x.type.shape[2 + axis], grid.type.dtype))
         places.append((at + 1) * 0.5 * (size - 1) if corners else (at + 1) * size * 0.5 - 0.5)
-    return [sample(b, x, places, attributes["mode"], attributes["padding"], corners=corners)]
+    return [sample(b, x, places, attributes["mode"], attributes["padding"], corners=corners, mixed=mixed)]
 
 
 def _reference_grid(x: Numbers, grid: Numbers, mode: str, padding: str, align_corners: bool) -> Numbers:
@@ -82,7 +85,7 @@ grid_sample = Operator(
     ),
     infer=_infer_grid,
     reference=_reference_grid,
-    gradient=by_decomposition(_decompose_grid),
+    gradient=by_decomposition(partial(_decompose_grid, mixed=False)),
     decompose=_decompose_grid,
     cases=LateCases(lambda: (
         *(
@@ -115,7 +118,9 @@ def _infer_roi(types: Sequence[TensorType], attributes: Attributes) -> tuple[Ten
     return (x.with_shape((boxes.shape[0], x.shape[1], height, width)),)
 
 
-def _decompose_roi(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+def _decompose_roi(
+    b: Builder, operands: Sequence[Value], attributes: Attributes, *, mixed: bool = True
+) -> Sequence[Value]:
     x, boxes, image = operands
     bins, samples = (per_axis(attributes[name], 2, name, "roi_align") for name in ("size", "samples"))
     offset = 0.5 if attributes["aligned"] else 0.0
@@ -139,7 +144,7 @@ def _decompose_roi(b: Builder, operands: Sequence[Value], attributes: Attributes
     whole = (count, bins[0] * samples[0], bins[1] * samples[1])
     images = b.gather(x, image, axis=0, mode=attributes["mode"])
     spread = [place.broadcast_to(shape=whole) for place in places]
-    found = Term(b, sample(b, images, spread, "linear", "border"))
+    found = Term(b, sample(b, images, spread, "linear", "border", mixed=mixed))
     kept = Term(b, b.unsqueeze(outside, axes=1)).select(0.0, found)
     split = kept.reshape(shape=(count, x.type.shape[1], bins[0], samples[0], bins[1], samples[1]))
     return [split.mean(axis=(3, 5)).value]
@@ -183,7 +188,7 @@ roi_align = Operator(
     ),
     infer=_infer_roi,
     reference=_reference_roi,
-    gradient=by_decomposition(_decompose_roi),
+    gradient=by_decomposition(partial(_decompose_roi, mixed=False)),
     decompose=_decompose_roi,
     cases=LateCases(lambda: (
         Case(((2, 3, 7, 6), (), ()), {"size": (3, 2), "scale": 0.5},

@@ -37,15 +37,30 @@ def _write_updates(
     e: Emitter, x: Tensor, updates: Tensor, place: Place, addressed: Sequence[int], mode: str, *, add: bool
 ) -> Sequence[Tensor]:
     """Writes the updates in order; none if an addressed axis is empty."""
+    return write_values(e, x, updates.type.shape, updates, place, addressed, mode, add=add)
+
+
+def write_values(
+    e: Emitter,
+    x: Tensor,
+    shape: Sequence[Size],
+    updates: Tensor | None,
+    place: Place,
+    addressed: Sequence[int],
+    mode: str,
+    *,
+    add: bool,
+) -> Sequence[Tensor]:
+    """Writes updates of this shape; without a tensor of them, each is 1."""
     doubtful = [x.type.shape[a] for a in addressed if not at_least(x.type.shape[a], 1)]
     guards: list[Size] = [minimum(size, 1) for size in doubtful]
-    if not updates.type.rank and not guards:
+    if not shape and not guards:
         guards = [1]  # the tiler leaves a kernel of loops as it is
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         inner = indices[len(guards) :]
         places, given = place(s, inner)
-        value = s.load(updates, inner)
+        value = s.constant(1, x.type.dtype) if updates is None else s.load(updates, inner)
         if add:
             value = s.binary("add", s.load(tensors[0], places), value)
         if mode == "drop":
@@ -54,7 +69,7 @@ def _write_updates(
             value = s.select(inside, value, s.load(tensors[0], places))
         return [s.store(tensors[0], places, value)]
 
-    return e.scan([*guards, *updates.type.shape], [x], write)
+    return e.scan([*guards, *shape], [x], write)
 
 
 def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:

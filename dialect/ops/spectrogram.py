@@ -19,10 +19,8 @@ from ..dims import Size, add, at_least, floor_divide, maximum, multiply, product
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, I64, TensorType
-from .fourier import half_spectrum, whole_signal
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute
-from .support.fourier import Pair, transform
 
 _DTYPES = (F32, F64)
 _COMMON = (
@@ -80,14 +78,10 @@ def _decompose_stft(b: Builder, operands: Sequence[Value], attributes: Attribute
     cut = b.gather(x, _places(b, frames, hop, size), axis=rank - 1, mode="clamp")
     if window:
         cut = b.multiply(cut, window[0])
-    made = half_spectrum(b, cut) if attributes["onesided"] else transform(b, Pair(cut), size, -1)
+    norm = "ortho" if attributes["normalized"] else "backward"
+    made = b.apply("rfft" if attributes["onesided"] else "fft", [cut], {"norm": norm})
     order = (*range(rank - 1), rank, rank - 1)
-    results = []
-    for part in (made.real, made.imaginary):
-        assert part is not None
-        turned = b.transpose(part, axes=order)
-        results.append(b.multiply(turned, b.like(size**-0.5, turned)) if attributes["normalized"] else turned)
-    return results
+    return [b.transpose(part, axes=order) for part in made]
 
 
 def _places(b: Builder, frames: Size, hop: int, size: int) -> Value:
@@ -147,9 +141,10 @@ def _decompose_istft(b: Builder, operands: Sequence[Value], attributes: Attribut
     (result,) = _infer_istft([v.type for v in operands], attributes)
     rank, frames = real.type.rank, real.type.shape[-1]
     order = (*range(rank - 2), rank - 1, rank - 2)
-    x = Pair(b.transpose(real, axes=order), b.transpose(imaginary, axes=order))
-    rows = whole_signal(b, x, size) if attributes["onesided"] else transform(b, x, size, 1).real
-    rows = b.multiply(rows, b.like(size**-0.5 if attributes["normalized"] else 1 / size, rows))
+    parts = [b.transpose(part, axes=order) for part in (real, imaginary)]
+    norm = "ortho" if attributes["normalized"] else "backward"
+    given = {"norm": norm, "size": size} if attributes["onesided"] else {"norm": norm}
+    rows = b.apply("irfft" if attributes["onesided"] else "ifft", parts, given)[0]
     weight = window[0] if window else b.full(shape=(size,), value=1.0, dtype=real.type.dtype)
     rows = b.multiply(rows, weight)
     squares = b.broadcast_to(b.multiply(weight, weight), shape=(1, frames, size))

@@ -183,7 +183,7 @@ int64_t nacre_run_graphs(nacre_device_session *session, const nacre_device_run *
     if (was_seen(own, name)) return record(session, run);
     own->operations = own->reads = 0;
     const int64_t failed = run_code(session, run);
-    /* One kernel alone gains nothing. */
+    /* A graph of a single kernel is not faster. */
     if (!failed && !session->status && own->operations >= FEWEST_OPERATIONS && own->reads < MOST_PARTS - 1) {
         own->seen[own->next_seen] = name;
         own->next_seen = (own->next_seen + 1) % REMEMBERED;

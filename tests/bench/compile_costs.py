@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from nacre.compiler.api import read_model
-from nacre.compiler.weights.parameters import elements, stored_shape
+from nacre.compiler.weights.header_checks import elements, stored_shape
 
 GB = 1e9
 COMMON = ("--no-cache", "--timeout", "7200")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nacre.compiler.weights.parameters import elements, stored_shape
+from nacre.compiler.weights.header_checks import elements, stored_shape
 from nacre.dialect.graph import Module
 
 Array = npt.NDArray[Any]

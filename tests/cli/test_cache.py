@@ -15,7 +15,7 @@ from cli_harness import DOUBLE, command_line
 from nacre.compiler import cache as module
 from nacre.compiler.cache import cache_folder, cached_path
 from nacre.compiler.checking import read_model
-from nacre.compiler.dumps.parts import Part
+from nacre.compiler.dumps.kernel_texts import Part
 from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cli_harness import Cli, command_line, leftovers, nacre_process, on_terminal
 from nacre.compiler import size_bounds
-from nacre.compiler.cli import options, source
+from nacre.compiler.cli import build_options, check_sources
 from nacre.compiler.lower.module import Lowered, lower_module
 from nacre.compiler.targets.vector_unit import PanelSizes
 
@@ -25,7 +25,7 @@ def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.Mon
     def fail(*_: object) -> None:
         raise RuntimeError("planted\n" * 100)
 
-    monkeypatch.setattr(source, "find_errors", fail)
+    monkeypatch.setattr(check_sources, "find_errors", fail)
     done = cli("check", double, "--json")
     assert done.code == 70
     assert done.out == ""
@@ -75,7 +75,7 @@ def test_a_reproducer_that_cannot_be_kept(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    monkeypatch.setattr(source, "find_errors", None)
+    monkeypatch.setattr(check_sources, "find_errors", None)
     done = cli("check", double)
     assert done.code == 70
     assert "cannot be written: No space left on device" in done.err
@@ -131,14 +131,14 @@ def test_progress_is_for_terminals(double: Path) -> None:
 
 
 def test_progress_is_lines_elsewhere(cli: Cli, double: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "SECONDS", 0.0)
+    monkeypatch.setattr(build_options, "SECONDS", 0.0)
     lines = cli("compile", double, "--no-cache").err.splitlines()
     assert lines[0] == "compiling `double`: parameters" and "1 of 1 kernels are compiled" in lines
     assert lines[-1].startswith("wrote ")
     assert not logging.getLogger("nacre").handlers and not logging.getLogger("nacre").level
-    with options.progress_line() as show:
+    with build_options.progress_line() as show:
         show("half")
-    monkeypatch.setattr(options, "SECONDS", 60.0)
+    monkeypatch.setattr(build_options, "SECONDS", 60.0)
     assert "compiling" not in cli("compile", double, "--no-cache").err
 
 

@@ -13,11 +13,11 @@ import nacre
 import numpy as np
 import pytest
 from cli_harness import DIGITS, Cli, leftovers, nacre_process
-from nacre.compiler.artifact.describe import describe_artifact
+from nacre.compiler.artifact.json_descriptions import describe_artifact
 from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
 from nacre.compiler.outputs import EMIT_KINDS
 from nacre.compiler.pipeline import Build
-from nacre.passes.pipeline import run_pipeline_text
+from nacre.passes.pass_list import run_pipeline_text
 from safetensors.numpy import save_file
 
 

@@ -10,7 +10,7 @@ from cli_harness import DIGITS, DOUBLE, Cli, on_terminal
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 MODEL = DIGITS / "digits.nacre"
 

@@ -11,10 +11,10 @@ import nacre
 import numpy as np
 import pytest
 from cli_harness import Cli
-from nacre.compiler.dumps.parts import format_parts, split_parts
+from nacre.compiler.dumps.kernel_texts import format_parts, split_parts
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
-from nacre.passes.pipeline import format_pass, parse_pipeline
+from nacre.passes.pass_list import format_pass, parse_pipeline
 from safetensors.numpy import save_file
 
 # A table that no pass folds away and that is too big to be printed, a parameter with numbers that can be searched for.

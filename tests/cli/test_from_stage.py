@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cli_harness import Cli
 from llvmlite.binding import parse_assembly
-from nacre.compiler.dumps.parts import split_parts
+from nacre.compiler.dumps.kernel_texts import split_parts
 from nacre.compiler.options import Options
 from safetensors.numpy import save_file
 

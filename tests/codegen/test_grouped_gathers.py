@@ -18,7 +18,7 @@ from nacre.compiler.tools.validate.inputs import made_up
 from nacre.dialect.graph import Function, Module, Node, Region, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from nacre.passes.rewrite import Names, clone
 
 EXPRESSIONS = (

@@ -28,7 +28,7 @@ from nacre.compiler.codegen.workers.job import Report
 from nacre.compiler.codegen.workers.messages import Request
 from nacre.compiler.codegen.workers.routes import LLVM_IR
 from nacre.compiler.codegen.workers.serve import Task
-from nacre.compiler.dumps.parts import Part
+from nacre.compiler.dumps.kernel_texts import Part
 from nacre.compiler.host.plan import entry_ir
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.targets.target import Target
@@ -36,6 +36,9 @@ from nacre.compiler.tools.validate.isolated import Progress, run_isolated
 
 HOST = Target("x86-64-v3")
 """The variant that emulates the others: it has FMA, so that products are rounded as there."""
+
+_MOST_SECONDS = 900.0
+"""For the tiling of a kernel. The longest one takes ten seconds of CPU time, and the machine may be busy."""
 
 _CALLED = re.compile(r"@(llvm\.x86\.avx512[\w.]*)\(")
 _DECLARED = re.compile(r"^declare .*@(llvm\.x86\.avx512[\w.]*)\(.*$", re.MULTILINE)
@@ -61,7 +64,7 @@ def tile_for(kernels: Sequence[LoweredKernel], options: CodeOptions) -> dict[str
     (target,) = options.targets
     generator = CodeGenerator(options)
     sources = [generator._source(kernel, target) for kernel in kernels]
-    made = run_isolated([partial(_tile, source) for source in sources])
+    made = run_isolated([partial(_tile, source) for source in sources], _MOST_SECONDS)
     tiled = {kernel.symbol: each for kernel, each in zip(kernels, made, strict=True)}
     for symbol, each in tiled.items():
         assert isinstance(each, Tiled), (symbol, each)

@@ -13,7 +13,7 @@ from nacre.compiler.tools.validate.inputs import made_up
 from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Module
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 from .emulated import generate_for_here
 from .maker import Graph

@@ -9,7 +9,7 @@ import pytest
 from nacre.compiler.graph_passes import GRAPH_PASSES, STRICT_PASSES
 from nacre.compiler.tools.reference.passes import EXAMPLES, PAGE, RUN, format_page
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline, read_graph
+from nacre.passes.pass_list import parse_pipeline, read_graph
 from nacre.passes.registry import PASSES
 
 

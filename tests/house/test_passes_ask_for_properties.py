@@ -32,6 +32,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
         {"dequantize", "maximum", "minimum", "cast", "add", "subtract", "multiply"},
     ),
     "simplify/arithmetic_rules.py": (ALGEBRA, {"square"}),
+    "simplify/butterflies.py": ("an algorithm for `fourier_axis`", {"fourier_axis"}),
     "simplify/inline_custom.py": ("inlines `custom`", {"custom"}),
     "simplify/mask_rules.py": (
         ALGEBRA,

@@ -9,7 +9,7 @@ from nacre.compiler.readers.language import load_module
 from nacre.dialect.dims import evaluate, format_size
 from nacre.dialect.graph import Module
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 HEAD = "dim N in 1..64\ndim M in 1..64\n"
 

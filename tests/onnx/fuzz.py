@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.compiler.readers.onnx.proto import parse_model
-from nacre.compiler.readers.onnx.reader import read_proto
 from nacre.dialect.diagnostics import DiagnosticError
 from onnx import helper, parser
 

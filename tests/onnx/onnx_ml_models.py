@@ -12,7 +12,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.compiler.weights import Checkpoint
 from nacre.dialect.graph import Parameter
 from nacre.dialect.interpreter import Interpreter

@@ -26,7 +26,7 @@ import onnx
 from backend_cases import BackendCase, DataSet, all_cases
 from batches import Outcome, ReadCase, can_be_united, run_batch
 from nacre.compiler.model.source import SourceModel
-from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
 
 RESULTS = Path(__file__).with_name("results.txt")

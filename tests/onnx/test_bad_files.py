@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from nacre.compiler.readers.onnx import limits
-from nacre.compiler.readers.onnx.reader import read_onnx
+from nacre.compiler.readers.onnx.onnx_model import read_onnx
 from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
 from onnx import TensorProto, helper
 

@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 import onnx
 import pytest
-from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.compiler.readers.onnx.onnx_model import read_proto
 from onnx import TensorProto, helper
 
 FLOATS = {

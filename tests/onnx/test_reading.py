@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from nacre.compiler.api import read_model
-from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.dialect.diagnostics import DiagnosticError
 from onnx import helper, parser
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from nacre.compiler.readers.onnx.expressions.parser import ExpressionError, compile_expression
-from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import IndexRangeError, Interpreter
 from nacre.runtime.library import ArgumentError
@@ -260,3 +260,18 @@ def test_arrays_of_bytes() -> None:
         nacre.decode_strings(np.array([255], np.uint8))
     with pytest.raises(ArgumentError, match="expected u8"):
         nacre.decode_strings(np.array([1.0]))
+    with pytest.raises(ArgumentError, match=r"expected u8\[\.\.\., bytes\], got uint8\[\]"):
+        nacre.decode_strings(np.uint8(97))
+
+
+def test_arrays_of_strings_in_other_orders() -> None:
+    """Column-major arrays, turned ones, and axes that change places in a cycle."""
+    texts = random_strings(np.random.default_rng(3), (2, 3, 5))
+    width = nacre.encode_strings(texts).shape[-1]
+    for other in (np.asfortranarray(texts), texts[::-1, :, ::2], texts.transpose(1, 2, 0)):
+        data = nacre.encode_strings(other, width)
+        assert data.shape == (*other.shape, width)
+        for place in np.ndindex(*other.shape):
+            assert data[place].tobytes().rstrip(b"\0") == other[place].encode()
+        for given in (data, np.asfortranarray(data)):
+            assert nacre.decode_strings(given).tolist() == other.tolist()

@@ -6,6 +6,7 @@ that leaves it, a result that no iteration writes, or arithmetic on two dtypes i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -208,7 +209,12 @@ class CheckingEmitter:
         return tuple(self.tensor(r.type, out) for r, out in zip(results, outputs, strict=True))
 
     def scan(
-        self, sizes: Sequence[Size], carried: Sequence[CheckedTensor], body: Callable[..., Sequence[CheckedTensor]]
+        self,
+        sizes: Sequence[Size],
+        carried: Sequence[CheckedTensor],
+        body: Callable[..., Sequence[CheckedTensor]],
+        *,
+        work_items: bool = False,
     ) -> tuple[CheckedTensor, ...]:
         tensors = tuple(carried)
         for place in np.ndindex(*self.sizes(tuple(sizes))):
@@ -218,6 +224,10 @@ class CheckingEmitter:
 
     def full(self, type: TensorType, value: float | int | bool) -> CheckedTensor:
         return self.tensor(type, np.full(type.concrete(self.values), value).astype(type.dtype.numpy))
+
+    def memory(self, type: TensorType) -> CheckedTensor:
+        """A NaN spreads to every element that is computed from one that is not written."""
+        return self.full(type, math.nan if type.dtype.is_float else 0)
 
     def reshape(self, x: CheckedTensor, shape: Shape) -> CheckedTensor:
         assert x.type.elements == x.type.with_shape(shape).elements, (x.type, shape)

@@ -21,7 +21,7 @@ from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.types import F32, F64, Array, TensorType, dtype_of
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from operator_harness import (
     TESTED,
     Example,

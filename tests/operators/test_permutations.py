@@ -14,7 +14,7 @@ from nacre.dialect.graph import Module, Value
 from nacre.dialect.operator import Builder, Operator
 from nacre.dialect.types import Array
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from operator_harness import TESTED, Example, build_function, case_dtypes, difference, example, interpret
 
 CYCLES = {3: ((1, 2, 0), (2, 0, 1)), 4: ((0, 2, 3, 1), (3, 1, 0, 2)), 5: ((0, 2, 3, 4, 1), (1, 2, 0, 3, 4))}

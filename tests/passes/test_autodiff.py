@@ -19,7 +19,7 @@ from nacre.dialect.types import F32, F64, Array
 from nacre.dialect.verifier import verify
 from nacre.passes.autodiff.differentiate import with_gradients
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from random_graphs import DIM_VALUES, random_array, random_module
 
 STEP = 1e-6

@@ -16,7 +16,7 @@ from nacre.dialect.printer import collect_constants, print_module
 from nacre.dialect.types import F32, F64
 from nacre.dialect.verifier import verify
 from nacre.passes.manager import Context, PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 FOLDED = "canonicalize,fold-constants,fold-batch-norm,sub-pixel,channels-last,canonicalize,"
 FOLDED += "fold-constants,dce,fold-parameters,canonicalize,cse,dce"

@@ -16,7 +16,7 @@ from nacre.dialect.ops.support.layouts import FIRST, FIRST_TO_LAST, LAST
 from nacre.dialect.parser import parse_module
 from nacre.dialect.types import F32, F64, I8, U8, Array, DType, TensorType
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 ORDERS = list(permutations(range(3)))
 """Two of them, the 3-cycles, are not their own inverse."""

@@ -8,7 +8,7 @@ import pytest
 from nacre.dialect.graph import Module, walk
 from nacre.dialect.parser import parse_module
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from nacre.passes.simplify import unroll_repeat
 
 REPEATS = """module test

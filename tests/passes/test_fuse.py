@@ -22,7 +22,7 @@ from nacre.passes.fusion.fuse import KINDS, Fuse
 from nacre.passes.fusion.fuse_flow import Flow, Group
 from nacre.passes.fusion.fuse_maps import permutation, summed_axes
 from nacre.passes.manager import Context, PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from nacre.passes.rewrite import count_uses
 from nacre.runtime.loader import load
 from random_graphs import random_module

@@ -13,7 +13,7 @@ from nacre.dialect.printer import collect_constants, print_module
 from nacre.dialect.types import F32, TensorType
 from nacre.passes.fold.fold_constants import FoldConstants
 from nacre.passes.manager import Context, Pass, PassError, PassManager, Stage
-from nacre.passes.pipeline import format_pipeline, parse_pipeline, run_pipeline_text
+from nacre.passes.pass_list import format_pipeline, parse_pipeline, run_pipeline_text
 from nacre.passes.registry import PASSES, RENAMED
 from nacre.passes.simplify.dce import Dce
 from nacre.passes.simplify.decompose import Decompose

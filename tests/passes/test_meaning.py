@@ -17,7 +17,7 @@ from nacre.dialect.printer import collect_constants, print_module
 from nacre.dialect.types import F32, F64, TensorType, dtype_of
 from nacre.dialect.verifier import verify
 from nacre.passes.manager import Context, PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from nacre.passes.registry import PASSES
 from random_graphs import assert_close, assert_same_bits, random_array, random_module, run_module
 
@@ -95,7 +95,7 @@ def test_second_run_of_a_pass_changes_nothing(name: str, seed: int) -> None:
 SCRIPT = """
 from nacre.dialect.printer import print_module
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from random_graphs import random_module
 for seed in range(8):
     print(print_module(PassManager(parse_pipeline({passes!r})).run(random_module(seed, exact=False))))

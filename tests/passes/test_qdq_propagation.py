@@ -18,7 +18,7 @@ from nacre.dialect.parser import parse_module
 from nacre.dialect.printer import print_module
 from nacre.dialect.types import F32, I8, I32, Array
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 PERCEPTRON = """
 module test

@@ -14,7 +14,7 @@ from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import BF16, F32, F64, TensorType
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 BATCH, HEIGHT = Symbol("N", 0, 3), Symbol("H", 4, 9)
 DIMS = ({"N": 2, "H": 7}, {"N": 1, "H": 4}, {"N": 0, "H": 5})

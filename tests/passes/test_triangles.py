@@ -10,7 +10,7 @@ from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import I32
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 COMPARISONS = {
     "greater_equal": np.greater_equal,

@@ -13,7 +13,7 @@ from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.support.windows import conv_geometry
 from nacre.dialect.types import F32, F64, TensorType
 from nacre.passes.manager import Context
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 
 def weight_gradient(seed: int) -> Module:

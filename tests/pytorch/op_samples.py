@@ -11,7 +11,7 @@ import torch
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.torch.assemble import assemble
 from nacre.compiler.readers.torch.program import Program
-from nacre.compiler.readers.torch.reader import decompositions
+from nacre.compiler.readers.torch.torch_program import decompositions
 from nacre.compiler.readers.torch.walk import name_of
 from nacre.compiler.readers.torch.writing.arrays import DTYPES, to_array
 from torch.fx.experimental.proxy_tensor import make_fx

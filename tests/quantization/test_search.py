@@ -12,7 +12,7 @@ from nacre.compiler.model.policy import SHORT_FORMS, Calibration
 from nacre.compiler.quantization.apply import without_loops
 from nacre.compiler.tools.quantize.findings import Findings, Measured, Tried, open_findings
 from nacre.compiler.tools.quantize.layers import CHOICES, find_layers, group_layers, policy_of
-from nacre.compiler.tools.quantize.search import _fill, _longest, assign, plan_steps
+from nacre.compiler.tools.quantize.precision_search import _fill, _longest, assign, plan_steps
 from nacre.compiler.tools.quantize.trials import Times
 from nacre.dialect.dims import evaluate
 

@@ -12,7 +12,7 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.tools.validate.inputs import made_up
-from nacre.compiler.weights.parameters import elements
+from nacre.compiler.weights.header_checks import elements
 from safetensors.numpy import save_file
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -40,6 +40,12 @@ class Emulator:
         return shutil.which(f"qemu-{self.machine}") or shutil.which(f"qemu-{self.machine}-static")
 
     @property
+    def version(self) -> int:
+        """The major version of qemu."""
+        shown = subprocess.run([str(self.command), "--version"], capture_output=True, text=True, check=True).stdout
+        return int(shown.split("version ", 1)[1].split(".", 1)[0])
+
+    @property
     def libraries(self) -> Path:
         return Path("/usr", self.triple)
 

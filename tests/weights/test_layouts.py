@@ -14,7 +14,7 @@ import safetensors.numpy
 from gguf_bytes import Stored, gguf_bytes
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.readers.language import load_module
-from nacre.compiler.weights import open_checkpoint
+from nacre.compiler.weights import open_arrays, open_checkpoint
 
 Tensors = Mapping[str, Any]
 
@@ -75,6 +75,21 @@ def test_every_dtype_and_shape_in_npy(tmp_path: Path, order: str) -> None:
         for name, expected in arrays(dtype, order).items():
             np.save(tmp_path / "x.npy", expected)
             got = open_checkpoint(tmp_path / "x.npy").read("x")
+            assert (got.dtype, got.shape) == (expected.dtype, expected.shape), (dtype, name)
+            assert got.tobytes() == expected.tobytes(), (dtype, name)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_every_dtype_and_shape_in_memory(order: str) -> None:
+    """Also every second element from the end, and bytes in the opposite order."""
+    for dtype in DTYPES:
+        tensors = dict(arrays(dtype, order))
+        tensors |= {f"{name} turned": array[tuple(np.s_[::-2] for _ in array.shape)] for name, array in tensors.items()}
+        other = dtype.newbyteorder() if dtype.isbuiltin == 1 else dtype
+        swapped = {f"{name} swapped": array.astype(other) for name, array in tensors.items()}
+        checkpoint = open_arrays({**tensors, **swapped})
+        for name in (*tensors, *swapped):
+            expected, got = tensors[name.removesuffix(" swapped")], np.asarray(checkpoint.read(name))
             assert (got.dtype, got.shape) == (expected.dtype, expected.shape), (dtype, name)
             assert got.tobytes() == expected.tobytes(), (dtype, name)
 

@@ -75,10 +75,9 @@ def outline(
     be those of `tf32`."""
     function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
     _rename(function, f"{symbol}_whole")
-    _drop_range(function)
-    for op in list(module.body.operations):
-        if _symbol(op.operation) == symbol + UNITS:
-            op.operation.erase()
+    counting = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol + UNITS)
+    _drop_range(function, counting)
+    counting.erase()
     computing = _computing(function)
     # A kernel that writes nothing, since its results are empty, is a launch too: entries call it.
     is_sequence = _is_sequence(function, computing)
@@ -108,9 +107,16 @@ def _rename(function: Any, name: str) -> None:
     function.attributes["sym_name"] = ir.StringAttr.get(name)
 
 
-def _drop_range(function: Any) -> None:
-    """Removes the last two arguments, the range of work items: a launch computes all of them."""
-    block = function.regions[0].blocks[0]
+def _drop_range(function: Any, counting: Any) -> None:
+    """Removes the last two arguments, the range of work items: a launch computes all of them, which `counting` counts
+    in a constant."""
+    block, counted = function.regions[0].blocks[0], counting.regions[0].blocks[0].operations[0].attributes["value"]
+    begin, end = list(block.arguments)[-2:]
+    with ir.InsertionPoint.at_block_begin(block), function.location:
+        for argument, value in ((begin, ir.IntegerAttr.get(begin.type, 0)), (end, counted)):
+            if list(argument.uses):
+                made = ir.Operation.create("arith.constant", [argument.type], attributes={"value": value})
+                argument.replace_all_uses_with(made.results[0])
     for _ in range(2):
         block.erase_argument(len(block.arguments) - 1)
     types = [argument.type for argument in block.arguments]

@@ -273,13 +273,13 @@ class Evaluator:
             return None
         if all(value.form is None or value.form.lane == 0 for value in operands):
             return None
-        forms = [self._as_form(part, value) for part, value in zip(node.operands, operands, strict=True)]
+        forms = [self.as_form(part, value) for part, value in zip(node.operands, operands, strict=True)]
         left, right = forms
         if left is None or right is None:
             return None
         return left + (right if node.kind == "arith.addi" else right.times(-1))
 
-    def _as_form(self, node: Node, value: Value) -> Form | None:
+    def as_form(self, node: Node, value: Value) -> Form | None:
         if value.form is not None or value.vector:
             return value.form
         if node.kind == "constant":

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...targets.vector_unit import VectorUnit
+from .addresses import load_at_address
 from .evaluate import Evaluator, Iteration
+from .forms import Form
 from .schedule import Stage
 from .structure import Node, extract_step
 from .text import Value
 
 MOST_LANES = 32
-TOGETHER = 8
+TOGETHER = 4
 """The rows whose loads take turns."""
 NARROW = {"i1": 8, "i8": 8, "i16": 16}
 """The types of the narrow part, with their bits in vectors."""
@@ -79,6 +81,8 @@ class RowValues:
             return narrow[id(node)]
 
         with writer.at(self.op.body.location):
+            if id(self.root) not in self.varying:
+                return writer.broadcast(evaluate(self.root))
             rows = [_Row(self, number, iteration, evaluate) for number in range(writer.lanes)]
             for start in range(0, len(rows), TOGETHER):
                 for node in self.loads:
@@ -117,12 +121,24 @@ class _Row:
             return self.shared(node)
         if id(node) not in self.known:
             is_narrow = node.type in NARROW and id(node) not in self.values.scattered
-            self.known[id(node)] = (
-                self._extract(self.shared(node))
-                if is_narrow
-                else self.values.evaluator.node(self.values.op, node, self.iteration, self.evaluate, None)
-            )
+            if is_narrow:
+                self.known[id(node)] = self._extract(self.shared(node))
+            else:
+                loaded = self._load(node) if node in self.values.loads else None
+                made = self.values.evaluator.node
+                self.known[id(node)] = loaded or made(self.values.op, node, self.iteration, self.evaluate, None)
         return self.known[id(node)]
+
+    def _load(self, node: Node) -> Value | None:
+        values = self.values
+
+        def is_shared(part: Node) -> bool:
+            return part.kind == "index" or id(part) not in values.varying
+
+        def form_of(part: Node) -> Form | None:
+            return values.evaluator.as_form(part, self.evaluate(part))
+
+        return load_at_address(values.writer, node, is_shared, form_of, self.evaluate)
 
     def _extract(self, value: Value) -> Value:
         writer = self.values.writer

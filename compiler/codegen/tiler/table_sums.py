@@ -1,7 +1,8 @@
-"""Sums of elements of tables, in the order of the terms: trees whose leaves are found by comparing short integers.
+"""Sums of elements of tables, in the order of the terms: trees whose leaves are found by comparing short integers, or
+trees of one leaf, whose value all rows add.
 
-A work item is BLOCKS blocks of rows. Terms are taken in runs whose tables fit in the first cache; the totals of a run
-are carried in registers, and rest in the result between the runs. Every row adds its terms in their order:
+A work item is up to BLOCKS blocks of rows. Terms are taken in runs whose tables fit in the first cache; the totals of a
+run are carried in registers, and rest in the result between the runs. Every row adds its terms in their order:
 
     for a run of terms:
       for a block of 32 rows:
@@ -13,18 +14,21 @@ are carried in registers, and rest in the result between the runs. Every row add
 
 from __future__ import annotations
 
-from ....dialect.dims import Size
+from collections.abc import Sequence
+
+from ....dialect.dims import Size, product
 from ...targets.vector_unit import VectorUnit
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable
 from .nest import blocks, work_items
-from .row_values import RowValues, rows_of, scatters
+from .row_values import RowValues, rows_of
 from .schedule import Stage
 from .structure import extract_step
 from .text import Value, element_bytes
 
-BLOCKS = 32
-"""The blocks of rows of a work item. More of them read large tables less often."""
+BLOCKS, LEAST_BLOCKS = 80, 8
+"""The blocks of rows of a work item. More of them read large tables less often, as long as the rows stay in the
+cache of the core."""
 
 
 def is_table_sum(stage: Stage) -> bool:
@@ -33,9 +37,10 @@ def is_table_sum(stage: Stage) -> bool:
     if lane is None:
         return False
     (op,) = stage.ops
-    if len(op.reduced) != 1 or op.start is None or op.start.splat is None or op.combination is None:
+    if len(op.reduced) != 1 or op.start is None or op.combination is None:
         return False
-    return op.combination[0] == "arith.addf" and scatters(op.combination[1], lane)
+    kind, added = op.combination
+    return kind == "arith.addf" and added.kind == "extract" and extract_step(added, lane) in (None, 0)
 
 
 class TableSumStage:
@@ -49,34 +54,27 @@ class TableSumStage:
         assert self.op.combination is not None, self.op.location
         self.kind, added = self.op.combination
         self.added = RowValues(evaluator, added, self.lane, unit)
-        self.run = self._count_terms(unit.caches.first // 2)
-
-    def _count_terms(self, bytes: int) -> int:
-        """Returns the terms of a run: the tables of a run are about as large as `bytes`."""
         (block,) = (i for i in self.op.outer if self.stage.of(self.op, i) == self.block)
+        extracts = [(node, node.tensor) for node in self.added.nodes if node.tensor is not None]
+        steps = {id(tensor): (tensor, extract_step(node, block)) for node, tensor in extracts}
+        tables = sum(_bytes(tensor.element, tensor.shape) for tensor, step in steps.values() if step in (0, None))
+        rows = [element_bytes(tensor.element) * step for tensor, step in steps.values() if isinstance(step, int)]
         terms = self.stage.sizes[self.term]
-        extracts = ((n, n.tensor) for n in self.added.nodes if n.tensor is not None)
-        tables = {id(tensor): tensor for n, tensor in extracts if extract_step(n, block) in (0, None)}
-        total = 0
-        for tensor in tables.values():
-            elements: Size = element_bytes(tensor.element)
-            for size in tensor.shape:
-                elements = elements * size
-            total += elements if isinstance(elements, int) else 0
-        return max(1, bytes * terms // max(total, 1)) if isinstance(terms, int) else 1
+        self.run = max(1, unit.caches.first // 2 * terms // max(tables, 1)) if isinstance(terms, int) else 1
+        """The terms of a run: its tables fill half of the first cache."""
+        self.blocks = max(LEAST_BLOCKS, min(BLOCKS, unit.caches.own // 4 // max(sum(rows), 1)))
 
     def counts(self) -> list[Size]:
-        return [blocks(self.stage.sizes[self.block], BLOCKS), self.stage.sizes[self.group]]
+        return [blocks(self.stage.sizes[self.block], self.blocks), self.stage.sizes[self.group]]
 
     def write(self, begin: str, end: str) -> None:
         writer, stage = self.writer, self.stage
         zero, terms = writer.size(0), writer.size(stage.sizes[self.term])
         with work_items(writer, self.counts(), begin, end) as (chunk, group):
-            first, last = chunk_of(self.evaluator, chunk, BLOCKS, stage.sizes[self.block])
-            start = writer.broadcast(self.evaluator.starting(self.op, {}))
+            first, last = chunk_of(self.evaluator, chunk, self.blocks, stage.sizes[self.block])
             with writer.loop(first, last, 1) as block:
                 for iteration in self._iterations(block, group):
-                    self._store(iteration, start)
+                    self._store(iteration, writer.broadcast(self.evaluator.starting(self.op, iteration)))
             with writer.loop(zero, terms, self.run) as term:
                 after = writer.let(f"arith.addi {term}, {writer.size(self.run)} : index")
                 end_of_run = writer.let(f"arith.minui {after}, {terms} : index")
@@ -99,6 +97,12 @@ class TableSumStage:
             added = self.added.write({**iteration, self.term: variable(loop.index)})
             loop.after.append(writer.apply(self.kind, "", [loop.values[0], added], total.type))
         self._store(iteration, loop.results[0])
+
+
+def _bytes(element: str, shape: Sequence[Size]) -> int:
+    """Returns the bytes of a tensor of a known shape, else 0."""
+    elements = product(shape)
+    return element_bytes(element) * elements if isinstance(elements, int) else 0
 
 
 def chunk_of(evaluator: Evaluator, number: Form, count: int, size: Size) -> tuple[str, str]:

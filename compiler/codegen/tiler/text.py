@@ -422,7 +422,7 @@ class Writer:
             indices = self._lanes_of(Value("", "index", form=Form((("lane", form.lane),))))
             value = self.gather(buffer, base, indices)
             return value
-        return self._as_read(value, buffer)
+        return self.as_read(value, buffer)
 
     def _load_vector(self, memory: str, base: Form, element: str, mask: str | None) -> str:
         type, vector = f"memref<{ENDLESS}x{element}>", self.vector_type(element)
@@ -440,7 +440,7 @@ class Writer:
         rest = self._zero(element)
         types = f"memref<{ENDLESS}x{element}>, {self.vector_type('index')}, {masks}, {vector} into {vector}"
         address = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
-        return self._as_read(Value(self.let(f"vector.gather {address} : {types}"), element, True), buffer)
+        return self.as_read(Value(self.let(f"vector.gather {address} : {types}"), element, True), buffer)
 
     def load_words(self, buffer: Buffer, form: Form, size: int, count: int, stride: Size = 1) -> Value:
         """Loads the `size` elements from a form on as a word of 32 bits, or as a vector of such words. For a single
@@ -476,7 +476,7 @@ class Writer:
     def _zero(self, element: str) -> Value:
         return self.broadcast(self.constant(_zero_text(element), element))
 
-    def _as_read(self, value: Value, buffer: Buffer) -> Value:
+    def as_read(self, value: Value, buffer: Buffer) -> Value:
         if stored_type(buffer.element) == buffer.element:
             return value
         return self.apply("arith.trunci" if buffer.element == "i1" else "arith.bitcast", "", [value], buffer.element)

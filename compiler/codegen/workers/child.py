@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ...base.compiler_errors import NO_ANSWER
 from .forking import ForkServer, read_status
-from .job import ENTRIES, KERNEL, Job, Result, text_name
+from .job import ENTRIES, INNER_FILE, KERNEL, Job, Result, text_name
 from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
@@ -47,9 +47,12 @@ def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = (
     return Source({text_name(KERNEL, job.start): text}, job, identity, KERNEL_WORKER, job.keep[0], nodes)
 
 
-def entry_source(text: str, job: Job, dumped: Mapping[str, str]) -> Source:
-    """Returns the source of entries; `dumped` are texts of kernels, for dumps of the whole."""
-    return Source({text_name(ENTRIES, job.start): text, **dumped}, job, _COMMENT.sub("", text), ENTRY_WORKER)
+def entry_source(text: str, job: Job, dumped: Mapping[str, str], inner: Sequence[str] = ()) -> Source:
+    """Returns the source of entries; `dumped` are texts of kernels, for dumps of the whole, and `inner` those of the
+    kernels that their loops have copies of."""
+    files = {f"{INNER_FILE}{number:06}.ll": code for number, code in enumerate(inner)}
+    identity = "\n".join([_COMMENT.sub("", text), *inner])
+    return Source({text_name(ENTRIES, job.start): text, **files, **dumped}, job, identity, ENTRY_WORKER)
 
 
 @dataclass(frozen=True, slots=True)

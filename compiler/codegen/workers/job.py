@@ -16,6 +16,8 @@ KERNEL = "kernel"
 ENTRIES = "entries"
 NO_DEVICE_CODE = "NoDeviceCodeError"
 """The prefix of the error about a kernel that a device cannot compute: the name of its exception."""
+INNER_FILE = "inner-"
+"""The prefix of the files with kernels that are linked into the entries' module."""
 OBJECT = "code.o"
 DUMPS = "dump"
 RESULT = "result.json"
@@ -36,19 +38,22 @@ def text_name(kind: str, stage: str) -> str:
 class Report:
     """The report on a kernel: its parts, and the schedules of its loop nests in order, or the reason why the tiler left
     it unchanged. There are as many parts as loop nests, and one part for an unchanged kernel. `steps` are the steps
-    of its loops: at their multiples, a loop runs one more iteration, or leaves no remainder."""
+    of its loops: at their multiples, a loop runs one more iteration, or leaves no remainder. `code` is the kernel in
+    LLVM IR, if the job asks for it and the kernel is vector code."""
 
     parts: tuple[KernelPart, ...] = ()
     schedules: tuple[str, ...] = ()
     reason: str = ""
     made_for: MadeFor = field(default_factory=MadeFor)
     steps: tuple[int, ...] = ()
+    code: str = ""
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Report:
         made_for = MadeFor(**{**fields["made_for"], "features": tuple(fields["made_for"]["features"])})
         parts = tuple(map(KernelPart.from_fields, fields["parts"]))
-        return Report(parts, tuple(fields["schedules"]), fields["reason"], made_for, tuple(fields["steps"]))
+        steps, code = tuple(fields["steps"]), fields["code"]
+        return Report(parts, tuple(fields["schedules"]), fields["reason"], made_for, steps, code)
 
     @property
     def tiled(self) -> bool:
@@ -60,7 +65,8 @@ class Job:
     """One object to be made of the accompanying text. `keep` names the functions that the object exports: to everybody
     if `visible`, else to the objects that it is linked with. `strict` code rounds as the text says, except for the
     order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at
-    that stage. For a device, the last `scratch` tensors of a kernel are its own, and products may be `tf32`."""
+    that stage. With `inner`, the report holds the kernel in LLVM IR, for loops that are one function. For a device,
+    the last `scratch` tensors of a kernel are its own, and products may be `tf32`."""
 
     level: int
     cpu: str
@@ -76,6 +82,7 @@ class Job:
     known: Report = field(default_factory=Report)
     scratch: int = 0
     tf32: bool = False
+    inner: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"

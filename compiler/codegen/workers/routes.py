@@ -34,7 +34,7 @@ _BUFFERIZED = Stage(
         ":assert-no-allocation",
     ),
 )
-_TILED = Stage("tiled", (":tile",))
+_TILE = Stage("tiled", (":tile",))
 _FAST_MATH = Stage("fast-math", (":fast-math", "inline,symbol-dce"))
 _LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
 _LLVM = Stage(
@@ -79,8 +79,9 @@ _DEVICE_LLVM = Stage(
     ),
 )
 
-DEVICE = "device"
-"""The route of kernels for a device: it ends with an object that holds the code of the device."""
+DEVICE, TILED = "device", "tiled"
+"""The route of kernels for a device, which ends with an object that holds the code of the device, and that of vector
+code."""
 
 ROUTES: Mapping[str, Route] = {
     # Upstream passes alone, one loop nest per structured op in the stated order.
@@ -89,7 +90,7 @@ ROUTES: Mapping[str, Route] = {
     # functions that vectorise.
     # Functions for the threads of a GPU, one for each launch.
     DEVICE: Route(DEVICE, (_BUFFERIZED, _DEVICE, _LOOPS, _DEVICE_LLVM)),
-    "tiled": Route("tiled", (_TILED, _BUFFERIZED, _FAST_MATH, _LOOPS, _LLVM)),
+    TILED: Route(TILED, (_TILE, _BUFFERIZED, _FAST_MATH, _LOOPS, _LLVM)),
 }
 
 RENAMED: Mapping[str, str] = {"relaxed": "fast-math"}

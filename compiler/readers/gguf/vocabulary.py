@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...weights.gguf_header import GgufHeader
-from .configuration import bad_gguf
+from .metadata import bad_gguf
 
 _PREFIX = "tokenizer.ggml."
 _CONTROL, _USER = 3, 4

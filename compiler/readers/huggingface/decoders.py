@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..architectures.decoder import Decoder
-from .configuration import Configuration
+from .config_json import Configuration
 from .naming import Names
 from .positions import read_rotary, rotary_parameters
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .configuration import Configuration
+from .config_json import Configuration
 from .naming import Names
 
 _T5_CONTEXT = 512

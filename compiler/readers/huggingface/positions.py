@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .configuration import Configuration
+from .config_json import Configuration
 
 Numbers = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .configuration import bad_folder, read_json
+from .config_json import bad_folder, read_json
 
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>")
 """Tokens that end an answer, besides those that the folder names."""

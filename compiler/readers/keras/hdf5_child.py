@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .package import load_h5py
+from .hdf5_package import load_h5py
 
 _MOST_MEMORY = 8 << 30
 _MOST_SECONDS = 120

@@ -95,7 +95,7 @@ def _model(config: Mapping[str, Any], left: list[int], depth: int) -> Model:
         found = record["config"] if isinstance(record["config"], dict) else {}
         name = record.get("name") or found.get("name") or place
         if not isinstance(name, str):
-            raise _BadConfigError("a layer whose name is no string")
+            raise _BadConfigError("a layer whose name is not a string")
         model = _model(record, left, depth + 1) if kind in _MODELS else None
         layers.append(Layer(kind, name, found, place, model))
     names = {layer.name: layer for layer in layers}
@@ -137,12 +137,15 @@ def _sources(call: Any) -> tuple[list[Source], dict[str, Source], dict[str, Any]
     if isinstance(call, Mapping):
         given = call.get("kwargs", {})
         listed = {name: list(_histories(value)) for name, value in given.items()}
+        states = listed.pop("initial_state", [])  # as HDF5 of Keras 2 has them: operands after the first one
         if any(len(sources) > 1 for sources in listed.values()):
             raise _BadConfigError("a layer gets several tensors by one keyword")
         keywords = {name: sources[0] for name, sources in listed.items() if sources}
-        return list(_histories(call["args"])), keywords, {n: v for n, v in given.items() if n not in keywords}
+        flags = {name: value for name, value in given.items() if name not in keywords and name != "initial_state"}
+        return [*_histories(call["args"]), *states], keywords, flags
     found: list[Source] = []
-    keywords, flags = {}, {}
+    keywords = {}
+    flags = {}
     for each in call:
         found.append((str(each[0]), int(each[1]), int(each[2])))
         for name, value in each[3].items() if len(each) > 3 else ():

@@ -48,11 +48,13 @@ def suggest(name: str, candidates: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class Reporter:
-    """Collects diagnostics, one for each code and span. `admitted` restricts the reported codes."""
+    """Collects diagnostics, one for each code and span. `admitted` restricts the reported codes. One error more than
+    `DIAGNOSTICS` ends the elaboration; warnings never do, and those beyond are counted."""
 
     sources: dict[str, str]
     diagnostics: list[Diagnostic] = field(default_factory=list)
     admitted: frozenset[str] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
     _seen: set[tuple[str, Span | None]] = field(default_factory=set)
 
     def error(
@@ -75,8 +77,13 @@ class Reporter:
         if key in self._seen or (self.admitted is not None and diagnostic.code not in self.admitted):
             return
         self._seen.add(key)
-        self.diagnostics.append(diagnostic)
-        if len(self.diagnostics) >= DIAGNOSTICS:
+        count = self.counts[diagnostic.severity] = self.counts.get(diagnostic.severity, 0) + 1
+        if count <= DIAGNOSTICS:
+            self.diagnostics.append(diagnostic)
+        elif diagnostic.severity == "error":
+            if count == DIAGNOSTICS + 1:
+                message = f"the check ends after {DIAGNOSTICS} errors"
+                self.diagnostics.append(Diagnostic("too-many-errors", message, diagnostic.span))
             raise LimitError
 
     def warning(self, code: str, message: str, span: Span, label: str = "", *, help: str = "") -> None:

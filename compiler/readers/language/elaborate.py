@@ -18,9 +18,9 @@ from ...model.checks import ModelBudget, ModelTest
 from ...model.policy import Policy
 from ...model.source import SourceModel, WeightSource
 from ...weights import Checkpoint, open_checkpoint
-from ...weights.parameters import check_parameters
+from ...weights.header_checks import check_parameters
 from . import syntax
-from .context import Context, LimitError, Listener, Program, Reporter
+from .context import DIAGNOSTICS, Context, LimitError, Listener, Program, Reporter
 from .examples import read_budget, read_test
 from .expressions import evaluate
 from .imports import OPTIMIZERS, Loader, own_models
@@ -129,7 +129,10 @@ class Elaboration:
                 return True, "", 0, 0
             return span.file != self.file, span.file, span.line, span.column
 
-        return sorted(errors or found, key=place)
+        omitted = self.reporter.counts.get("warning", 0) - DIAGNOSTICS
+        more = f"{omitted} more warning{'s are' if omitted > 1 else ' is'} not listed"
+        last = [Diagnostic("too-many-warnings", more, severity="warning")] if omitted > 0 and not errors else []
+        return [*sorted(errors or found, key=place), *last]
 
     def model(self, name: str, folder: Path, override: WeightSource | None = None) -> SourceModel:
         """Returns the model of a source without errors; `folder` contains the checkpoints that it names."""

@@ -54,7 +54,7 @@ def evaluate_indexed(
             return context.reporter.error("duplicate-name", message, name.span)
         known.add(name.name)
     if reduction is not None and reduction.operator.name not in REDUCTIONS:
-        message = f"`{reduction.operator.name}` is no reduction over indices"
+        message = f"`{reduction.operator.name}` is not a reduction over indices"
         help_text = f"the reductions are {', '.join(REDUCTIONS)}"
         return context.reporter.error("bad-index", message, reduction.operator.span, help=help_text)
     space = _Space(context, frame, tuple(name.name for name in names))

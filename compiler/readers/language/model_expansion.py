@@ -46,7 +46,7 @@ class _Expansion:
         result: list[Node] = []
         for old in nodes:
             node = replace(old, inputs=tuple(self.values.get(v.name, v) for v in old.inputs))
-            if node.op == "fusion":
+            if OPERATORS[node.op].has("group"):
                 result += self.fusion(node)
             elif node.op == "parameter":
                 result += self.parameter(node)

@@ -14,7 +14,7 @@ from ....dialect.diagnostics import Note
 from ....dialect.graph import Function, Parameter, fill_braces, walk
 from ....dialect.ops import OPERATORS
 from ....passes.selection import CLASSES, Selector
-from ...model.figures import FIGURES
+from ...model.accuracy_figures import FIGURES
 from ...model.policy import (
     SCHEMES,
     Calibration,

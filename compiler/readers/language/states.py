@@ -73,7 +73,8 @@ def _define_initial(
             return ERROR
         if not type.is_static:
             size = next(s for s in type.shape if isinstance(s, Poly))
-            message = f"the state `{node.name.name}` has the size {format_size(size)}, a tensor of a checkpoint has not"
+            of_state = f"the state `{node.name.name}` has the size {format_size(size)}"
+            message = f"{of_state}, but tensors of a checkpoint have constant sizes"
             help_text = "begin with a parameter of the last axes: `= weight`"
             return context.reporter.error("symbolic-parameter", message, node.type.span, help=help_text)
         fixed = [index for index in base.indices if isinstance(index, int)]

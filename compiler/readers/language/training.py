@@ -203,7 +203,7 @@ def _resolve(context: Context, frame: Frame, node: syntax.Update) -> _Update | P
         return ERROR
     names = [parameter.name.name for parameter in block.block.parameters]
     if tuple(names[:2]) != _GIVEN:
-        message = f"`{block.name}` is no update: its first arguments must be `parameter` and `gradient`"
+        message = f"`{block.name}` is not an update: its first arguments must be `parameter` and `gradient`"
         note = Note(f"the definition of `{block.name}`", block.block.name.span)
         return context.reporter.error("bad-update", message, node.span, notes=[note])
     hypers = bind_hypers(context, frame, block, node.block.hypers, node.span)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....dialect.types import TensorType
 from ..writing.tensors import Held, Tensor
-from .package import load_onnx
+from .onnx_package import load_onnx
 from .proto import Decoder
 from .schemas import schema_of
 from .writing.narrow import element_of

@@ -14,7 +14,7 @@ from typing import Any
 from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .limits import MOST_FIELDS, has_too_many_fields
 from .mapped_data import Data
-from .package import load_onnx
+from .onnx_package import load_onnx
 from .stored_tensors import element_name, file_error, read_stored
 from .writing import records
 from .writing.records import (

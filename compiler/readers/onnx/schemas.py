@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..writing.tensors import Held, Tensor
-from .package import load_onnx
+from .onnx_package import load_onnx
 from .writing.records import NodeRecord
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.types import Array
 from .mapped_data import Data
-from .package import load_onnx
+from .onnx_package import load_onnx
 from .writing.records import StoredArray
 
 _BITS = {

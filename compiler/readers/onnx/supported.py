@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ....dialect.diagnostics import Diagnostic, Span
 from .convert import find_converter, operator_names
-from .package import load_onnx
+from .onnx_package import load_onnx
 from .schemas import has_definition
 from .writing.records import GraphRecord, ModelRecord, NodeRecord
 

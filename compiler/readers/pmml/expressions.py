@@ -1,4 +1,4 @@
-"""Derived fields: references, constants, arithmetic, and pieces of lines, as columns."""
+"""Derived fields: references, constants, arithmetic, pieces of lines, and look-ups, as columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import Tensor, known
 from .fields import Column, Field, Scope
 from .markup import Element
+from .tables import LOOK_UPS, results_of, write_look_up
 
-_EXPRESSIONS = ("FieldRef", "Constant", "Apply", "NormContinuous", "NormDiscrete")
+_EXPRESSIONS = ("FieldRef", "Constant", "Apply", "NormContinuous", "NormDiscrete", *LOOK_UPS)
 _MOST_NESTED = 200
 
 
@@ -74,6 +75,10 @@ def derived_column(scope: Scope, element: Element, name: str) -> Column:
         own = scope.find(source, expression)
         if not own.field.is_numeric or kind == own.field.kind:
             return own
+    if kind == "string" and expression.name in LOOK_UPS:
+        texts = results_of(expression)
+        own_field = Field(name, kind, texts, (), (), element)
+        return Column(own_field, write_look_up(scope, expression, lambda text, _: float(texts.index(text))))
     if kind not in ("double", "float", "integer", "boolean"):
         element.fail(f"the field `{name}` has the type `{kind}`, which is not supported", code="unsupported-trees")
     g, values = scope.g, write_expression(scope, expression)
@@ -106,6 +111,8 @@ def write_expression(scope: Scope, element: Element, nested: int = 0) -> Tensor:
             if missing in element.attributes:
                 found = _replaced(g, found, element.number(missing))
         return found
+    if element.name in LOOK_UPS:
+        return write_look_up(scope, element, lambda text, at: at.parse_number(text, f"a result of `{element.name}`"))
     column = scope.find(element.attribute("field"), element)
     if element.name == "NormDiscrete":
         code = column.field.code(element.attribute("value"), element)

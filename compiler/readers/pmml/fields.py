@@ -1,4 +1,4 @@
-"""The fields of a PMML file as columns [B]: numbers as they are, text as the place of its value, booleans as 0 and 1.
+"""The fields of a PMML file as columns [B]: numbers as they are, text as the index of its value, booleans as 0 and 1.
 
 A missing value is NaN. A mining schema replaces missing values, and treats values that the data dictionary does not
 permit: they are errors (the prediction of the row is NaN), missing, kept, or replaced.
@@ -23,6 +23,25 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """The numbers from `low` to `high`, and whether these belong to it. Without a margin, it includes infinity."""
+
+    low: float
+    high: float
+    from_low: bool
+    to_high: bool
+
+
+def interval_of(element: Element) -> Interval:
+    closure = element.attribute("closure")
+    if closure not in _CLOSURES:
+        element.fail(f"`closure` is `{closure}`")
+    low, high = element.number("leftMargin", -np.inf), element.number("rightMargin", np.inf)
+    is_below, is_above = "leftMargin" not in element.attributes, "rightMargin" not in element.attributes
+    return Interval(low, high, is_below or closure.startswith("closed"), is_above or closure.endswith("Closed"))
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """A field of the data dictionary. `values` are its permitted values, in order; empty if any is permitted."""
 
@@ -30,7 +49,7 @@ class Field:
     kind: str
     values: tuple[str, ...]
     missing: tuple[str, ...]
-    intervals: tuple[tuple[float, float, str], ...]
+    intervals: tuple[Interval, ...]
     element: Element
 
     @property
@@ -78,13 +97,7 @@ def read_dictionary(root: Element) -> Mapping[str, Field]:
         values: dict[str, list[str]] = {"valid": [], "invalid": [], "missing": []}
         for value in element.all("Value"):
             values[value.choice("property", "valid", "invalid", "missing")].append(value.attribute("value"))
-        intervals = []
-        for interval in element.all("Interval"):
-            closure = interval.attribute("closure")
-            if closure not in _CLOSURES:
-                interval.fail(f"`closure` is `{closure}`")
-            ends = interval.number("leftMargin", -np.inf), interval.number("rightMargin", np.inf)
-            intervals.append((*ends, closure))
+        intervals = [interval_of(interval) for interval in element.all("Interval")]
         listed = values["valid"] or (["false", "true"] if kind == "boolean" else [])
         if len(set(listed)) < len(listed):
             element.fail(f"the field `{name}` has a value twice")
@@ -174,9 +187,9 @@ def _permitted(g: GraphWriter, own: Field, x: Tensor) -> Tensor | None:
     if own.values:
         listed = known(np.asarray([own.code(text, own.element) for text in own.values]), F64)
         parts.append(g.any(g.equal(g.unsqueeze(x, axes=(1,)), listed), axis=(1,)))
-    for low, high, closure in own.intervals:
-        above = (g.greater_equal if closure.startswith("closed") else g.greater)(x, g.like(low, x))
-        below = (g.less_equal if closure.endswith("Closed") else g.less)(x, g.like(high, x))
+    for interval in own.intervals:
+        above = (g.greater_equal if interval.from_low else g.greater)(x, g.like(interval.low, x))
+        below = (g.less_equal if interval.to_high else g.less)(x, g.like(interval.high, x))
         parts.append(g.logical_and(above, below))
     if not parts:
         return None

@@ -15,8 +15,8 @@ from xml.parsers import expat
 from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 
 _MOST_NESTED = 4096
-_WITH_TEXT = ("Array", "Constant")
-"""The elements whose text is kept."""
+_WITH_TEXT, _ROW = ("Array", "Constant"), "row"
+"""The elements whose text is kept, and the one whose children are cells with text."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +102,7 @@ class _Builder:
         self.open.pop()
 
     def _text(self, text: str) -> None:
-        if self.open[-1].name in _WITH_TEXT:
+        if self.open[-1].name in _WITH_TEXT or (len(self.open) > 1 and self.open[-2].name == _ROW):
             self.open[-1].text += text
 
     def _refuse(self, *_: object) -> None:

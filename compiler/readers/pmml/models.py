@@ -23,6 +23,7 @@ from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import Tensor, known
 from .expressions import derive, write_expression
 from .fields import Column, Field, Scope, apply_schema, target_of
+from .many_leaves import ManyLeaves, has_many_leaves
 from .markup import Element
 from .nodes import TreeReader
 from .predicates import PREDICATES, Predicates
@@ -79,6 +80,8 @@ class ModelWriter:
         return inner
 
     def _write(self, inner: Scope, model: Element, trees: str) -> Result:
+        if model.name == "TreeModel" and has_many_leaves(model):
+            return self._write_many_leaves(inner, model, trees)
         if model.name == "TreeModel":
             score = Distribution(self._classes(model)) if self._has_classes(model) else Numeric(_float_of(model))
             return self._write_trees(inner, [(model, inner, score)], model, trees)
@@ -104,6 +107,13 @@ class ModelWriter:
         if method in (*_SUMS, *_VOTES):
             return self._combine(inner, model, segments, method)
         segmentation.fail(f"the method `{method}` is not supported", code="unsupported-trees")
+
+    def _write_many_leaves(self, inner: Scope, model: Element, label: str) -> Result:
+        if not self._has_classes(model):
+            strategy = model.attributes["missingValueStrategy"]
+            model.fail(f"`{strategy}` has a meaning for classes, not for numbers", code="unsupported-trees")
+        predicates = Predicates(inner, lambda x: float(np.nextafter(x, np.inf)), {})
+        return ManyLeaves(model, predicates, self._classes(model), label, self.rows).write()
 
     def _has_classes(self, model: Element) -> bool:
         return model.choice("functionName", "regression", "classification") == "classification"
@@ -144,7 +154,7 @@ class ModelWriter:
         total = 1.0 if method in ("sum", "weightedSum") else float(sum(weights))
         if total == 0:
             model.fail("the weights of the segments have the sum 0")
-        if any(each.name != "TreeModel" or each.first("Targets") is not None for each in models):
+        if any(each.name != "TreeModel" or each.first("Targets") or has_many_leaves(each) for each in models):
             return self._combine_results(inner, models, weights, total, classes, method)
         parts = []
         for each, weight in zip(models, weights, strict=True):

@@ -1,4 +1,4 @@
-"""The result of a model: a number for each row, or the probabilities of classes and the place of the chosen one.
+"""The result of a model: a number for each row, or the probabilities of classes and the index of the chosen one.
 
 NaN is the result of a row without a prediction.
 """

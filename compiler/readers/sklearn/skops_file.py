@@ -62,7 +62,7 @@ def _load(data: bytes, path: Path) -> Any:
     more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
     raise _error(
         "untrusted-types",
-        f"`{path}` holds types that are no classes of scikit-learn: {listed}{more}",
+        f"`{path}` holds types that are not classes of scikit-learn: {listed}{more}",
         "if they are trusted, load the file with skops, and give the estimator to `nacre.from_sklearn`",
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import INFINITY, Size, Symbol, floor_divide, maximum, minimum
 from ...model.source import SourceModel
-from .reader import parse, read_functions
+from .stablehlo_model import parse, read_functions
 
 
 def from_jax(

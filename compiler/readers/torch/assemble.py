@@ -118,7 +118,11 @@ def _results(program: Program, walk: Walk) -> dict[str, Tensor]:
     for name, node in program.results:
         held = walk.found.get(node, MISSING) if type(node).__name__ == "Node" else node
         if held is not MISSING:
-            found[_unique(_word(name) or "output", taken)] = held if isinstance(held, Tensor) else scalar(held)
+            word = _unique(_word(name) or "output", taken)
+            found[word] = held if isinstance(held, Tensor) else scalar(held)
+            described = node.meta.get("val") if type(node).__name__ == "Node" else None
+            for axis, count in walk.bounds.counts_of(described).items():
+                found[_unique(f"{word}_size" if axis == 0 else f"{word}_size_{axis}", taken)] = count
     for name, node in program.written.items():
         held = walk.found.get(node, MISSING)
         if isinstance(held, Tensor):

@@ -17,7 +17,7 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ...api import compile
 from .assemble import assemble
 from .program import Program, Stored
-from .reader import decompositions
+from .torch_program import decompositions
 from .writing.arrays import to_tensor
 from .writing.package import load_torch
 

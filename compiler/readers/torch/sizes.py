@@ -32,6 +32,8 @@ class Sizes:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     dims: dict[str, Symbol] = field(default_factory=dict)
     bound: bool = False  # all arguments have been read: no further dim may appear
+    limits: Mapping[str, Size] = field(default_factory=dict)  # bounds of the sizes that depend on data
+    is_deciding: bool = False
 
     def of(self, value: Any) -> Size:
         """Returns an `int` or a `SymInt` as a size. Raises DimError for one that the graph does not have."""
@@ -46,10 +48,20 @@ class Sizes:
             return kind == "BooleanTrue"
         if kind not in _COMPARISONS:
             return None
-        low, high = bounds(self._read(expression.args[0]) - self._read(expression.args[1]))
+        self.is_deciding = True
+        try:
+            low, high = bounds(self._read(expression.args[0]) - self._read(expression.args[1]))
+        finally:
+            self.is_deciding = False
         return _COMPARISONS[kind](low, high)
 
     def _symbol(self, name: str) -> Size:
+        if name in self.limits:
+            limit = self.limits[name]
+            if not self.is_deciding:
+                return limit
+            # A condition holds for every number of elements up to the bound.
+            return Symbol(name, 0, limit if isinstance(limit, int) else INFINITY).size
         if name not in self.dims:
             if self.bound:
                 raise DimError(f"the size `{name}` is computed from data in a call")

@@ -18,7 +18,8 @@ from ....dialect.dims import DimError, Poly, floor_divide
 from ....dialect.operator import InferenceError
 from ....dialect.types import TensorType
 from ..writing.graph_writer import GraphWriter
-from ..writing.tensors import Tensor
+from ..writing.tensors import BoundedTensor, Tensor
+from .bounded import MAKERS, Bounds
 from .convert import find_converter, operator_names
 from .sizes import Sizes
 from .writing.arrays import DTYPES
@@ -46,6 +47,10 @@ class Walk:
     errors: Collector = field(default_factory=Collector)
     found: dict[Any, Any] = field(default_factory=dict)
     spans: dict[Any, Span] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def __post_init__(self) -> None:
+        self.sizes.limits = self.bounds.sizes
 
     def list_nodes(self, graph: Any) -> None:
         """Writes the listing of the nodes, and their spans in it."""
@@ -160,11 +165,26 @@ class Walk:
         assert converter is not None, name
         values, _ = _bind(node.target, *_described(node))
         bound, _ = _bind(node.target, *arguments)
-        types = self._types(described, node)
-        use = Use(_place(node), name, bound, values, _promoted, types, self.writer, span)
-        made = tuple(converter(use))
+        self.bounds.check(name, values, described, _place(node), span)
+        makes_size = name in MAKERS and self._has_new_size(described)
+        types = (None,) if makes_size else self._types(described, node)
+        use = Use(_place(node), name, bound, values, _promoted, types, self.writer, span, self.bounds.counts_of)
+        made = tuple(
+            self.bounds.add(each, described) if isinstance(each, BoundedTensor) else each for each in converter(use)
+        )
         results = tuple(self._checked(use, each, type) for each, type in zip(made, types, strict=False))
         return results if isinstance(described, (list, tuple)) else results[0] if results else None
+
+    def _has_new_size(self, described: Any) -> bool:
+        """Returns whether a result has a size that PyTorch gives a name of its own, and that no bound is known of."""
+        if not hasattr(described, "shape"):
+            return False
+        try:
+            for size in described.shape:
+                self.sizes.of(size)
+        except DimError:
+            return True
+        return False
 
     def _types(self, described: Any, node: Any) -> tuple[TensorType | None, ...]:
         listed = described if isinstance(described, (list, tuple)) else (described,)

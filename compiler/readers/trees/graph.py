@@ -17,6 +17,7 @@ from ....dialect.dims import Symbol, multiply
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
+from ....dialect.ops.ranked_trees import ROWS
 from ....dialect.types import I32, I64, DType, TensorType, dtype_of
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
@@ -25,7 +26,7 @@ from .categories import Columns
 from .ensemble import Ensemble
 from .levels import Levels
 from .linear import Linear
-from .ranked import Ranked, rank_ensemble, rank_levels
+from .ranked import UNSIGNED, Part, Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
 FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
@@ -135,7 +136,7 @@ def write_raw(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     few, least = _sums, FEW_ROWS
     if ranked is not None:
         few = partial(_sums_of_ranked_rows, ranked=ranked)
-        least = FEW_ROWS_OF_DEEP_TREES if ranked.steps else FEW_ROWS_OF_RANKS
+        least = FEW_ROWS_OF_DEEP_TREES if any(part.steps for part in ranked.parts) else FEW_ROWS_OF_RANKS
     rows = features.type.shape[0]
     if isinstance(rows, int):
         return model.finish(b, (few if rows < least else many)(writer, model, features))
@@ -154,36 +155,55 @@ def _write_columns(writer: TableWriter, ranked: Ranked) -> list[Value]:
 
 def _sums_of_ranked_rows(writer: TableWriter, model: TreeModel, features: Value, ranked: Ranked) -> Value:
     b, described = writer.builder, _write_columns(writer, ranked)
-    unsigned, column, border = ranked.in_rows()
+    unsigned = UNSIGNED[ranked.columns.dtype]
     ranks = b.row_ranks(features, *described, compare=ranked.compare, dtype=unsigned)
-    if ranked.in_blocks or model.levels is None:
-        values = writer.table("ranked.values", ranked.values)
-    else:
-        values = b.reshape(writer.table("levels.values", model.levels.values), shape=ranked.values.shape)
+    rows, groups = features.type.shape[0], len(ranked.initial)
     if ranked.shape == "levels":
-        masks, (_, trees, levels) = ranked.masks(), column.shape
-        if masks is not None:
-            places = b.level_places(ranks, writer.table("rows.masks", masks))
-        else:
-            tables = writer.table("rows.column", column[0]), writer.table("rows.border", border[0])
-            places = b.border_places(ranks, *tables)
-        start = b.scalar(float(ranked.initial[0]), values.type.dtype)
-        return b.add_places(places, b.reshape(values, shape=(trees, 1 << levels)), start)
-    operands = [writer.table("rows.column", column), writer.table("rows.border", border)]
-    operands += [writer.table(f"ranked.{name}", getattr(ranked, name)) for name in ("first", "nodes")]
-    initial = writer.table("ranked.initial", ranked.initial)
-    total = b.ranked_rows(ranks, *operands, values, initial, shape=ranked.shape, steps=ranked.steps)
-    rows, groups = total.type.shape
+        return _sums_of_places(writer, model, ranks, ranked)
+    start = b.reshape(writer.table("ranked.initial", ranked.initial), shape=(1, groups))
+    total = b.broadcast_to(start, shape=(rows, groups))
+    for number, part in enumerate(ranked.parts):
+        column, border = part.in_rows(ranked.columns.dtype)
+        tables = writer.table(f"rows{number}.column", column), writer.table(f"rows{number}.border", border)
+        others = _write_part(writer, number, part)[2:]
+        total = b.ranked_rows(ranks, *tables, *others, total, shape=ranked.shape, steps=part.steps)
     return b.reshape(total, shape=(rows,)) if groups == 1 else total
+
+
+def _sums_of_places(writer: TableWriter, model: TreeModel, ranks: Value, ranked: Ranked) -> Value:
+    """Returns the sums of oblivious trees for few rows."""
+    b, (part,), masks = writer.builder, ranked.parts, ranked.masks()
+    column, border = part.in_rows(ranked.columns.dtype)
+    if masks is not None:
+        places = b.level_places(ranks, writer.table("rows.masks", masks))
+    else:
+        tables = writer.table("rows.column", column[0]), writer.table("rows.border", border[0])
+        places = b.border_places(ranks, *tables)
+    if ranked.in_blocks:
+        values = _write_part(writer, 0, part)[-1]
+    else:
+        assert model.levels is not None, model
+        values = writer.table("levels.values", model.levels.values)
+    _, trees, levels = column.shape
+    start = b.scalar(float(ranked.initial[0]), values.type.dtype)
+    return b.add_places(places, b.reshape(values, shape=(trees, 1 << levels)), start)
+
+
+def _write_part(writer: TableWriter, number: int, part: Part) -> list[Value]:
+    names = ("column", "border", "first", "nodes", "values")
+    return [writer.table(f"ranked{number}.{name}", getattr(part, name)) for name in names]
 
 
 def _sums_of_ranks(writer: TableWriter, model: TreeModel, features: Value, ranked: Ranked) -> Value:
     b, columns = writer.builder, ranked.columns
     described = _write_columns(writer, ranked)
     ranks = b.feature_ranks(features, *described, compare=ranked.compare, dtype=columns.dtype)
-    names = ("column", "border", "first", "nodes", "values")
-    operands = (writer.table(f"ranked.{name}", getattr(ranked, name)) for name in names)
-    total = b.ranked_trees(ranks, *operands, shape=ranked.shape, steps=ranked.steps)
+    groups = len(ranked.initial)
+    start = b.reshape(writer.table("ranked.initial", ranked.initial), shape=(1, groups, 1))
+    total = b.broadcast_to(start, shape=(ranks.type.shape[0], groups, ROWS))
+    for number, part in enumerate(ranked.parts):
+        operands = _write_part(writer, number, part)
+        total = b.ranked_trees(ranks, *operands, total, shape=ranked.shape, steps=part.steps)
     blocks, groups, rows = total.type.shape
     count = multiply(blocks, rows)
     turned = b.transpose(total, axes=(0, 2, 1)) if groups != 1 else total

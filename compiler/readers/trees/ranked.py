@@ -1,16 +1,21 @@
-"""Ensembles as the tables of `feature_ranks` and `ranked_trees`: thresholds become their places among all thresholds of
+"""Ensembles as the tables of `feature_ranks` and `ranked_trees`: thresholds become their ranks among all thresholds of
 a feature.
 
-The first levels of a tree are complete: below a leaf, all nodes lead to it. The nodes behind them are words, children
-side by side, level after level; a leaf is a word that leads to itself. The start of a sum is the value of a first tree.
-Categorical splits, several values of a leaf, and ensembles of very deep trees are left to `tree_ensemble`.
+The first levels of a tree are complete: below a leaf, all nodes lead to it. So are the levels behind them, unless that
+makes the tables much larger. Then the nodes are words, children side by side, level after level, and a leaf is a word
+that leads to itself. Categorical splits, several values of a leaf, and ensembles of very deep trees are left to
+`tree_ensemble`.
+
+All trees of a table have the same number of levels, so trees of other depths are parts with tables of their own. A part
+adds to the sums of the part before it:
+
+    depths of trees    10 10 9 10 10 0 0 0 0 0 0 0     parts    10 10 9 10 10 | 0 0 0 0 0 0 0
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,13 +30,21 @@ from .tree import Numbers
 COMPLETE = 6
 """The levels whose nodes are all compared: another level costs as much as following a node."""
 MOST_STEPS = 10
+MOST_COMPLETE, SPARSE = 12, 4
+"""The most levels of complete trees, and how many places they may have for each leaf."""
+MOST_PARTS, PART_COST = 4, 8.0
+"""The most parts of an ensemble, and the cost of a part in trees of `COMPLETE` levels."""
 OBLIVIOUS, OBLIVIOUS_OF_FEW_ROWS = 8, 14
 """The most levels of oblivious trees, in blocks and row by row. In blocks, the values of larger trees fill the first
 cache, so it is better to take trees one after another for all rows, as `tree_sum` does."""
 MOST_THRESHOLDS, MOST_COLUMNS = 4095, 2048
 MOST_MASKS = 1 << 22
 """The most bytes of the masks of oblivious trees."""
+_LIMITS = (0.5, 1.0, 2.0, 4.0, PART_COST)
+"""The costs up to which neighbours are joined, one after another: trees of similar depths are joined before others."""
 _LINE = 64
+UNSIGNED = {I8: U8, I16: U16}
+"""The dtypes of ranks in blocks, and those of rows."""
 _UNREACHED = (1 << 15) - 1
 """The border of a leaf: ranks are less by far, since they count from the least number of their dtype."""
 
@@ -47,44 +60,48 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """The operands of `ranked_trees` and `ranked_rows` after the ranks, and their attributes.
+class Part:
+    """Consecutive trees: the operands of `ranked_trees` and `ranked_rows` between ranks and the start of sums."""
 
-    initial: the start of the sums of `ranked_rows`. in_blocks: whether the tables serve `ranked_trees` too; then the
-    start of a sum is the value of a first tree.
-    """
-
-    columns: Columns
-    compare: str
     column: Numbers
     border: Numbers
     first: Numbers
     nodes: Numbers
     values: Numbers
-    shape: str
     steps: int
+
+    def in_rows(self, dtype: DType) -> tuple[Numbers, Numbers]:
+        """Returns the columns and the borders of `ranked_rows`; `dtype` is that of the ranks of `ranked_trees`."""
+        column = self.column // ROWS
+        border = (self.border.astype(np.int64) - least_rank(dtype)).astype(UNSIGNED[dtype].numpy)
+        return column.astype(np.uint8 if column.max(initial=0) < 1 << 8 else np.int32), border
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The tables of an ensemble; `initial` [groups] is the start of the sums. Oblivious trees (`shape` "levels") are
+    one part. in_blocks: whether the tables serve `ranked_trees` too."""
+
+    columns: Columns
+    compare: str
+    parts: tuple[Part, ...]
+    shape: str
     initial: Numbers
     in_blocks: bool = True
-
-    def in_rows(self) -> tuple[DType, Numbers, Numbers]:
-        """Returns the dtype of ranks, the columns and the borders of `ranked_rows`."""
-        column, signed = self.column // ROWS, self.columns.dtype
-        unsigned = U8 if signed == I8 else U16
-        border = (self.border.astype(np.int64) - least_rank(signed)).astype(unsigned.numpy)
-        return unsigned, column.astype(np.uint8 if column.max(initial=0) < 1 << 8 else np.int32), border
 
     def masks(self) -> Numbers | None:
         """Returns the masks [columns, ranks, trees] of `level_places`, filled up to whole cache lines; None if they are
         large."""
-        used, count = int(self.column.max(initial=0)) // ROWS + 1, self.columns.thresholds.shape[1] + 1
-        trees, levels = self.column.shape[1:]
+        (part,) = self.parts
+        used, count = int(part.column.max(initial=0)) // ROWS + 1, self.columns.thresholds.shape[1] + 1
+        trees, levels = part.column.shape[1:]
         width = -(-trees // _LINE) * _LINE
         kind = np.dtype(np.uint8 if levels <= U8.bits else np.uint16)
         is_small = self.columns.dtype == I8 and used * count * width * kind.itemsize <= MOST_MASKS
         if self.shape != "levels" or not is_small:
             return None
         made = np.zeros((used, count, width), kind)
-        _, column, border = self.in_rows()
+        column, border = part.in_rows(self.columns.dtype)
         for tree in range(trees):
             for level in range(levels):
                 made[column[0, tree, level], border[0, tree, level] :, tree] |= 1 << level
@@ -102,30 +119,58 @@ def rank_ensemble(ensemble: Ensemble) -> Ranked | None:
     if ranked is None:
         return None
     columns, own_column, own_border = ranked
-    levels = min(depth, COMPLETE)
-    nodes = _Nodes(tables["children"], own_column, own_border, tables["values"][:, 0], levels)
-    for roots, (start,) in zip(tables["roots"], tables["initial"], strict=True):
-        nodes.add_leaf(start)
-        for root in roots:
-            nodes.add(int(root))
-    groups, steps = len(tables["roots"]), depth - levels
-    shape = (groups, tables["roots"].shape[1] + 1)
+    trees = _Trees(tables["children"], own_column, own_border, tables["values"][:, 0], columns.dtype)
+    most = tables["depths"].max(axis=0, initial=0)
     return Ranked(
         columns,
         str(ensemble.attributes["compare"]),
-        np.asarray(nodes.column, np.int32).reshape(*shape, (1 << levels) - 1),
-        np.asarray(nodes.border).astype(columns.dtype.numpy).reshape(*shape, (1 << levels) - 1),
-        np.asarray(nodes.first, np.int32).reshape(shape),
-        np.concatenate(nodes.words) if steps else np.zeros(0, np.int64),
-        np.concatenate(nodes.values),
+        tuple(trees.part(tables["roots"][:, own], int(most[own].max())) for own in split_trees(most.tolist())),
         "nodes",
-        steps,
-        _no_start(groups, tables["values"].dtype),
+        tables["initial"][:, 0],
     )
 
 
-def _no_start(groups: int, dtype: Any) -> Numbers:
-    return np.full(groups, -0.0, dtype)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Consecutive trees of up to `depth` levels."""
+
+    start: int
+    stop: int
+    depth: int
+
+    def join(self, following: _Run) -> _Run:
+        return _Run(self.start, following.stop, max(self.depth, following.depth))
+
+    def cost(self) -> float:
+        return (self.stop - self.start) * _cost(self.depth)
+
+    def price(self, following: _Run) -> float:
+        """Returns the time that neighbours take together, less their times alone."""
+        return self.join(following).cost() - self.cost() - following.cost()
+
+
+def split_trees(depths: Sequence[int]) -> list[slice]:
+    """Returns the parts of trees, at most MOST_PARTS: neighbours are joined, cheap ones first."""
+    runs = [_Run(at, at + 1, depth) for at, depth in enumerate(depths)]
+    for limit in _LIMITS:
+        made: list[_Run] = []
+        for run in runs:
+            made.append(run)
+            while len(made) > 1 and made[-2].price(made[-1]) <= limit:
+                made[-2:] = [made[-2].join(made[-1])]
+        runs = made
+    while len(runs) > MOST_PARTS:
+        best = min(range(len(runs) - 1), key=lambda at: runs[at].price(runs[at + 1]))
+        runs[best : best + 2] = [runs[best].join(runs[best + 1])]
+    return [slice(run.start, run.stop) for run in runs]
+
+
+def _cost(depth: int) -> float:
+    """Returns the time of a tree, by that of one of `COMPLETE` levels."""
+    if not depth:
+        return 0.05
+    levels = min(depth, COMPLETE)
+    return 0.35 + 0.65 * ((1 << levels) - 1) / ((1 << COMPLETE) - 1) + 0.3 * (depth - levels)
 
 
 def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
@@ -140,25 +185,15 @@ def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
     if ranked is None:
         return None
     columns, column, border = ranked
-    places, in_blocks = 1 << count, count <= OBLIVIOUS
-    column, border, values = column.reshape(trees, count), border.reshape(trees, count), levels.values[:, :, 0]
-    if in_blocks:
-        none = np.zeros((1, count), np.int64)
-        column, border = np.concatenate([none, column]), np.concatenate([none, border])
-        values = np.concatenate([np.full((1, places), initial[0], values.dtype), values])
-    return Ranked(
-        columns,
-        "le",
-        column.astype(np.int32)[None],
-        border.astype(columns.dtype.numpy)[None],
-        (np.arange(len(column), dtype=np.int32) * places)[None],
+    part = Part(
+        column.astype(np.int32).reshape(1, trees, count),
+        border.astype(columns.dtype.numpy).reshape(1, trees, count),
+        (np.arange(trees, dtype=np.int32) << count)[None],
         np.zeros(0, np.int64),
-        values.reshape(-1),
-        "levels",
+        levels.values.reshape(-1),
         0,
-        _no_start(1, values.dtype) if in_blocks else initial,
-        in_blocks,
     )
+    return Ranked(columns, "le", (part,), "levels", initial, count <= OBLIVIOUS)
 
 
 def _rank(feature: Numbers, flags: Numbers, threshold: Numbers) -> tuple[Columns, Numbers, Numbers] | None:
@@ -185,41 +220,63 @@ def _rank(feature: Numbers, flags: Numbers, threshold: Numbers) -> tuple[Columns
     return Columns(thresholds, described[:, 0].copy(), described[:, 1].copy(), dtype), own * ROWS, border
 
 
-class _Nodes:
-    """The tables, while trees are added."""
+class _Trees:
+    """Writes the tables of parts. A level of a tree is a list of nodes; leaf `i` is `-1 - i`."""
 
-    def __init__(self, children: Numbers, column: Numbers, border: Numbers, leaves: Numbers, levels: int) -> None:
+    def __init__(self, children: Numbers, column: Numbers, border: Numbers, leaves: Numbers, dtype: DType) -> None:
         self.children, self.own_column, self.own_border, self.leaves = children, column, border, leaves
-        self.levels, self.size = levels, 0
-        self.column: list[Numbers] = []
-        self.border: list[Numbers] = []
-        self.first: list[int] = []
-        self.words: list[Numbers] = []
-        self.values: list[Numbers] = []
+        self.dtype = dtype
 
-    def add_leaf(self, value: float) -> None:
-        none = np.zeros((1 << self.levels) - 1, np.int64)
-        self._add(none, none, [self._leaf_words(1 << self.levels)], [np.full(1 << self.levels, value)])
+    def part(self, roots: Numbers, depth: int) -> Part:
+        """Returns the part of trees [groups, trees] of up to `depth` levels."""
+        levels, flat = min(depth, COMPLETE), roots.reshape(-1)
+        steps, nodes = depth - levels, (1 << levels) - 1
+        column, border, level = self._complete(flat, levels)
+        shape = (*roots.shape, nodes)
+        tables = column.astype(np.int32).reshape(shape), border.astype(self.dtype.numpy).reshape(shape)
+        if not steps or (depth <= MOST_COMPLETE and len(flat) << depth <= SPARSE * self._count_leaves(flat)):
+            column, border, leaves = self._complete(level.reshape(-1), steps)
+            words = (column << 16 | border & 0xFFFF).astype(np.uint32)
+            values = self.leaves[-1 - leaves.reshape(-1)] if leaves.size else self.leaves[:0]
+            first = np.arange(len(flat), dtype=np.int32) << depth
+            ordered = _by_levels(words.reshape(len(flat), 1 << levels, (1 << steps) - 1))
+            return Part(*tables, first.reshape(roots.shape), ordered.reshape(*roots.shape, -1), values, steps)
+        size, first, words, values = 0, list[int](), list[Numbers](), list[Numbers]()
+        for own in level:
+            first.append(size)
+            more_words, more_values = self._below(own, size)
+            words, values = words + more_words, values + more_values
+            size += sum(map(len, more_values))
+        starts = np.asarray(first, np.int32).reshape(roots.shape)
+        return Part(*tables, starts, np.concatenate(words), np.concatenate(values), steps)
 
-    def add(self, root: int) -> None:
-        level, column, border = np.asarray([root], np.int64), list[Numbers](), list[Numbers]()
-        for _ in range(self.levels):
+    def _count_leaves(self, level: Numbers) -> int:
+        count = 0
+        while len(level):
+            count += int((level < 0).sum())
+            level = self.children[level[level >= 0]].reshape(-1).astype(np.int64)
+        return count
+
+    def _complete(self, roots: Numbers, levels: int) -> tuple[Numbers, Numbers, Numbers]:
+        """Returns the columns and borders of the first levels [trees, nodes], level after level, and the next level."""
+        level = roots.astype(np.int64).reshape(-1, 1)
+        none = np.zeros((len(level), 0), np.int64)
+        column, border = [none], [none]
+        for _ in range(levels):
             inner = level >= 0
             at = np.maximum(level, 0)
             column.append(np.where(inner, self._of(self.own_column, at), 0))
             border.append(np.where(inner, self._of(self.own_border, at), 0))
-            sides = self.children[at] if len(self.children) else np.zeros((len(at), 2), np.int64)
-            level = np.where(inner[:, None], sides, level[:, None]).reshape(-1)
-        none = np.zeros(0, np.int64)
-        words, values = self._below(level)
-        self._add(np.concatenate([none, *column]), np.concatenate([none, *border]), words, values)
+            sides = self.children[at] if len(self.children) else np.zeros((*at.shape, 2), np.int64)
+            level = np.where(inner[..., None], sides, level[..., None]).reshape(len(level), 2 * level.shape[1])
+        return np.concatenate(column, 1), np.concatenate(border, 1), level
 
     def _of(self, table: Numbers, at: Numbers) -> Numbers:
-        return table[at] if len(table) else np.zeros(len(at), np.int64)
+        return table[at] if len(table) else np.zeros(at.shape, np.int64)
 
-    def _below(self, level: Numbers) -> tuple[list[Numbers], list[Numbers]]:
+    def _below(self, level: Numbers, start: int) -> tuple[list[Numbers], list[Numbers]]:
         """Returns the words and values of a level and of those below it."""
-        words, values, start = [], [], self.size
+        words, values = [], []
         while len(level):
             inner = level >= 0
             values.append(np.where(inner, self.leaves.dtype.type(0), self.leaves[np.maximum(-1 - level, 0)]))
@@ -232,13 +289,10 @@ class _Nodes:
             level, start = self.children[level[inner]].reshape(-1).astype(np.int64), following
         return words, values
 
-    def _leaf_words(self, count: int) -> Numbers:
-        return (self.size + np.arange(count, dtype=np.int64)) << 32 | _UNREACHED
 
-    def _add(self, column: Numbers, border: Numbers, words: Sequence[Numbers], values: Sequence[Numbers]) -> None:
-        self.column.append(column)
-        self.border.append(border)
-        self.first.append(self.size)
-        self.words += words
-        self.values += [part.astype(self.leaves.dtype) for part in values]
-        self.size += sum(map(len, values))
+def _by_levels(words: Numbers) -> Numbers:
+    """Returns the words [trees, nodes] of subtrees [trees, places, nodes] of complete trees, level after level."""
+    trees, places, nodes = words.shape
+    steps = (nodes + 1).bit_length() - 1
+    levels = [words[:, :, (1 << s) - 1 : (2 << s) - 1].reshape(trees, places << s) for s in range(steps)]
+    return np.concatenate([np.zeros((trees, 0), words.dtype), *levels], 1)

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
-from ...model.figures import FIGURES, Figure
-from .compare import Accuracy
+from ...model.accuracy_figures import FIGURES, Figure
+from .sample_errors import Accuracy
 
 _FORM = re.compile(r"(.+?)(<=|>=|<|>|==?)(.+?)(%?)")
 EXAMPLES = ", ".join(f"`{figure.example}`" for figure in FIGURES.values())

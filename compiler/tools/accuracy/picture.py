@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
-from .compare import Accuracy, PointAccuracy
+from .sample_errors import Accuracy, PointAccuracy
 
 SUFFIXES = (".svg", ".png", ".pdf")
 _NAMED = 60

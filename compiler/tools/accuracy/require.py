@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ....runtime.loader import load
-from ...model.figures import FIGURES
+from ...model.accuracy_figures import FIGURES
 from ...model.policy import Policy, Requirement
 from ...model.samples import MOST, open_samples
 from ...model.source import SourceModel
 from .bounds import Bound
-from .compare import Accuracy, PointAccuracy, compare_models
+from .sample_errors import Accuracy, PointAccuracy, compare_models
 
 WORST = 8
 """The maximum number of points in the error of an unmet requirement."""

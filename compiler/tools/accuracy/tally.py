@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....dialect.types import Array
-from ..validate.compare import Numbers, absolute_errors
+from ..validate.array_errors import Numbers, absolute_errors
 
 _LEAST, _MOST = -1100, 1100
 """Powers of two between which all finite errors lie."""

@@ -24,7 +24,7 @@ from ....dialect.graph import Module, Node, Region
 from ....dialect.interpreter import EndlessError, Interpreter, Load, Observe, load_parameter
 from ....dialect.types import Array
 from ....passes.manager import PassError
-from ....passes.pipeline import format_pipeline
+from ....passes.pass_list import format_pipeline
 from ....runtime.loader import load
 from ...base.compiler_errors import NO_ANSWER, CompilerError
 from ...codegen.objects import Program
@@ -41,7 +41,8 @@ from ..validate.boundaries import random_boundary_dims, random_crossing_dims, st
 from ..validate.inputs import UNUSUAL, Trial, random_trial
 from ..validate.isolated import Died, Progress, run_each_isolated
 from ..validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
-from ..validate.trials import is_in_blocks
+from ..validate.model_calls import is_in_blocks
+from ..validate.stateful import call_function
 from ..validate.usage import RUNTIME, check_use
 from . import smaller
 from .case import Case
@@ -121,11 +122,11 @@ class Examiner:
         def first_wrong(folder: str, report: Progress) -> list[dict[str, int]]:
             tempfile.tempdir = folder
             report("the compiler")
-            build, entry = Build(source_model, self.options), None
+            build, model = Build(source_model, self.options), None
             with suppress(CompilerError, DiagnosticError):
                 build.run(Path(folder) / "model.so")
-                entry = load(Path(folder) / "model.so").entries[name]
-            if build.program is None or build.optimized is None or entry is None:
+                model = load(Path(folder) / "model.so")
+            if build.program is None or build.optimized is None or model is None:
                 return []  # the build fails, and each case reports how
             steps = {step for each in steps_of(build.program).values() for step in each}
             tried.extend(random_boundary_dims(function, steps, most=_MOST_SIZES))
@@ -136,8 +137,7 @@ class Examiner:
                 if not ends(source_model.module, trial, reader):
                     continue
                 judge = Judge(source_model.module, trial, reader, in_blocks=is_in_blocks(build.optimized))
-                results = entry(*trial.arguments)
-                if judge.difference(results if isinstance(results, tuple) else (np.asarray(results),)) is not None:
+                if judge.difference(call_function(model, name, trial.arguments, dims)) is not None:
                     return [dims]
             return []
 
@@ -232,9 +232,8 @@ class Examiner:
         with self._compiled(case, report) as (path, module):
             artifact = load(path)
         report("the artifact")
-        results = artifact.entries[case.function.name](*case.trial_arrays)
-        arrays = results if isinstance(results, tuple) else (results,)
-        return Answer(tuple(map(np.asarray, arrays)), is_in_blocks(module))
+        results = call_function(artifact, case.function.name, case.trial_arrays, case.dims)
+        return Answer(results, is_in_blocks(module))
 
     def call_in_ways(self, case: Case, report: Progress) -> Failure | None:
         """Builds the artifact and calls it in every way."""

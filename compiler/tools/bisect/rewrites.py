@@ -13,8 +13,8 @@ import numpy as np
 
 from ....dialect.types import Array
 from ....passes.manager import PassManager, Rewrite
-from ....passes.pipeline import parse_pipeline
-from ..validate.compare import absolute_errors
+from ....passes.pass_list import parse_pipeline
+from ..validate.array_errors import absolute_errors
 from ..validate.halving import first_wrong
 from ..validate.isolated import Died, run_isolated
 from ..validate.isolated import Progress as Say

@@ -12,7 +12,7 @@ from math import hypot
 import numpy as np
 
 from ....dialect.types import Array, dtype_of
-from ..validate.compare import Errors, absolute_errors, measure_errors, ulp_distances
+from ..validate.array_errors import Errors, absolute_errors, measure_errors, ulp_distances
 from .capture import Capture, Point
 from .stored import Weights
 

@@ -31,7 +31,7 @@ from ....passes.rewrite import (
     count_uses,
     rename_results,
 )
-from ..help.layout import explain_operator
+from ..help.terminal import explain_operator
 from .flow import key, reads
 
 Build = Callable[..., Value | Sequence[Value]]

@@ -1,7 +1,7 @@
 """`Graph`: one function of a module, with queries and edits.
 
 Graphs are immutable: an edit returns another graph, which the verifier has accepted. The implementation of queries is
-in `flow` and `figures`, that of edits in `edit`, that of display in `show`; this module is the public interface.
+in `flow` and `node_costs`, that of edits in `edit`, that of display in `show`; this module is the public interface.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ....dialect.graph import Function, Module, Parameter, Value, parameters_rea
 from ....dialect.printer import print_module
 from ....dialect.types import Array
 from ....passes.manager import PassManager
-from ....passes.pipeline import parse_pipeline
+from ....passes.pass_list import parse_pipeline
 from ....runtime.loader import Model
 from ...readers.language.model_writer import write_model
 from ...report import usual_size
 from . import edit, show
-from .figures import USUAL_MACHINE, Costs, Machine, count_costs
 from .flow import Flow, between, cut
+from .measured_times import Measured, join_profile, parse_profile, read_profile
+from .node_costs import USUAL_MACHINE, Costs, Machine, count_costs
 from .nodes import GraphNode, Nodes, wrap
-from .profile import Measured, join_profile, parse_profile, read_profile
 from .running import Origin, compile_module, run_function, save_text
 
 Named: TypeAlias = "str | Value | GraphNode"

@@ -14,7 +14,7 @@ from ....dialect.parser import parse_text
 from ....dialect.types import Array
 from ....dialect.verifier import verify
 from ....passes.manager import PassManager
-from ....passes.pipeline import parse_pipeline
+from ....passes.pass_list import parse_pipeline
 from ...checking import Source, read_model
 from ...options import Options
 from ...quantization.choose import in_precision

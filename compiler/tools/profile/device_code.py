@@ -1,4 +1,4 @@
-"""Reads the code for GPUs in an artifact: instructions of each launch, and its registers where ptxas is at hand.
+"""Reads the code for GPUs in an artifact: instructions of each launch, and its registers if ptxas is installed.
 
 An instruction is counted once, however often a loop executes it: counts of two versions of one kernel compare, those of
 different kernels do not.

@@ -1,4 +1,4 @@
-"""A lower bound of the time of a call on a GPU that is not at hand, by its data sheet (roofline).
+"""A lower bound of the time of a call on a GPU that is not present, by its data sheet (roofline).
 
     seconds of a kernel >= max(operations / rate of their dtype, bytes / bandwidth)
 

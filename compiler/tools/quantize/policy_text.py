@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...model.figures import FIGURES
+from ...model.accuracy_figures import FIGURES
 from ...model.policy import Calibration
 from ..accuracy.bounds import Bound
 from .findings import Findings
 from .layers import CHOICES, Group, group_layers, policy_of
-from .search import Found
+from .precision_search import Found
 
 
 def policy_text(

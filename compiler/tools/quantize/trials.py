@@ -28,7 +28,7 @@ from ...quantization.calibrate import find_ranges
 from ...quantization.fit import find_fits
 from ...quantization.fits import Fits
 from ...quantization.ranges import Ranges
-from ..accuracy.compare import Accuracy, compare_results, results_of
+from ..accuracy.sample_errors import Accuracy, compare_results, results_of
 from ..profile.machine import threads_of
 from ..profile.profile import Profile, profile_entry
 from ..repeated import begin_session, find_session_dims, new_session

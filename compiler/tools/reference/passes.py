@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 
 from ....passes.manager import Pass
-from ....passes.pipeline import format_option, parse_pipeline, run_pipeline_text
+from ....passes.pass_list import format_option, parse_pipeline, run_pipeline_text
 from ....passes.registry import PASSES
 from ...graph_passes import GRAPH_PASSES, STRICT_PASSES
 from ...model.policy import SHORT_FORMS

@@ -1,1 +1,1 @@
-"""`nacre serve`: compiled models behind the protocols of OpenAI and KServe."""
+"""`nacre serve`: compiled models as services, with the protocols of OpenAI and KServe."""

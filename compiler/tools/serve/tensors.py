@@ -1,4 +1,4 @@
-"""Tensors in requests and answers of the protocol KServe v2, as JSON or as bytes behind it:
+"""Tensors in requests and answers of the protocol KServe v2, as JSON or as bytes after it:
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 
     {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}

@@ -24,8 +24,8 @@ from .cut import cut_function, flatten
 from .inputs import Trial
 from .isolated import TIMEOUT, Died, Progress, run_each_isolated, run_isolated
 from .judge import Difference, Judge
+from .model_calls import Wrong
 from .native import Library, check_call
-from .trials import Wrong
 
 
 @dataclass(frozen=True, slots=True)

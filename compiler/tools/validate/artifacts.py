@@ -24,8 +24,8 @@ from .cut import cut_function
 from .inputs import Trial
 from .isolated import Died, Progress, Task, run_isolated
 from .judge import Difference, Judge
+from .model_calls import Wrong
 from .stateful import call_function
-from .trials import Wrong
 from .usage import RUNTIME, is_right_in_one_thread
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import array
 import ctypes
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ....dialect.types import Array
 from ....runtime.arguments import ALIGNMENT, DTYPE_CODES, Tensor, address_of, empty_aligned
@@ -81,9 +85,12 @@ def _describe(
     return tensors, kept
 
 
-def empty_like(arrays: Sequence[Array]) -> list[Array]:
-    """Returns aligned arrays of the same types, filled with a byte pattern that is no result."""
-    made = [empty_aligned(x.shape, x.dtype, max(x.nbytes, ALIGNMENT)) for x in arrays]
-    for x in made:
-        x.reshape(-1).view("u1")[:] = 0x4B
+def patterned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Returns an aligned array that is filled with a byte pattern that is no result."""
+    made = empty_aligned(shape, dtype, max(math.prod(shape) * dtype.itemsize, ALIGNMENT))
+    made.reshape(-1).view("u1")[:] = 0x4B
     return made
+
+
+def empty_like(arrays: Sequence[Array]) -> list[Array]:
+    return [patterned(x.shape, x.dtype) for x in arrays]

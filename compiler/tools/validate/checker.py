@@ -15,7 +15,7 @@ from ....dialect.graph import Function, Module, Node
 from ....dialect.interpreter import Load
 from ....dialect.printer import print_module
 from ....passes.manager import Stage
-from ....passes.pipeline import format_pass
+from ....passes.pass_list import format_pass
 from ...artifact.assemble import weights_path
 from ...base.compiler_errors import WrongNumbersError
 from ...codegen.objects import Program
@@ -30,9 +30,9 @@ from .halving import find_rewrite
 from .inputs import made_up
 from .judge import Difference
 from .kernels import WrongKernel, find_wrong_kernel
+from .model_calls import Trials, Wrong, is_in_blocks
 from .passed import Passed
 from .triage import Triage, make_wrong_numbers
-from .trials import Trials, Wrong, is_in_blocks
 from .usage import RUNTIME, find_wrong_use
 
 VARIABLE = "NACRE_CHECK_PASSES"

@@ -20,7 +20,7 @@ from ....dialect.interpreter import EndlessError, IndexRangeError, Interpreter, 
 from ....dialect.remembered import KeptParameters, by_identity
 from ....dialect.types import F64, Array, DType
 from ....passes.simplify.decompose import Decompose
-from .compare import Numbers, absolute_errors
+from .array_errors import Numbers, absolute_errors
 from .inputs import Trial
 from .tolerance import NoisyInterpreter, float_limits
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ....dialect.dims import evaluate
-from ....dialect.graph import Function, Module
+from ....dialect.graph import Function, Module, walk
 from ....dialect.interpreter import Load
+from ....dialect.ops import OPERATORS
 from ...codegen.objects import Program
 from ...lower.cost import count_operations
 from .alone import Alone, Part, Way, WrongPart, cut_kernels, find_stage
@@ -47,7 +48,8 @@ def random_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Tri
     and at the largest sizes of a short call."""
     sizes = random_dims(function.symbols())
     chosen = [(dims, ORDINARY, 0) for dims in sizes]
-    chosen += [(sizes[0], SPECIAL, 0), (sizes[-1], SPECIAL, 1), (sizes[0], EDGES, 0), (sizes[0], EDGES, 1)]
+    if not any(OPERATORS[node.op].has("spreading") for node in walk(function.body)):
+        chosen += [(sizes[0], SPECIAL, 0), (sizes[-1], SPECIAL, 1), (sizes[0], EDGES, 0), (sizes[0], EDGES, 1)]
     chosen += [(sizes[0], OUTSIDE, 0)] if has_checked_indices(function) else []
     operations = count_operations(function.body)
     for number, (dims, kind, seed) in enumerate(chosen):

@@ -23,7 +23,7 @@ from ....dialect.types import Array
 from ...codegen.jit import fill_weights, link_objects
 from ...codegen.objects import Program
 from ...host.entry import FAILURE_WORDS
-from .compare import same_bits
+from .array_errors import same_bits
 from .judge import Difference, Judge
 from .memory import Memory
 

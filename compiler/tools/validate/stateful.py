@@ -11,14 +11,30 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
+from ....dialect.dims import Symbol, evaluate, parse_size
 from ....dialect.types import Array
-from ....runtime.loader import Model
+from ....runtime.arguments import DTypes
+from ....runtime.loader import Entry, Model
+from .c_calls import patterned
 
 
 def session_sizes(model: Model, dims: Mapping[str, int]) -> dict[str, int]:
     """Returns the sizes of a session's dims for calls of an entry with these dims. The others, which occur in states
     that the entry does not use, do not matter."""
     return {d["name"]: dims.get(d["name"], d["low"]) for d in model.describe()["session"]["dims"]}
+
+
+def result_memory(entry: Entry, arguments: Sequence[Array]) -> list[Array]:
+    """Returns arrays for the results of a call, filled with a byte pattern that is no result. Memory that the loader
+    allocates may still contain equal results of an earlier call, or of the interpreter in the same process: elements
+    that a kernel leaves out would then be right."""
+    dims = entry.bind(*arguments)
+    symbols = {name: Symbol(name) for name in dims}
+
+    def extent(size: int | str) -> int:
+        return size if isinstance(size, int) else int(evaluate(parse_size(size, symbols), dims))
+
+    return [patterned(tuple(map(extent, r.shape)), np.dtype(DTypes().of(r))) for r in entry.results]
 
 
 def call_function(
@@ -38,7 +54,8 @@ def call_function(
         for state, value in zip(entry.states, arguments[count:], strict=True):
             session.states[state] = value
         caller = session
+    outs = result_memory(caller.entries[name], arguments[:count])
     with around(caller):
-        made = caller.entries[name](*arguments[:count])
-    results = tuple(np.asarray(x) for x in (made if isinstance(made, tuple) else (made,)))
+        caller.entries[name](*arguments[:count], out=tuple(outs))
+    results = tuple(outs)
     return results if not entry.states else (*results, *(session.states[state] for state in entry.states))

@@ -19,7 +19,7 @@ from ....dialect.operator import Operator
 from ....dialect.ops import OPERATORS
 from ....dialect.remembered import KeptParameters
 from ....dialect.types import Array, DType, dtype_of
-from .compare import Numbers
+from .array_errors import Numbers
 
 BLOCKS_ERROR = 5e-6
 """The rounding error of Winograd convolutions (`passes/layout/winograd.py`), relative to the largest result."""

@@ -11,7 +11,7 @@ from ...base.compiler_errors import WrongNumbersError, new_reproducer, write_rep
 from ...base.spans import in_full
 from ...model.source import SourceModel
 from ...stage_errors import build_command, write_graph
-from .trials import Wrong
+from .model_calls import Wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from ....dialect.types import Array
 from ....runtime.library import ArgumentError, NacreError, OutOfRangeError
 from ....runtime.loader import Entry
 from ....runtime.loader import load as load_artifact
+from .array_errors import same_bits
 from .boundaries import is_short, random_largest_dims
 from .c_calls import RefusedError, empty_like, open_session
-from .compare import same_bits
 from .inputs import OUTSIDE, Trial, nearest_size, random_trial
 from .isolated import Died, Progress, run_isolated
 from .judge import may_be_endless

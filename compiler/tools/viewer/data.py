@@ -14,12 +14,13 @@ from typing import Any
 
 from ....dialect.diagnostics import Span
 from ....dialect.graph import Function, Module, Node, walk
+from ....dialect.ops import OPERATORS
 from ....dialect.printer import format_attribute
 from ....passes.manager import Rewrite, Stage
 from ....passes.registry import PASSES
-from ..explorer.profile import Measured, Profile, join_profile
+from ..explorer.measured_times import Measured, Profile, join_profile
 from . import place
-from .figures import Amount, Cost, CostCounter
+from .box_costs import Amount, Cost, CostCounter
 from .layout import lay_out
 from .tree import Body, Item, build_tree, usual_depth
 
@@ -224,7 +225,7 @@ def _parameters(function: Function) -> dict[str, str]:
     for node in walk(function.body):
         if node.op == "parameter":
             found[node.output.name] = str(node.attribute("name"))
-        elif node.op == "fusion":
+        elif OPERATORS[node.op].has("group"):
             arguments = zip(node.regions[0].arguments, node.inputs, strict=True)
             found |= {argument.name: found[value.name] for argument, value in arguments if value.name in found}
     return found

@@ -1,4 +1,4 @@
-"""The page of two models: the graph of each, with the nodes of the second that the first has not.
+"""The page of two models: the graph of each, with the nodes of the second that the first does not have.
 
 Names of values differ where a node was inserted, so nodes are compared by what they compute: the operator, the types,
 the attributes and the block. The longest common subsequence of each function's nodes is the same in both; a node in the

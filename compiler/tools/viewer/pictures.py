@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ....passes.manager import Stage
 from ...report import usual_size
-from ..explorer.profile import Profile
+from ..explorer.measured_times import Profile
 from .data import MEASURES, NODE_FIELDS, Json, PageData
 from .difference import add_both
 from .dot import format_dot

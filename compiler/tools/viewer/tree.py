@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from ....dialect.graph import Constant, Function, Module, Node, Region, Value, walk
+from ....dialect.ops import OPERATORS
 from ....dialect.printer import format_constant
 from ....passes.fusion.fuse_flow import read_values
 from ....passes.rewrite import count_uses
@@ -108,7 +109,7 @@ class _FunctionTree:
         for node in nodes:
             if is_leaf(node) and node.output.name not in handed_on:
                 self.leaves[node.output.name] = node
-            elif node.op == "fusion":
+            elif OPERATORS[node.op].has("group"):
                 for argument, value in zip(node.regions[0].arguments, node.inputs, strict=True):
                     if value.name in self.leaves:
                         self.leaves[argument.name] = self.leaves[value.name]

@@ -20,7 +20,7 @@ from ...artifact.graphs import StoredGraphs
 from ...lower.packing import read_packing
 from ...model.parameters import ParameterReader, absent_checkpoints, open_parameters, used_parameters
 from ...model.source import SourceModel
-from ...weights.parameters import elements
+from ...weights.header_checks import elements
 
 BINS = 32
 _MOST = 1 << 20

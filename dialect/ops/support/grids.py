@@ -13,22 +13,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...dims import Size, product
+from ...dims import Size, bounds, product
 from ...graph import Value
 from ...operator import Builder
-from ...types import BOOL, I64
+from ...types import BOOL, I32, I64
 from .accumulate import Numbers
 from .algebra import Term
 from .common import size_as
 
+EXACT = 1 << 24
+"""The longest axis on which every position is exact in f32."""
 Taps = list[tuple[Term, Term | None]]
 """Whole positions, as floats, and their weights."""
 
 
-def sample(b: Builder, x: Value, places: Sequence[Term], mode: str, padding: str, *, corners: bool = True) -> Value:
+def sample(
+    b: Builder, x: Value, places: Sequence[Term], mode: str, padding: str, *, corners: bool = True, mixed: bool = True
+) -> Value:
     """Returns the samples [N, C, *grid] at positions [N, *grid], one tensor for each spatial axis. `corners` says
-    whether a reflection is at the centres of the outer elements, or at their outer edges."""
+    whether a reflection is at the centres of the outer elements, or at their outer edges. If they are `mixed` by an
+    internal operator, they have no gradient."""
     taps = [_taps(b, place, mode, padding, corners, x.type.shape[2 + axis]) for axis, place in enumerate(places)]
+    if mixed:
+        return _mixed(b, x, taps, padding, corners)
     total: Term | None = None
     for choice in itertools.product(*taps):
         part = _sampled(b, x, [place for place, _ in choice], padding, corners)
@@ -76,15 +83,37 @@ def _inside(b: Builder, place: Term, padding: str, corners: bool, size: Size) ->
     return reflected.maximum(0).minimum(last)
 
 
-def _sampled(b: Builder, x: Value, places: Sequence[Term], padding: str, corners: bool) -> Term:
-    """Returns the elements [N, C, *grid] at whole positions; zeros outside of the tensor if it is padded with zeros."""
-    grid = places[0].shape[1:]
+def _mixed(b: Builder, x: Value, taps: Sequence[Taps], padding: str, corners: bool) -> Value:
+    outer, grid = x.type.shape[:2], taps[0][0][0].shape[1:]
+    flat, places, weights = (outer[0], product(grid)), list[Value](), list[Value]()
+    for choice in itertools.product(*taps):
+        place, outside = _place(b, x, [place for place, _ in choice], padding, corners)
+        if outside is not None:
+            place = b.where(outside, b.scalar(-1, I64), place)
+        places.append(b.reshape(place, shape=flat))
+        weight: Term | None = None
+        for _, factor in choice:
+            if factor is not None:
+                weight = factor if weight is None else weight * factor
+        if weight is not None:
+            weights.append(weight.cast(dtype=x.type.dtype).reshape(shape=flat).value)
+    rows = b.reshape(x, shape=(*outer, product(x.type.shape[2:])))
+    made = b.apply("mix_taps", [rows, *places, *weights], {"weighted": bool(weights)})[0]
+    return b.reshape(made, shape=(*outer, *grid))
+
+
+def _place(b: Builder, x: Value, places: Sequence[Term], padding: str, corners: bool) -> tuple[Value, Value | None]:
+    """Returns the places of elements among those of a channel, and a mask of those that are outside of the tensor."""
     outside: Value | None = None
     flat: Value | None = None
     for axis, place in enumerate(places):
         size = x.type.shape[2 + axis]
         if padding != "zeros":
-            index = _inside(b, place, padding, corners, size).round().cast(dtype=I64).value
+            index = _index(_inside(b, place, padding, corners, size).round(), size)
+        elif bounds(size)[1] <= EXACT:
+            inside = place.maximum(0).minimum(Term(b, size_as(b, size, place.dtype)) - 1)
+            index, beyond = _index(inside, size), b.not_equal(inside.value, place.value)
+            outside = beyond if outside is None else b.logical_or(outside, beyond)
         else:
             raw = place.cast(dtype=I64).value
             index = b.minimum(b.maximum(raw, b.scalar(0, I64)), size_as(b, size - 1, I64))
@@ -92,6 +121,20 @@ def _sampled(b: Builder, x: Value, places: Sequence[Term], padding: str, corners
             outside = beyond if outside is None else b.logical_or(outside, beyond)
         flat = index if flat is None else b.add(b.multiply(flat, size_as(b, size, I64)), index)
     assert flat is not None
+    return flat, outside
+
+
+def _index(place: Term, size: Size) -> Value:
+    """Returns a whole position inside of an axis as i64, by way of i32 where it fits: that is one instruction."""
+    if bounds(size)[1] <= EXACT:
+        place = place.cast(dtype=I32)
+    return place.cast(dtype=I64).value
+
+
+def _sampled(b: Builder, x: Value, places: Sequence[Term], padding: str, corners: bool) -> Term:
+    """Returns the elements [N, C, *grid] at whole positions; zeros outside of the tensor if it is padded with zeros."""
+    flat, outside = _place(b, x, places, padding, corners)
+    grid = places[0].shape[1:]
     outer, count = x.type.shape[:2], product(grid)
     rows = b.reshape(x, shape=(*outer, product(x.type.shape[2:])))
     index = b.broadcast_to(b.reshape(flat, shape=(outer[0], 1, count)), shape=(*outer, count))

@@ -14,7 +14,7 @@ from nacre.dialect.interpreter import Load
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import DType
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 Array = npt.NDArray[Any]
 PASSES = "unroll-repeat,fold-constants,cse,dce"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nacre.compiler.readers.huggingface.configuration import Configuration
+from nacre.compiler.readers.huggingface.config_json import Configuration
 from nacre.compiler.readers.huggingface.naming import with_stacks
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.weights.memory import open_arrays

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler.readers.huggingface.configuration import Configuration
+from nacre.compiler.readers.huggingface.config_json import Configuration
 from nacre.compiler.readers.huggingface.positions import read_rotary
 
 LENGTH = "original_max_position_embeddings"

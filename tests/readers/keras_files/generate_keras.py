@@ -39,7 +39,62 @@ def attention_models() -> Iterator[tuple[str, Any]]:
     yield "direct_attention", Model([x, y], [e, f, h, i, j, k, *dots, layers.RandomHue(0.1)(i_)])
 
 
+def step_models() -> Iterator[tuple[str, Any]]:
+    """Cells one step at a time, states as operands and results, and convolutional cells."""
+    x, h, c = Input((5, 4), name="steps"), Input((3,), name="h"), Input((3,), name="c")
+    last = layers.LSTM(3, return_sequences=True, return_state=True)(x, initial_state=[h, c])
+    cells = [layers.LSTMCell(3), layers.GRUCell(2, reset_after=False), layers.LSTMCell(4, use_bias=False)]
+    outputs = [
+        *last,
+        layers.GRU(3)(x, initial_state=h),
+        layers.LSTM(3, activation="relu", recurrent_activation="hard_sigmoid", use_bias=False)(x),
+        layers.GRU(2, reset_after=False, go_backwards=True, return_sequences=True)(x),
+        layers.GRU(2, activation="softsign")(x),
+        layers.Bidirectional(layers.SimpleRNN(2, activation="gelu", return_sequences=True))(x),
+        layers.RNN(layers.SimpleRNNCell(3), return_sequences=True, go_backwards=True)(x),
+        layers.RNN(cells, return_sequences=True)(x),
+    ]
+    yield "steps", Model([x, h, c], outputs)
+    x, y, z = Input((3, 4, 5, 2), name="film"), Input((3, 6, 2), name="lines"), Input((2, 3, 3, 3, 1), name="solids")
+    film = layers.ConvLSTM2D(3, 3, padding="same", return_sequences=True, return_state=True)(x)
+    small = layers.ConvLSTM2D(2, (2, 3), strides=2, activation="relu", go_backwards=True, use_bias=False)(x)
+    lines = layers.ConvLSTM1D(2, 3, recurrent_activation="hard_sigmoid")(y)
+    yield "films", Model([x, y, z], [*film, small, lines, layers.ConvLSTM3D(2, 2, padding="same")(z)])
+
+
+def image_models() -> Iterator[tuple[str, Any]]:
+    x = Input((6, 9, 2), name="image")
+    sizes = [
+        layers.Resizing(4, 5),
+        layers.Resizing(11, 13, interpolation="bicubic"),
+        layers.Resizing(7, 4, interpolation="nearest"),
+        layers.Resizing(4, 4, crop_to_aspect_ratio=True),
+        layers.Resizing(5, 5, pad_to_aspect_ratio=True, fill_value=0.5),
+        layers.CenterCrop(3, 4),
+        layers.CenterCrop(8, 8),
+        layers.RandomCrop(3, 3),
+        layers.AdaptiveAveragePooling2D((4, 5)),
+        layers.AdaptiveMaxPooling2D((4, 5)),
+        layers.SpectralNormalization(layers.Conv2D(3, 2)),
+    ]
+    yield "sizes", Model(x, [layer(x) for layer in sizes])
+    ids, numbers = Input((4,), dtype="int32", name="ids"), Input((3,), name="numbers")
+    bins = {"bin_boundaries": [-0.5, 0.0, 1.5]}
+    yield (
+        "categories",
+        Model(
+            [ids, numbers],
+            [
+                *(layers.CategoryEncoding(11, output_mode=mode)(ids) for mode in ("one_hot", "multi_hot", "count")),
+                *(layers.Discretization(**bins, output_mode=mode)(numbers) for mode in ("int", "one_hot")),
+            ],
+        ),
+    )
+
+
 def models() -> Iterator[tuple[str, Any]]:
+    yield from step_models()
+    yield from image_models()
     for padding in ("valid", "same"):
         x = Input((9, 8, 3), name="image")
         y = layers.Conv2D(4, (3, 2), strides=2, padding=padding, activation="relu")(x)
@@ -179,7 +234,7 @@ def main() -> None:
         code = Sequential([Input((3,)), layers.Lambda(lambda x: x * 2)])
         code.save(Path(folder) / "lambda.keras")
         stored["lambda"] = np.frombuffer((Path(folder) / "lambda.keras").read_bytes(), np.uint8)
-        unknown = Sequential([Input((4, 3)), layers.SpectralNormalization(layers.Dense(2))])
+        unknown = Sequential([Input((800,)), layers.MelSpectrogram()])
         unknown.save(Path(folder) / "unknown.keras")
         stored["unknown"] = np.frombuffer((Path(folder) / "unknown.keras").read_bytes(), np.uint8)
     write(stored)

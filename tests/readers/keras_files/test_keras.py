@@ -22,6 +22,8 @@ from nacre.dialect.interpreter import Interpreter
 h5py = pytest.importorskip("h5py")
 DATA = os.environ.get("NACRE_TEST_DATA", "")
 MODELS = np.load(Path(__file__).with_name("models.npz"))
+MISSING = Path(__file__).with_name("missing.txt")
+"""The layers of Keras without a converter, each with the reason, after a line with the count."""
 NAMES = sorted({key.split("/")[0] for key in MODELS if "/" in key})
 real = pytest.mark.skipif(not DATA, reason="NACRE_TEST_DATA names no folder with real models")
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
@@ -130,9 +132,31 @@ def test_a_compiled_model_agrees(tmp_path: Path) -> None:
 def test_code_and_unknown_layers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiagnosticError, match="layers of class `Lambda` run Python code: `lambda`"):
         read_file(write(tmp_path, "lambda", "code.keras"))
-    with pytest.raises(DiagnosticError, match="layers of class `SpectralNormalization` are not supported") as error:
+    with pytest.raises(DiagnosticError, match="layers of class `MelSpectrogram` are not supported") as error:
         read_file(write(tmp_path, "unknown", "unknown.keras"))
     assert all(name in error.value.diagnostics[0].help for name in layer_names())
+
+
+PARTS = {"GRUCell", "InputLayer", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"}
+"""Classes that the reader knows beside the converters: inputs, and the cells of `RNN`."""
+
+
+def test_the_layers_of_keras_are_read_as_listed() -> None:
+    first, *lines = MISSING.read_text(encoding="utf-8").splitlines()
+    listed = dict(line.split(": ", 1) for line in lines)
+    assert list(listed) == sorted(listed) and all(listed.values())
+    assert not (set(layer_names()) | PARTS) & set(listed)
+    # Two classes are of other versions of Keras.
+    known = len(layer_names()) + len(PARTS) - 2
+    assert first == f"{known} of {known + len(listed)} layers of Keras 3.15 are read. Missing:"
+
+
+def test_the_list_has_every_layer_of_keras() -> None:
+    layers = pytest.importorskip("keras", reason="Keras is not installed").layers
+    base = layers.Layer
+    every = {each.__name__ for each in vars(layers).values() if isinstance(each, type) and issubclass(each, base)}
+    listed = {line.partition(":")[0] for line in MISSING.read_text(encoding="utf-8").splitlines()[1:]}
+    assert every - set(layer_names()) - PARTS == listed
 
 
 def test_layers_that_need_each_other_are_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from nacre.dialect.graph import Module, walk
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.ops import OPERATORS
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 from operator_source import program
 from random_graphs import assert_same_bits, random_array, random_module, run_module
 

@@ -19,7 +19,7 @@ from nacre.dialect.parser import parse_module
 from nacre.dialect.states import initial_values, stateless
 from nacre.dialect.types import BOOL, Array, TensorType
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 TEXTS = {
     "a cache of two blocks, and a counter": """

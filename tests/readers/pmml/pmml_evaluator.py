@@ -169,6 +169,8 @@ class Evaluator:
         classifies = model.get("functionName") == "classification"
         if self.holds(self.predicate(node), row) is not True:
             return Answer(None)
+        if model.get("missingValueStrategy") in ("weightedConfidence", "aggregateNodes"):
+            return self.virtual(model, node, row)
         while children(node, "Node"):
             following = self.step(model, node, row)
             if following is None:
@@ -195,6 +197,47 @@ class Evaluator:
             if found is None and strategy == "nullPrediction":
                 return None
         return node if model.get("noTrueChildStrategy") == "returnLastPrediction" else None
+
+    def virtual(self, model: Any, root: Any, row: Row) -> Answer:
+        """Adds up the leaves that a row may reach, if it meets an unknown predicate."""
+        is_weighted = model.get("missingValueStrategy") == "weightedConfidence"
+        reached: list[tuple[float, Any]] = []
+        met = False
+
+        def visit(node: Any, weight: float) -> None:
+            nonlocal met
+            own = children(node, "Node")
+            found = [self.holds(self.predicate(child), row) for child in own]
+            end = found.index(True) if True in found else len(found)
+            is_unknown = None in found[:end]
+            met = met or is_unknown
+            if is_unknown and is_weighted:
+                open_ones = [c for c, held in zip(own, found, strict=True) if held is not False]
+                total = sum(float(c.get("recordCount")) for c in open_ones)
+                for c in open_ones:
+                    visit(c, weight * float(c.get("recordCount")) / total)
+                return
+            taken = [c for c, held in zip(own[: end + 1], found, strict=False) if held is not False]
+            if not own or (not taken and model.get("noTrueChildStrategy") == "returnLastPrediction"):
+                reached.append((weight, node))
+            for c in taken:
+                visit(c, weight)
+
+        visit(root, 1.0)
+        answers = [self.score(node, True) for _, node in reached]
+        if not reached or any(answer.value is None for answer in answers):
+            return Answer(None)
+        if not met:
+            return answers[0]
+        shares = dict.fromkeys(self.classes(), 0.0)
+        for (weight, node), answer in zip(reached, answers, strict=True):
+            counts = {p.get("value"): float(p.get("recordCount")) for p in children(node, "ScoreDistribution")}
+            assert answer.shares is not None
+            for name in shares:
+                shares[name] += weight * (answer.shares[name] if is_weighted else counts[name])
+        total = sum(shares.values())
+        shares = {name: share / total for name, share in shares.items()}
+        return Answer(self.likeliest(shares), shares)
 
     def score(self, node: Any, classifies: bool) -> Answer:
         if not classifies:

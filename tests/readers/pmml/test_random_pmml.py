@@ -139,12 +139,13 @@ class Writer:
                 first.append(self.nodes + 1)
                 inner += self.node(test, depth - 1)
             default = f'defaultChild="{self.pick(*first)}"'
+        default += f' recordCount="{sum(counts)}"' if self.has_classes else ""
         return f'<Node id="{own}" {self.score()} {default}>{predicate}{inner}</Node>'
 
-    def tree(self, extra: str = "") -> str:
+    def tree(self, extra: str = "", strategy: str = "") -> str:
         start = "<True/>" if self.is_sure or self.rng.random() < 0.9 else self.simple()
         last = self.pick("returnLastPrediction", *([] if self.is_sure else ["returnNullPrediction"]))
-        strategy = self.pick(*STRATEGIES[: 3 if self.is_sure else 4])
+        strategy = strategy or self.pick(*STRATEGIES[: 3 if self.is_sure else 4])
         return (
             f'<TreeModel {self.function()} missingValueStrategy="{strategy}" '
             f'noTrueChildStrategy="{last}">{self.schema()}{extra}{self.node(start, 4)}</TreeModel>'
@@ -226,6 +227,18 @@ def test_trees(classes: bool, tmp_path: Path) -> None:
         writer = Writer(seed, classes=classes)
         predicted += check(writer.file(writer.tree()), seed, tmp_path, classes=classes)
     assert predicted > MODELS * ROWS // 8, predicted
+
+
+@pytest.mark.parametrize("strategy", ["weightedConfidence", "aggregateNodes"])
+def test_missing_values_that_lead_to_several_leaves(strategy: str, tmp_path: Path) -> None:
+    predicted = 0
+    for seed in range(6):
+        writer = Writer(600 + seed, classes=True)
+        writer.is_sure = seed % 2 > 0
+        predicted += check(writer.file(writer.tree(strategy=strategy)), seed, tmp_path, classes=True, rtol=1e-12)
+    parts = [writer.tree(strategy=strategy), writer.tree()]
+    predicted += check(writer.file(writer.mining("average", parts)), 1, tmp_path, classes=True, rtol=1e-12)
+    assert predicted > ROWS, predicted
 
 
 @pytest.mark.parametrize("method", ["sum", "weightedSum", "average", "weightedAverage"])

@@ -51,6 +51,15 @@ class Operator:
 
 
 @dataclass
+class Signature:
+    """The names of tensors of a graph."""
+
+    graph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass
 class Graph:
     tensors: Sequence[Tensor]
     inputs: Sequence[int]
@@ -82,7 +91,7 @@ def _table(b: flatbuffers.Builder, fields: Mapping[int, tuple[str, Any]]) -> int
     return int(b.EndObject())
 
 
-def write_model(graphs: Sequence[Graph]) -> bytes:
+def write_model(graphs: Sequence[Graph], signatures: Sequence[Signature] = ()) -> bytes:
     """Returns the bytes of a model."""
     b = flatbuffers.Builder(1024)
     arrays: list[Any] = [None]
@@ -96,6 +105,7 @@ def write_model(graphs: Sequence[Graph]) -> bytes:
     for name in codes:
         number = OPERATORS.index(name)
         tables.append(_table(b, {0: ("Int8", min(number, 127)), 2: ("Int32", 1), 3: ("Int32", number)}))
+    named = _offsets(b, [_signature(b, each) for each in signatures])
     root = _table(
         b,
         {
@@ -103,10 +113,19 @@ def write_model(graphs: Sequence[Graph]) -> bytes:
             1: ("offset", _offsets(b, tables)),
             2: ("offset", _offsets(b, made)),
             4: ("offset", _offsets(b, buffers)),
+            7: ("offset", named),
         },
     )
     b.Finish(root, file_identifier=b"TFL3")
     return bytes(b.Output())
+
+
+def _signature(b: flatbuffers.Builder, signature: Signature) -> int:
+    sides = [
+        _offsets(b, [_table(b, {0: ("offset", b.CreateString(n)), 1: ("Uint32", t)}) for n, t in side.items()])
+        for side in (signature.inputs, signature.outputs)
+    ]
+    return _table(b, {0: ("offset", sides[0]), 1: ("offset", sides[1]), 4: ("Uint32", signature.graph)})
 
 
 def _stored(array: Any) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from build_tflite import Graph, Tensor, write_model
+from build_tflite import Graph, Operator, Signature, Tensor, write_model
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.table import read_file
 from nacre.compiler.readers.tflite.convert import FAMILIES
@@ -114,6 +114,56 @@ def test_a_batch_of_unknown_size_is_a_dim(tmp_path: Path) -> None:
     source = read_case(tmp_path, "symbolic_batch")
     (dim,) = source.module.dims
     assert str(source.module.functions[0].results[0].type) == f"f32[{dim.name}, 3, 2]"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "names"),
+    [
+        ({"left": 0, "right": 1}, {"sum": 2}, ("left", "right", "sum")),
+        ({"right": 1, "left": 0}, {"sum": 2}, ("left", "right", "sum")),
+        ({"left": 0, "right": 1, "more": 2}, {"sum": 2, "more": 0}, ("left", "right", "sum")),
+        ({"left": 0}, {"sum": 2}, ("t0", "t1", "t2")),
+        ({"left": 0, "right": 1}, {"more": 0}, ("t0", "t1", "t2")),
+    ],
+)
+def test_a_signature_that_names_all_tensors_gives_their_names(
+    tmp_path: Path, inputs: dict[str, int], outputs: dict[str, int], names: Sequence[str]
+) -> None:
+    graph = Graph([Tensor((2,), "f4")] * 3, [0, 1], [2], [Operator("ADD", [0, 1], [2])])
+    path = tmp_path / "named.tflite"
+    other = Signature(1, {"a": 0, "b": 1}, {"c": 2})
+    path.write_bytes(write_model([graph, graph], [other, Signature(0, inputs, outputs)]))
+    function = read_file(path).module.functions[0]
+    assert (*(value.name for value in function.inputs), *function.result_names) == names
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "code"),
+    [
+        (0.0, 3, "read"),
+        (0.5, (1 << 31) - 1, "read"),
+        (-0.5, 3, "bad-tflite"),
+        (np.inf, 3, "bad-tflite"),
+        (np.nan, 3, "bad-tflite"),
+        (0.5, 1 << 31, "bad-tflite"),
+    ],
+)
+def test_scales_and_zeros_at_their_bounds(tmp_path: Path, scale: float, zero: int, code: str) -> None:
+    tensors = [Tensor((4,), "i1", scales=[scale], zeros=[zero]), Tensor((4,), "f4")]
+    graph = Graph(tensors, [0], [1], [Operator("DEQUANTIZE", [0], [1])])
+    path = tmp_path / "scaled.tflite"
+    assert outcome(path, write_model([graph])) == code
+    if scale == 0:
+        (found,) = interpret(read_file(path), [np.asarray([-128, 0, 3, 127], np.int8)])
+        assert found.tolist() == [0, 0, 0, 0]
+
+
+def test_the_limit_of_converted_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, code in ((3, "read"), (4, "too-large")):
+        operators = [Operator("NEG", [i], [i + 1]) for i in range(count)]
+        data = write_model([Graph([Tensor((2,), "f4")] * (count + 1), [0], [count], operators)])
+        monkeypatch.setattr("nacre.compiler.readers.tflite.reader._MOST_CONVERTED", 3)
+        assert outcome(tmp_path / "long.tflite", data) == code
 
 
 def test_the_page_lists_what_is_supported() -> None:

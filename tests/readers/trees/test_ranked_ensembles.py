@@ -16,26 +16,41 @@ from nacre.compiler.readers.trees.levels import Split, write_levels
 from nacre.compiler.readers.trees.ranked import MOST_THRESHOLDS, Ranked, rank_ensemble
 from nacre.compiler.readers.trees.tree import Tree
 from nacre.dialect.ops import OPERATORS
+from nacre.dialect.ops.ranked_trees import ROWS
 from nacre.dialect.ops.support.trees import NAN_IS_MISSING
 from nacre.dialect.types import Array, dtype_of
 from readers.trees.test_random_ensembles import FEATURES, random_rows, random_tree, walk
 
 ENSEMBLES = 200
-COMPILED = (("missing", "le", np.float64), ("compare", "lt", np.float32))
+LEAVES = 30
+"""The trees of one leaf behind others."""
+COMPILED = (("missing", "le", np.float64, np.uint32), ("compare", "lt", np.float32, np.int64))
 
 
 def ensemble_of(
-    rng: np.random.Generator, routing: str, compare: str, dtype: type, most: int
+    rng: np.random.Generator, routing: str, compare: str, dtype: type, most: int, full: int = 0, leaves: int = 0
 ) -> tuple[Ensemble, list[Tree], list[int]]:
     outputs = int(rng.integers(1, 4))
-    trees = []
+    trees = [full_tree(rng, 8, routing, dtype) for _ in range(full)]
     while len(trees) < most:
         tree = random_tree(rng, routing, 1, dtype)
         if rng.random() < 0.8 or not len(tree.feature):
             trees.append(tree)
+    none = np.zeros(0, np.int64)
+    trees += [Tree(none, none.astype(np.float64), none, none, none, rng.normal(size=(1, 1))) for _ in range(leaves)]
     groups = [int(rng.integers(outputs)) for _ in trees]
     initial = rng.choice([0.0, -0.0, 0.25], (outputs, 1)).astype(dtype)
     return assemble(trees, groups, initial, features=FEATURES, compare=compare, dtype=dtype), trees, groups
+
+
+def full_tree(rng: np.random.Generator, depth: int, routing: str, dtype: type) -> Tree:
+    inner = (1 << depth) - 1
+    left = 2 * np.arange(inner) + 1
+    sides = (np.where(side < inner, side, inner - 1 - side) for side in (left, left + 1))
+    threshold = rng.normal(size=inner).astype(dtype).astype(np.float64)
+    values = rng.normal(size=(inner + 1, 1))
+    flags = np.zeros(inner, np.int64) if routing == "compare" else NAN_IS_MISSING | rng.integers(0, 2, inner)
+    return Tree(rng.integers(0, FEATURES, inner), threshold, *sides, flags, values)
 
 
 def expected(
@@ -53,8 +68,10 @@ def computed(ranked: Ranked, rows: Array) -> Array:
     columns = ranked.columns
     described = (columns.thresholds, columns.feature, columns.flags)
     ranks = OPERATORS["feature_ranks"].reference(rows, *described, compare=ranked.compare, dtype=columns.dtype)
-    tables = (ranked.column, ranked.border, ranked.first, ranked.nodes, ranked.values)
-    total = OPERATORS["ranked_trees"].reference(ranks, *tables, shape=ranked.shape, steps=ranked.steps)
+    total = np.broadcast_to(ranked.initial[:, None], (len(ranks), len(ranked.initial), ROWS))
+    for part in ranked.parts:
+        tables = (part.column, part.border, part.first, part.nodes, part.values, total)
+        total = OPERATORS["ranked_trees"].reference(ranks, *tables, shape=ranked.shape, steps=part.steps)
     return np.asarray(total.transpose(0, 2, 1).reshape(-1, total.shape[1])[: len(rows)])
 
 
@@ -65,31 +82,37 @@ def equal_bits(actual: Array, wanted: Array, message: str) -> None:
 
 def test_references() -> None:
     rng = np.random.default_rng(0)
-    written = 0
+    written, kinds = 0, set()
     for number in range(ENSEMBLES):
         routing, compare = ("compare", "missing")[number % 2], ("le", "lt")[number // 2 % 2]
         dtype = (np.float32, np.float64)[number // 4 % 2]
-        ensemble, trees, groups = ensemble_of(rng, routing, compare, dtype, int(rng.integers(0, 9)))
+        full, leaves = (number % 7 == 0) * 2, (number % 3 == 0) * LEAVES
+        ensemble, trees, groups = ensemble_of(rng, routing, compare, dtype, int(rng.integers(0, 9)), full, leaves)
         ranked = rank_ensemble(ensemble)
         # Chains of 20 nodes are too deep.
         assert (ranked is None) == (int(ensemble.tables["depths"].max(initial=0)) > 16), number
         if ranked is None:
             continue
         written += 1
+        kinds |= {(part.nodes.dtype.name, part.steps > 0, len(ranked.parts) > 1) for part in ranked.parts}
         rows = random_rows(rng, int(rng.choice([0, 1, 31, 33])), dtype)
         wanted = expected(ensemble, trees, groups, rows, routing, compare, dtype)
         with np.errstate(all="ignore"):
             equal_bits(computed(ranked, rows), wanted, f"{number}: {routing}, {compare}")
     assert written > ENSEMBLES // 4, written
+    forms = (("uint32", True), ("uint32", False), ("int64", True))
+    assert kinds == {(*form, are_many) for form in forms for are_many in (False, True)}, kinds
 
 
 @pytest.mark.usefixtures("unchecked")  # the walk is a stricter check
-@pytest.mark.parametrize(("routing", "compare", "dtype"), COMPILED)
-def test_compiled(routing: str, compare: str, dtype: type, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("routing", "compare", "dtype", "words"), COMPILED)
+def test_compiled(routing: str, compare: str, dtype: type, words: type, tmp_path: Path) -> None:
+    """Trees of 8 or 9 levels, complete or not, and then trees of one leaf."""
     rng = np.random.default_rng(3)
-    ensemble = None
-    while ensemble is None or (ranked := rank_ensemble(ensemble)) is None or not 2 <= ranked.steps <= 3:
-        ensemble, trees, groups = ensemble_of(rng, routing, compare, dtype, 9)
+    ensemble, full = None, 6 if words is np.uint32 else 0
+    while ensemble is None or (ranked := rank_ensemble(ensemble)) is None or not 2 <= ranked.parts[0].steps <= 3:
+        ensemble, trees, groups = ensemble_of(rng, routing, compare, dtype, 9, full, LEAVES)
+    assert [(part.nodes.dtype, part.steps > 0) for part in ranked.parts] == [(words, True), (np.uint32, False)]
     model = TreeModel(ensemble, FEATURES, dtype_of(np.zeros(0, dtype)), identity, identity)
     compiled = nacre.compile(write_model(model, "random", None, {}), tmp_path / "random.so")
     for count in (0, 1, 2, 31, 32, 33, 1100):

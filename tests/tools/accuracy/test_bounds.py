@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from nacre.compiler.model.figures import FIGURES
+from nacre.compiler.model.accuracy_figures import FIGURES
 from nacre.compiler.tools.accuracy.bounds import parse_bound
-from nacre.compiler.tools.accuracy.compare import Accuracy, PointAccuracy, Scores
+from nacre.compiler.tools.accuracy.sample_errors import Accuracy, PointAccuracy, Scores
 from nacre.compiler.tools.accuracy.tally import ErrorFigures
 from nacre.dialect.diagnostics import DiagnosticError
 

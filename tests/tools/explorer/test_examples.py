@@ -7,7 +7,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.tools.explorer import figures, graph, nodes, read
+from nacre.compiler.tools.explorer import graph, node_costs, nodes, read
 
 EXAMPLE = """
 module example
@@ -36,7 +36,9 @@ PROFILE = {
 }
 
 
-@pytest.mark.parametrize("module", [graph, nodes, read, figures], ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.mark.parametrize(
+    "module", [graph, nodes, read, node_costs], ids=lambda module: module.__name__.rpartition(".")[2]
+)
 def test_examples(module, tmp_path: Path) -> None:
     (tmp_path / "profile.json").write_text(json.dumps(PROFILE))
     names = {"example": nacre.graph.read(EXAMPLE), "np": np, "folder": tmp_path, "read": nacre.graph.read}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from nacre.compiler.tools.validate.compare import absolute_errors, measure_errors, same_bits, ulp_distances
+from nacre.compiler.tools.validate.array_errors import absolute_errors, measure_errors, same_bits, ulp_distances
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 

@@ -11,9 +11,9 @@ from nacre.compiler.base.compiler_errors import WrongNumbersError
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
-from nacre.compiler.sizes import parse_bound
 from nacre.compiler.targets.target import parse_targets
 from nacre.compiler.tools.validate.checker import Checker
+from nacre.compiler.weight_sizes import parse_bound
 from nacre.passes.registry import PASSES
 from planted.faults import FAULTS
 from planted.planted import Planted

@@ -11,7 +11,7 @@ import pytest
 from browser import CHROMIUM, DRIVER, Page, open_browser
 from graph_models import DIGITS, build, decoder, measured
 from nacre.compiler.cli.main import run
-from nacre.compiler.tools.explorer.profile import read_profile
+from nacre.compiler.tools.explorer.measured_times import read_profile
 from nacre.compiler.tools.viewer.drawing import drawing_of
 from nacre.compiler.tools.viewer.pictures import make_page
 from nacre.compiler.tools.viewer.place import HEADER, Drawing, draw

@@ -15,7 +15,7 @@ from graph_models import DIGITS, build, decoder, items_of, measured, nodes_of
 from nacre.compiler.cli.main import run
 from nacre.compiler.lower.kinds import KINDS
 from nacre.compiler.pipeline import Build
-from nacre.compiler.tools.explorer.profile import read_profile
+from nacre.compiler.tools.explorer.measured_times import read_profile
 from nacre.compiler.tools.viewer.assets import read_asset
 from nacre.compiler.tools.viewer.drawing import drawing_of
 from nacre.compiler.tools.viewer.groups import is_leaf

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..writing.use import Convert, Converters
-from . import activations, attention, convolutions, dense, normalization, pooling, recurrent, shapes
+from . import (
+    activations,
+    attention,
+    categories,
+    cells,
+    convolutions,
+    dense,
+    images,
+    normalization,
+    pooling,
+    recurrent,
+    shapes,
+)
 from .wrappers import wrappers
 
 FAMILIES: Mapping[str, Converters] = {
@@ -14,9 +26,11 @@ FAMILIES: Mapping[str, Converters] = {
     "Convolutions": convolutions.CONVERTERS,
     "Pooling": pooling.CONVERTERS,
     "Normalization": normalization.CONVERTERS,
-    "Recurrent layers": recurrent.CONVERTERS,
+    "Recurrent layers": {**recurrent.CONVERTERS, **cells.CONVERTERS},
     "Attention": attention.CONVERTERS,
     "Shapes and training": shapes.CONVERTERS,
+    "Images": images.CONVERTERS,
+    "Categories": categories.CONVERTERS,
     "Wrappers": wrappers(lambda name: find_converter(name)),
 }
 

@@ -58,9 +58,9 @@ def activation_name(use: Use, name: str = "activation", default: str = "linear")
         found = found.get("config")
     if found is None:
         return "linear"
-    if found not in FUNCTIONS:
+    if not isinstance(found, str) or found not in FUNCTIONS:
         use.fail(f"has the activation {found!r}", help=f"known ones are {', '.join(sorted(FUNCTIONS))}")
-    return str(found)
+    return found
 
 
 def activated(use: Use, x: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ def padding(
     use.fail(f"has `padding` = {mode!r}", code="bad-keras")
 
 
-def _convolved(use: Use, x: Tensor, kernel: Elements, groups: int, word: str, *, whole: bool = True) -> Tensor:
+def convolved(use: Use, x: Tensor, kernel: Elements, groups: int, word: str, *, whole: bool = True) -> Tensor:
     """Returns a convolution; strides, dilations and padding are those of the layer if it is the `whole` one."""
     rank = kernel.ndim - 2
     size = kernel.shape[:rank]
@@ -60,7 +60,7 @@ def _biased(use: Use, x: Tensor, index: int) -> Tensor:
 
 def _conv(rank: int) -> Convert:
     def convert(use: Use) -> Sequence[Tensor]:
-        made = _convolved(use, use.x, use.array(0, rank + 2), use.integer("groups", 1), "kernel")
+        made = convolved(use, use.x, use.array(0, rank + 2), use.integer("groups", 1), "kernel")
         return [activated(use, _biased(use, made, 1))]
 
     return convert
@@ -76,7 +76,7 @@ def _depthwise_kernel(use: Use, rank: int) -> tuple[Elements, int]:
 def _depthwise(rank: int) -> Convert:
     def convert(use: Use) -> Sequence[Tensor]:
         kernel, channels = _depthwise_kernel(use, rank)
-        return [activated(use, _biased(use, _convolved(use, use.x, kernel, channels, "kernel"), 1))]
+        return [activated(use, _biased(use, convolved(use, use.x, kernel, channels, "kernel"), 1))]
 
     return convert
 
@@ -84,8 +84,8 @@ def _depthwise(rank: int) -> Convert:
 def _separable(rank: int) -> Convert:
     def convert(use: Use) -> Sequence[Tensor]:
         kernel, channels = _depthwise_kernel(use, rank)
-        made = _convolved(use, use.x, kernel, channels, "depthwise_kernel")
-        made = _convolved(use, made, use.array(1, rank + 2), 1, "pointwise_kernel", whole=False)
+        made = convolved(use, use.x, kernel, channels, "depthwise_kernel")
+        made = convolved(use, made, use.array(1, rank + 2), 1, "pointwise_kernel", whole=False)
         return [activated(use, _biased(use, made, 2))]
 
     return convert

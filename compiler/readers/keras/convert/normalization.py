@@ -94,7 +94,7 @@ def _rescaling(use: Use) -> Sequence[Tensor]:
         use.fail(f"gets {x.type}, expected floats", code="unsupported-dtype")
     parts = []
     for name, default in (("scale", 1.0), ("offset", 0.0)):
-        array = np.asarray(use.value(name, default), np.float32)
+        array = use.numbers(name, default)
         parts.append(use.tensor(array, name) if array.ndim else g.like(float(array), x))
     return [g.add(g.multiply(x, parts[0]), parts[1])]
 
@@ -105,10 +105,9 @@ def _normalization(use: Use) -> Sequence[Tensor]:
     if use.flag("invert"):
         use.fail("has `invert`")
     if use.value("mean", None) is not None:
-        mean = np.asarray(use.value("mean"), np.float32)
-        variance = np.asarray(use.value("variance"), np.float32)
+        mean, variance = use.numbers("mean"), use.numbers("variance")
     else:
-        rank = 0 if axis is None else 1 if isinstance(axis, int) else len(axis)
+        rank = 0 if axis is None else len(axis) if isinstance(axis, (list, tuple)) else 1
         mean, variance = use.array(0, rank), use.array(1, rank)
     if (mean.ndim == 1 and axis not in (-1, x.rank - 1, [-1], [x.rank - 1])) or mean.ndim > 1:
         use.fail(f"has `axis` = {axis!r}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...writing.tensors import Tensor
+import numpy as np
+
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 from .convolutions import padding, spatial
+from .images import check_weights, weighted
 
 
 def _pool(kind: str, rank: int) -> Convert:
@@ -34,7 +37,36 @@ def _global(name: str, rank: int) -> Convert:
     return convert
 
 
+def _adaptive(kind: str, rank: int) -> Convert:
+    """Divides each axis into windows of almost equal sizes: window i of n of a size s from i * s / n, rounded down, to
+    (i + 1) * s / n, rounded up."""
+
+    def convert(use: Use) -> Sequence[Tensor]:
+        g, x = use.g, use.x
+        sizes = spatial(use, x, rank)
+        wanted = use.integers("output_size", rank)
+        for axis, (old, new) in enumerate(zip(sizes, wanted, strict=True), 1 if use.channels_last else 2):
+            if not isinstance(old, int) or not old or new < 1:
+                use.fail(f"gives {new} windows of an axis of size {old}", code="data-dependent")
+            check_weights(use, old, new)
+            starts = np.arange(new) * old // new
+            stops = -(-(np.arange(1, new + 1) * old) // new)
+            if kind == "avg":
+                line = np.arange(old)
+                inside = (line >= starts[:, None]) & (line < stops[:, None])
+                x = weighted(use, x, axis, inside / inside.sum(1, keepdims=True))
+            else:
+                # Windows are as long as the longest one; shorter ones repeat their last element.
+                places = np.minimum(starts[:, None] + np.arange((stops - starts).max()), stops[:, None] - 1)
+                x = g.max(g.gather(x, known(places.astype(np.int64)), axis=axis), axis=axis + 1)
+        return [x]
+
+    return convert
+
+
 CONVERTERS: Converters = {
+    **{f"AdaptiveMaxPooling{rank}D": _adaptive("max", rank) for rank in (1, 2, 3)},
+    **{f"AdaptiveAveragePooling{rank}D": _adaptive("avg", rank) for rank in (1, 2, 3)},
     **{f"MaxPooling{rank}D": _pool("max", rank) for rank in (1, 2, 3)},
     **{f"AveragePooling{rank}D": _pool("avg", rank) for rank in (1, 2, 3)},
     **{f"GlobalMaxPooling{rank}D": _global("max", rank) for rank in (1, 2, 3)},

@@ -14,20 +14,22 @@ import numpy as np
 from ...writing.tensors import Elements, Tensor
 from ..writing.use import Converters, Use
 from .activations import activation_name
+from .cells import CELLS, check_steps, results_of, run_cell
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of layer: its operator, and the place of each of the operator's gates among those of Keras."""
+    """A kind of layer: its class, its operator, and the place of each of the operator's gates among those of Keras."""
 
+    layer: str
     operator: str
     order: tuple[int, ...]
 
 
 KINDS: Mapping[str, _Kind] = {
-    "LSTM": _Kind("lstm", (0, 1, 2, 3)),
-    "GRU": _Kind("gru", (1, 0, 2)),
-    "SimpleRNN": _Kind("rnn", (0,)),
+    "LSTM": _Kind("LSTM", "lstm", (0, 1, 2, 3)),
+    "GRU": _Kind("GRU", "gru", (1, 0, 2)),
+    "SimpleRNN": _Kind("SimpleRNN", "rnn", (0,)),
 }
 
 
@@ -37,48 +39,48 @@ def _gates(array: Elements, order: tuple[int, ...]) -> Elements:
     return np.concatenate([parts[place] for place in order], axis=-1).T
 
 
-def _layer(use: Use, kind: _Kind, x: Tensor, backwards: bool) -> tuple[Tensor, ...]:
+def _layer(
+    use: Use, kind: _Kind, x: Tensor, backwards: bool, given_states: Sequence[Tensor] = ()
+) -> tuple[Tensor, ...]:
     """Returns the results of all steps, and the last states."""
-    if x.rank != 3:
-        use.fail(f"gets {x.type}, expected rank 3", code="unsupported-rank")
-    units = use.integer("units")
-    for name in ("stateful", "time_major"):
-        if use.flag(name):
-            use.fail(f"has `{name}`")
+    check_steps(use, x, 3)
+    if len(given_states) not in (0, CELLS[kind.layer].states):
+        use.fail(f"gets {len(given_states)} states, expected {CELLS[kind.layer].states}", code="wrong-operands")
     attributes: dict[str, Any] = {"batch_first": True}
     function = activation_name(use, default="tanh")
     if kind.operator == "rnn":
-        if function not in ("tanh", "relu"):
-            use.fail(f"has the activation {function!r}; tanh and relu are supported")
+        is_common = function in ("tanh", "relu")
         attributes["activation"] = function
-    elif function != "tanh" or activation_name(use, "recurrent_activation", "sigmoid") != "sigmoid":
-        use.fail("has other activations than tanh and sigmoid")
-    if kind.operator == "gru" and not use.flag("reset_after", True):
-        use.fail("has `reset_after` = false")
+    else:
+        is_common = function == "tanh" and activation_name(use, "recurrent_activation", "sigmoid") == "sigmoid"
+    if not is_common or (kind.operator == "gru" and not use.flag("reset_after", True)):
+        steps, states = run_cell(use, kind.layer, x, given_states, backwards)
+        return steps, *states
+    units = use.integer("units")
     arrays = [use.array(0, 2), use.array(1, 2)]
     if any(array.shape[1] != len(kind.order) * units for array in arrays):
         use.fail(f"has weights that do not fit {units} units", code="shape-mismatch")
     given = [x, *(use.tensor(_gates(array, kind.order), word) for array, word in zip(arrays, _WORDS, strict=True))]
-    if use.flag("use_bias", True):
-        bias = use.array(2, 2 if kind.operator == "gru" else 1)
-        both = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
+    if use.flag("use_bias", True) or given_states:
+        both = np.zeros((2, len(kind.order) * units), np.float32)
+        if use.flag("use_bias", True):
+            bias = use.array(2, 2 if kind.operator == "gru" else 1)
+            both = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
         if both.shape != (2, len(kind.order) * units):
             use.fail(f"has a bias that does not fit {units} units", code="shape-mismatch")
         given += [use.tensor(_gates(both[i], kind.order), word) for i, word in enumerate(("bias", "recurrent_bias"))]
     if backwards:
         given[0] = use.g.flip(x, axes=1)
-    return use.g.apply(kind.operator, given, attributes)
+    return use.g.apply(kind.operator, [*given, *given_states], attributes)
 
 
 _WORDS = ("kernel", "recurrent_kernel")
 
 
 def _recurrent(use: Use) -> Sequence[Tensor]:
-    if len(use.inputs) > 1:
-        use.fail("gets an initial state")
-    steps, *states = _layer(use, KINDS[use.kind], use.x, use.flag("go_backwards"))
-    result = steps if use.flag("return_sequences") else states[0]
-    return [result, *states] if use.flag("return_state") else [result]
+    x, begin = use.first, use.inputs[1:]
+    steps, *states = _layer(use, KINDS[use.kind], x, use.flag("go_backwards"), begin)
+    return results_of(use, steps, states)
 
 
 def _bidirectional(use: Use) -> Sequence[Tensor]:
@@ -111,7 +113,7 @@ def _bidirectional(use: Use) -> Sequence[Tensor]:
     if mode is None:
         return sides
     operators = {"sum": "add", "mul": "multiply", "ave": "add"}
-    if mode not in operators:
+    if not isinstance(mode, str) or mode not in operators:
         use.fail(f"has `merge_mode` = {mode!r}", code="bad-keras")
     made = g.apply(operators[mode], sides, {})[0]
     return [g.multiply(made, g.like(0.5, made)) if mode == "ave" else made]

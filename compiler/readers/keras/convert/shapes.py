@@ -60,7 +60,9 @@ def _pairs(use: Use, name: str, rank: int) -> list[tuple[int, int]]:
     if rank == 1 and isinstance(listed, list) and len(listed) == 2:
         listed = [listed]
     pairs = [(each, each) if type(each) is int else each for each in listed] if isinstance(listed, list) else []
-    if len(pairs) != rank or not all(len(p) == 2 and all(type(n) is int and n >= 0 for n in p) for p in pairs):
+    if len(pairs) != rank or not all(
+        isinstance(p, (list, tuple)) and len(p) == 2 and all(type(n) is int and n >= 0 for n in p) for p in pairs
+    ):
         use.fail(f"has `{name}` = {found!r}", code="bad-keras")
     return [(first, last) for first, last in pairs]
 
@@ -112,10 +114,7 @@ def _up_sampling(rank: int) -> Convert:
 
 _IN_TRAINING = (
     "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "AlphaDropout",
-    "GaussianNoise", "ActivityRegularization", "RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast",
-    "RandomTranslation", "RandomBrightness", "RandomColorDegeneration", "RandomColorJitter", "RandomErasing",
-    "RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert", "RandomPerspective", "RandomPosterization",
-    "RandomSaturation", "RandomSharpness", "RandomShear", "Identity",
+    "GaussianNoise", "ActivityRegularization", "Identity",
 )  # fmt: skip
 
 CONVERTERS: Converters = {

@@ -1,4 +1,4 @@
-"""`TimeDistributed`: a layer that is applied to each step of its operand."""
+"""Layers around another one: `TimeDistributed` applies it to each step, `SpectralNormalization` scales its weights."""
 
 from __future__ import annotations
 
@@ -26,4 +26,15 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
         made = convert(replace(use, kind=kind, config=inner["config"], inputs=(flat,)))
         return [g.reshape(each, shape=(batch, steps, *each.shape[1:])) for each in made]
 
-    return {"TimeDistributed": time_distributed}
+    def spectral(use: Use) -> Sequence[Tensor]:
+        """The weights of the layer are divided by their norm in training alone."""
+        inner = use.value("layer")
+        kind = str(inner.get("class_name")) if isinstance(inner, Mapping) else ""
+        convert = find(kind)
+        if convert is None or not isinstance(inner.get("config"), Mapping) or kind in (use.kind, "TimeDistributed"):
+            use.fail(f"is around a layer of class `{kind}`", code="unsupported-operator")
+        own = [each for each in use.weights if "layer" in each[0].split("/")]
+        own = own or [each for each in use.weights if "vector_u" not in each[0] and "sn_u" not in each[0]]
+        return convert(replace(use, kind=kind, config=inner["config"], weights=own))
+
+    return {"TimeDistributed": time_distributed, "SpectralNormalization": spectral}

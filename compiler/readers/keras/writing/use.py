@@ -40,6 +40,13 @@ class Use:
             self.fail(f"gets {len(self.inputs)} tensors, expected 1", code="wrong-operands")
         return self.inputs[0]
 
+    @property
+    def first(self) -> Tensor:
+        """The operand before states, of which there may be any number."""
+        if not self.inputs:
+            self.fail("gets no tensors", code="wrong-operands")
+        return self.inputs[0]
+
     # --- configuration ---
 
     def value(self, name: str, default: Any = REQUIRED) -> Any:
@@ -58,6 +65,14 @@ class Use:
         if not isinstance(found, (int, float)) or isinstance(found, bool):
             self.fail(f"has `{name}` = {found!r}, expected a number", code="bad-keras")
         return float(found)
+
+    def numbers(self, name: str, default: Any = REQUIRED) -> Elements:
+        """Returns a number or numbers as an array."""
+        found = self.value(name, default)
+        try:
+            return np.asarray(found, np.float32)
+        except (TypeError, ValueError):
+            self.fail(f"has `{name}` = {found!r}, expected numbers", code="bad-keras")
 
     def word(self, name: str, default: Any = REQUIRED) -> str:
         found = self.value(name, default)
@@ -95,6 +110,11 @@ class Use:
         if found.dtype.kind == "f":
             return found.astype(np.float32)
         return found
+
+    def any_array(self, index: int) -> Elements:
+        """Returns a weight by its place, a vector or a matrix."""
+        rank = self.weights[index][1].ndim if index < len(self.weights) else 1
+        return self.array(index, rank)
 
     def part(self, names: Sequence[str]) -> list[Elements]:
         """Returns the weights of a part of the layer, in their order. A file names the part by one of several names."""

@@ -24,7 +24,9 @@ def _gradient(use: Use) -> Sequence[Tensor]:
     if g.is_in_region:
         use.fail("stands in a branch or a loop", code="unsupported-attribute")
     if not isinstance(y, Tensor):
-        use.fail(f"derives `{use.string('y')}`, which is no tensor that is computed before it", code="undefined-value")
+        use.fail(
+            f"derives `{use.string('y')}`, which is not a tensor that is computed before it", code="undefined-value"
+        )
     wanted = [use.input(number) for number in range(len(xs))]
     if not all(x.dtype.is_differentiable for x in (y, *wanted)):
         use.fail("derives tensors that are not floats", code="unsupported-dtype")

@@ -161,7 +161,7 @@ def _read_nodes(use: Use, kind: str, targets: int) -> _File:
     for t, n, target, weight in zip(*ids, weights, strict=True):
         where = of_leaf.get(place.get((t, n), -1))
         if where is None:
-            use.fail(f"has a bad tree {t}, node {n}: it has a weight, and is no leaf", code="bad-tree")
+            use.fail(f"has a bad tree {t}, node {n}: it has a weight, and is not a leaf", code="bad-tree")
         if not 0 <= target < targets:
             use.fail(f"has a bad tree {t}, node {n}: its target is {target} of {targets}", code="bad-tree")
         leaves[where].append((target, float(weight)))

@@ -176,7 +176,7 @@ class _Parser:
         except ValueError:
             code = -1
         if not 0 <= code <= 0x10FFFF:
-            raise ExpressionError(f"`\\x{digits}` is no character")
+            raise ExpressionError(f"`\\x{digits}` is not a character")
         return ((code, code),)
 
     def _brackets(self) -> Tree:
@@ -208,6 +208,6 @@ class _Parser:
         name = self.text[self.place + 2 : max(stop, self.place + 2)]
         ranges = _NAMED.get(name.removeprefix("^"))
         if stop < 0 or ranges is None:
-            raise ExpressionError(f"`[:{name}:]` is no class of characters")
+            raise ExpressionError(f"`[:{name}:]` is not a class of characters")
         self.place = stop + 2
         return complement(ranges) if name.startswith("^") else ranges

@@ -1,4 +1,4 @@
-"""Strings as bytes in a graph: widths, lengths, comparisons, and the place of strings in a list."""
+"""Strings as bytes in a graph: widths, lengths, comparisons, and the index of a string in a list."""
 
 from __future__ import annotations
 

@@ -203,5 +203,5 @@ def _quantization(table: Table | None, name: str, shape: Sequence[int]) -> Quant
     if zeros.size not in (1, scales.size) or (several and not (0 <= axis < len(shape) and shape[axis] == scales.size)):
         raise FormatError(f"the tensor `{name}` of shape {list(shape)} has {scales.size} scales and {zeros.size} zeros")
     if not np.all(np.isfinite(scales) & (scales >= 0)) or np.any(np.abs(zeros) >= 1 << 31):
-        raise FormatError(f"the tensor `{name}` has a scale that is not a positive number, or a zero out of range")
+        raise FormatError(f"the tensor `{name}` has a negative or non-finite scale, or a zero out of range")
     return Quantization(scales, np.broadcast_to(zeros, scales.shape), axis)

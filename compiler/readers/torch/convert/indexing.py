@@ -10,8 +10,9 @@ import numpy as np
 
 from .....dialect.dims import Size, maximum
 from .....dialect.types import BOOL, I64
-from ...writing.tensors import Tensor, known
+from ...writing.tensors import BoundedTensor, Tensor, known
 from ..writing.use import Converters, Use
+from .selection import counted, positions_of
 
 
 def indices_of(use: Use, name: str, x: Tensor) -> list[tuple[int, Tensor]]:
@@ -27,7 +28,7 @@ def indices_of(use: Use, name: str, x: Tensor) -> list[tuple[int, Tensor]]:
                 use.fail(
                     "selects elements by a mask that is computed in a call: their number depends on data",
                     code="data-dependent",
-                    help="`torch.where` keeps the shape",
+                    help="one mask of one axis is supported; `torch.where` keeps the shape",
                 )
             for positions in np.nonzero(each.array):
                 found.append((axis, known(positions.astype(np.int64))))
@@ -69,8 +70,13 @@ def is_adjacent(axes: Sequence[int]) -> bool:
     return all(b == a + 1 for a, b in itertools.pairwise(axes))
 
 
-def _index(use: Use) -> Sequence[Tensor]:
+def _index(use: Use) -> Sequence[Tensor | BoundedTensor]:
     x, g = use.tensor(), use.g
+    given = [(axis, each) for axis, each in enumerate(use.arguments["indices"]) if each is not None]
+    if len(given) == 1 and given[0][1].dtype == BOOL and given[0][1].array is None and given[0][1].rank == 1:
+        ((axis, mask),) = given
+        places, number = positions_of(use, counted(use, use.values["indices"][axis], mask))
+        return [BoundedTensor(g.gather(x, places, axis=axis), axis, number)]
     pairs = indices_of(use, "indices", x)
     axes = [axis for axis, _ in pairs]
     if not pairs:
@@ -128,15 +134,19 @@ def _one_hot(use: Use) -> Sequence[Tensor]:
     return [use.g.one_hot(use.tensor(), depth=use.number("num_classes"), dtype=I64)]
 
 
-def _nonzero(use: Use) -> Sequence[Tensor]:
-    array = use.tensor().array
-    if array is None:
-        use.fail(
-            "has a result whose size depends on data",
-            code="data-dependent",
-            help="the shapes of all tensors must follow from the shapes of the arguments",
-        )
-    return [known(np.argwhere(array).astype(np.int64))]
+def _nonzero(use: Use) -> Sequence[Tensor | BoundedTensor]:
+    x, g = use.tensor(), use.g
+    if x.array is not None:
+        return [known(np.argwhere(x.array).astype(np.int64))]
+    mask = counted(use, use.values["self"], x if x.dtype == BOOL else g.not_equal(x, g.like(0, x)))
+    places, count = positions_of(use, g.reshape(mask, shape=(mask.type.elements,)))
+    columns, rest = [], places
+    for size in reversed(mask.shape):
+        columns.append(g.remainder(rest, g.size(maximum(size, 1))))
+        rest = g.floor_divide(rest, g.size(maximum(size, 1)))
+    if not columns:
+        return [BoundedTensor(g.reshape(places, shape=(1, 0)), 0, count)]
+    return [BoundedTensor(g.stack(*reversed(columns), axis=1), 0, count)]
 
 
 def _masked_select_by_size(use: Use) -> Sequence[Tensor]:

@@ -21,7 +21,8 @@ from .arrays import DTYPES
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
     """`types` are those of the results that are tensors, None for others. `values` are the arguments as PyTorch
-    describes them: tensors without data, numbers and None; `promote` names the dtype that some of them promote to."""
+    describes them: tensors without data, numbers and None; `promote` names the dtype that some of them promote to.
+    `count_axes` gives the number of elements that count on each axis of an argument whose size depends on data."""
 
     name: str
     operator: str
@@ -31,6 +32,7 @@ class Use:
     types: tuple[TensorType | None, ...]
     g: GraphWriter
     span: Span
+    count_axes: Callable[[Any], Mapping[int, Tensor]] = lambda described: {}
 
     def fail(self, message: str, *, code: str = "unsupported-attribute", help: str = "") -> NoReturn:
         text = f"`{self.operator}` of node `{self.name}` {message}"
@@ -54,6 +56,10 @@ class Use:
         return self.type.shape
 
     # --- arguments ---
+
+    def counts(self, described: Any) -> Mapping[int, Tensor]:
+        """Returns the axes of an argument, as PyTorch describes it, whose size depends on data, with their counts."""
+        return self.count_axes(described)
 
     def has(self, name: str) -> bool:
         return self.arguments.get(name) is not None

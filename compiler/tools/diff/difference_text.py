@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....dialect.types import dtype_of
-from ...base.tables import Column, table_lines
+from ...base.text_tables import Column, table_lines
 from .builds import Build
 from .capture import Point
 from .compare import BINS, Comparison, PointDifference

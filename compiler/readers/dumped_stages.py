@@ -13,10 +13,10 @@ from pathlib import Path
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Function, Module
 from ...dialect.printer import find_missing
-from ...passes.pipeline import format_pipeline, parse_pipeline, read_graph
+from ...passes.pass_list import format_pipeline, parse_pipeline, read_graph
 from ..dumps.constants import CONSTANTS, read_constants
 from ..dumps.dumps import numbered, plain_name
-from ..dumps.parts import Part, split_parts
+from ..dumps.kernel_texts import Part, split_parts
 from ..model.source import SourceModel, WeightSource
 from ..options import Options
 from .language.models import default_names

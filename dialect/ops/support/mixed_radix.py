@@ -12,13 +12,19 @@ four multiplications for complex numbers:
 A length up to 64, and a prime up to 1024, is one matrix. A greater prime factor p is a convolution with a chirp
 (Bluestein, 1970) of a power of two from 2 * p - 1 on. A length that is known at run time only is one matrix of n * n
 angles, which the call computes.
+
+A `Method` other than `PRODUCTS` transforms the lengths that it takes itself. Of other lengths, it takes the columns: p
+is then the product of all factors that it takes.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
-from ...dims import Size
+from ...dims import Size, add, ceil_divide, floor_divide
 from ...graph import Constant, Value
 from ...lazy_dataclass import dataclass
 from ...operator import Builder
@@ -94,16 +100,8 @@ def _computed(b: Builder, x: Pair, size: Size, sign: int) -> Pair:
 
 def factors(size: int) -> list[int]:
     """Returns the lengths of the transforms that make up one of `size` elements; primes above the limit are last."""
-    rest, primes = size, []
-    for number in range(2, size + 1):
-        if number * number > rest:
-            break
-        while rest % number == 0:
-            primes.append(number)
-            rest //= number
-    primes += [rest] if rest > 1 else []
     groups: list[int] = []
-    for prime in sorted(primes, reverse=True):
+    for prime in sorted(prime_factors(size), reverse=True):
         best = max((i for i, g in enumerate(groups) if g * prime <= SMALL), key=lambda i: -groups[i], default=None)
         if best is None:
             groups.append(prime)
@@ -112,16 +110,48 @@ def factors(size: int) -> list[int]:
     return sorted(groups) or [1]
 
 
-def transform(b: Builder, x: Pair, size: Size, sign: int, count: int | None = None) -> Pair:
+def prime_factors(size: int) -> list[int]:
+    rest, primes = size, []
+    for number in range(2, size + 1):
+        if number * number > rest:
+            break
+        while rest % number == 0:
+            primes.append(number)
+            rest //= number
+    return [*primes, rest] if rest > 1 else primes
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method for lengths whose prime factors are at most `most`: `columns(b, x, size, sign)` transforms axis -2. A
+    greater prime above `prime` becomes a convolution."""
+
+    most: int = 1
+    prime: int = PRIME
+    columns: Callable[[Builder, Pair, int, int], Pair] | None = None
+
+    def part(self, size: int) -> int:
+        """Returns the greatest divisor of a length that the method takes."""
+        return math.prod(p for p in prime_factors(size) if p <= self.most)
+
+
+PRODUCTS = Method()
+
+
+def transform(b: Builder, x: Pair, size: Size, sign: int, count: int | None = None, method: Method = PRODUCTS) -> Pair:
     """Returns the transform of the last axis, without a scale; `sign` is -1, or 1 for the inverse. With `count`, only
     the first elements of the result are wanted."""
     if not isinstance(size, int):
         return _computed(b, x, size, sign)
-    parts = factors(size)
-    whole = size <= SMALL or (len(parts) == 1 and size <= PRIME)
-    if whole:
+    parts, part = factors(size), method.part(size)
+    if (size <= SMALL and part < size) or size == 1 or (part == 1 and len(parts) == 1 and size <= method.prime):
         return _matrix(b, x, size, sign, count=count)
-    result = _chirped(b, x, size, sign) if len(parts) == 1 else _split(b, x, parts, sign)
+    if part > 1:
+        result = _split(b, x, part, size // part, sign, method)
+    elif len(parts) == 1:
+        result = _chirped(b, x, size, sign, method)
+    else:
+        result = _split(b, x, parts[0], math.prod(parts[1:]), sign, method)
     if count is None or count == size:
         return result
     assert result.imaginary is not None
@@ -134,13 +164,17 @@ def first(b: Builder, x: Value, count: Size) -> Value:
     return b.slice(x, starts=(*before, 0), stops=(*before, count), steps=(1,) * x.type.rank)
 
 
-def _split(b: Builder, x: Pair, parts: list[int], sign: int) -> Pair:
-    p, q = parts[0], int(np.prod(parts[1:]))
+def _split(b: Builder, x: Pair, p: int, q: int, sign: int, method: Method) -> Pair:
     outer = x.real.type.shape[:-1]
     apart = _each(x, lambda part: b.reshape(part, shape=(*outer, p, q)))
-    columns = _matrix(b, apart, p, sign, left=True)
+    if method.columns is not None and method.part(p) == p:
+        columns = method.columns(b, apart, p, sign)
+    else:
+        columns = _matrix(b, apart, p, sign, left=True)
+    if q == 1:
+        return _each(columns, lambda part: b.reshape(part, shape=(*outer, p)))
     turned = _times(b, columns, angles(np.arange(p), np.arange(q), p * q, sign))
-    rows = transform(b, turned, q, sign)
+    rows = transform(b, turned, q, sign, method=method)
     rank = len(outer) + 2
     order = (*range(rank - 2), rank - 1, rank - 2)
     return _each(rows, lambda part: b.reshape(b.transpose(part, axes=order), shape=(*outer, p * q)))
@@ -151,7 +185,7 @@ def _each(x: Pair, change: object) -> Pair:
     return Pair(change(x.real), None if x.imaginary is None else change(x.imaginary))
 
 
-def _chirped(b: Builder, x: Pair, size: int, sign: int) -> Pair:
+def _chirped(b: Builder, x: Pair, size: int, sign: int, method: Method) -> Pair:
     """Transforms a great prime number of elements: j * k = (j * j + k * k - (k - j) * (k - j)) / 2 makes the sum a
     convolution with a chirp."""
     line = np.arange(size)
@@ -162,7 +196,40 @@ def _chirped(b: Builder, x: Pair, size: int, sign: int) -> Pair:
     kernel[length - size + 1 :] = chirp.conj()[1:][::-1]
     widths = (*((0, 0),) * (x.real.type.rank - 1), (0, length - size))
     padded = _each(_times(b, x, chirp), lambda part: b.pad(part, widths=widths))
-    spectrum = transform(b, padded, length, -1)
+    spectrum = transform(b, padded, length, -1, method=method)
     product = _times(b, spectrum, np.fft.fft(kernel) / length)
-    back = transform(b, product, length, 1, count=None)
+    back = transform(b, product, length, 1, method=method)
     return _times(b, _each(back, lambda part: first(b, part, size)), chirp)
+
+
+def half_spectrum(b: Builder, x: Value, sign: int = -1, method: Method = PRODUCTS) -> Pair:
+    """Returns the first half of the transform of real rows; the other half is its conjugate."""
+    size = x.type.shape[-1]
+    if isinstance(size, int):
+        return transform(b, Pair(x), size, sign, size // 2 + 1, method)
+    whole = transform(b, Pair(x), size, sign)
+    assert whole.imaginary is not None
+    half = add(floor_divide(size, 2), 1)
+    return Pair(first(b, whole.real, half), first(b, whole.imaginary, half))
+
+
+def whole_signal(b: Builder, x: Pair, size: Size, sign: int = 1, method: Method = PRODUCTS) -> Value:
+    """Returns real rows of `size` elements from the first half of their spectrum, without a scale.
+
+    The imaginary parts of the first element, and of the last one if the size is even, do not count.
+    """
+    assert x.imaginary is not None
+    real, imaginary = x.real, x.imaginary
+    # Elements ceil(size / 2) - 1 down to 1 once more, conjugated.
+    before, rank = (None,) * (real.type.rank - 1), real.type.rank
+    stop = ceil_divide(size, 2)
+
+    def mirrored(part: Value) -> Value:
+        inner = b.slice(part, starts=(*before, 1), stops=(*before, stop), steps=(1,) * rank)
+        return b.flip(inner, axes=(rank - 1,))
+
+    whole = Pair(
+        b.concat(real, mirrored(real), axis=-1),
+        b.concat(imaginary, b.negate(mirrored(imaginary)), axis=-1),
+    )
+    return transform(b, whole, size, sign, method=method).real

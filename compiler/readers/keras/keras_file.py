@@ -18,7 +18,7 @@ import numpy as np
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ..writing.tensors import Elements
-from .package import require_h5py
+from .hdf5_package import require_h5py
 
 _MOST_GROWTH = 16
 _SPARE_BYTES = 64 << 20
@@ -58,7 +58,7 @@ def open_archive(path: Path) -> Archive:
             weights.write_bytes(_member(file, weights.name, path))
             _, _, arrays = _read_hdf5(weights, str(path))
     except _DAMAGES as error:
-        raise _bad(path, f"is no zip file that can be read: {error}") from None
+        raise _bad(path, f"is not a readable zip file: {error}") from None
     return Archive(_json(config, path), version, arrays, None)
 
 

@@ -24,8 +24,8 @@ from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import Elements, Tensor
-from .archive import Archive, open_archive
 from .convert import find_converter, keywords_of, layer_names
+from .keras_file import Archive, open_archive
 from .layers import Call, Layer, Model, decode_model
 from .writing.use import Use
 
@@ -37,7 +37,11 @@ _DTYPES: Mapping[str, DType] = {
 
 def read_keras(path: Path, weights: WeightSource | None = None) -> SourceModel:
     """Reads a `.keras` or `.h5` file. Raises DiagnosticError."""
-    archive = open_archive(path)
+    return read_archive(open_archive(path), path, weights)
+
+
+def read_archive(archive: Archive, path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads what the file `path` has. Raises DiagnosticError."""
     file = str(path)
     model = decode_model(archive.config, file)
     errors = list(_find_unsupported(model))
@@ -106,7 +110,7 @@ class _Run:
         if not isinstance(shape, list) or not shape or len(shape) > 8:
             raise _error(f"the input `{layer.name}` of `{self.file}` has no shape")
         dtype = layer.config.get("dtype") or "float32"
-        if dtype not in _DTYPES:
+        if not isinstance(dtype, str) or dtype not in _DTYPES:
             raise _error(f"the input `{layer.name}` is {dtype!r}, which is not supported", "unsupported-dtype")
         sizes: list[Size] = []
         for axis, size in enumerate(shape):

@@ -31,8 +31,8 @@ from ..model.source import SourceModel
 from ..options import Flag, Options, Scope, check_passes_text, option_flags
 from ..pipeline import Build
 from ..quantization.choose import in_precision
+from ..readers.dumped_stages import Resumed, options_after, read_stage
 from ..readers.language.settings import Settings
-from ..readers.stages import Resumed, options_after, read_stage
 from ..tools.validate.checker import VARIABLE, choose_observer
 from .completion import PASS_LISTS, PRECISIONS, STAGES, TARGETS
 from .model_options import PATH, SET, wrong

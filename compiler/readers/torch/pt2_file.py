@@ -62,9 +62,9 @@ def _check(path: Path) -> None:
     except OSError as error:
         raise _error("missing-file", f"`{path}` cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: {error}") from error
+        raise _error("bad-pt2", f"`{path}` is not a file of `torch.export.save`: {error}") from error
     if not programs:
-        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: it holds no program")
+        raise _error("bad-pt2", f"`{path}` is not a file of `torch.export.save`: it holds no program")
     for name in names:
         if "custom_obj" in name or "opaque_obj" in name:
             help_text = "export the model without script objects"
@@ -82,9 +82,9 @@ def _check_program(path: Path, text: bytes) -> None:
         raise _error("bad-pt2", f"`{path}` is broken: {error}") from error
     for key, value in _strings(program):
         if key == "target" and value.startswith(("torch", "_operator", "math")) and not _TARGET.fullmatch(value):
-            raise _error("refused-code", f"`{path}` calls `{value}`, which is no operator")
+            raise _error("refused-code", f"`{path}` calls `{value}`, which is not an operator")
         if key == "expr_str" and ("__" in value or _TOKEN.sub("", value)):
-            raise _error("refused-code", f"`{path}` has the size `{value}`, which is no arithmetic")
+            raise _error("refused-code", f"`{path}` has the size `{value}`, which is not arithmetic")
 
 
 def _strings(value: Any) -> Iterator[tuple[str, str]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ....dialect.control_flow import CONTROL_FLOW, trip_count
+from ....dialect.control_flow import trip_count
 from ....dialect.dims import Size, add, evaluate, format_size, multiply
 from ....dialect.graph import Function, Node
+from ....dialect.ops import OPERATORS
 from ...lower.cost import count_bytes, count_operations
-from ..explorer.figures import is_free
+from ..explorer.node_costs import is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,14 @@ class CostCounter:
         all_flops: Size = 0
         all_moved: Size = 0
         for node in (node for node in nodes if node.outputs):
+            is_group = OPERATORS[node.op].has("group")
             flops = self._operations(node) if not node.regions else 0
             inside: Size = 0
             for region in node.regions:
-                counted = self._count(region.body, costs, fused=node.op == "fusion")
+                counted = self._count(region.body, costs, fused=is_group)
                 flops, inside = add(flops, counted[0]), add(inside, counted[1])
-            if node.op == "repeat":
-                count = node.attribute("count")
-                assert isinstance(count, int), node
-                flops, moved = multiply(count, flops), multiply(count, inside)
-            elif node.op in CONTROL_FLOW:
-                times = trip_count(node) if node.op == "scan" else 1
+            if node.regions and not is_group:
+                times = trip_count(node)
                 flops, moved = multiply(times, flops), multiply(times, inside)
             else:
                 moved = self._moved(node, makers)

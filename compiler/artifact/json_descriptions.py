@@ -57,6 +57,8 @@ def _level(level: LevelSpec) -> dict[str, JsonValue]:
     described: dict[str, JsonValue] = {"name": level.name, "cpu": level.cpu, "features": list(level.features)}
     if level.untiled:
         described["untiled"] = [{"kernel": kernel, "reason": reason} for kernel, reason in level.untiled]
+    if level.loops:
+        described["loops"] = list(level.loops)
     return described
 
 

@@ -13,6 +13,7 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import evaluate
 from ....dialect.graph import Function, Module, walk
 from ....dialect.interpreter import EndlessError, Interpreter, Load
+from ....dialect.ops import OPERATORS
 from ....dialect.remembered import KeptParameters, KeptResults
 from ...lower.cost import count_operations
 from .inputs import (
@@ -78,8 +79,10 @@ def ending_trials(module: Module, trials: Sequence[Trial], load: Load) -> list[T
 
 
 def is_in_blocks(module: Module) -> bool:
-    """Returns whether convolutions are computed in blocks, which spread NaN and round more than sums do."""
-    return any(node.op == "winograd_output" for function in module.functions for node in walk(function.body))
+    """Returns whether convolutions or transforms are computed in blocks, which spread NaN and round more than sums
+    do."""
+    nodes = (node for function in module.functions for node in walk(function.body))
+    return any(node.op == "winograd_output" or OPERATORS[node.op].has("spreading") for node in nodes)
 
 
 class Trials:

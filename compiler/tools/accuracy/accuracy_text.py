@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .bounds import Bound
-from .compare import Accuracy, PointAccuracy, Scores
+from .sample_errors import Accuracy, PointAccuracy, Scores
 from .tally import ErrorFigures
 
 SHOWN = range(-24, 1, 2)

@@ -14,7 +14,7 @@ from ...weights.gguf_file import open_gguf
 from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
-from .configuration import Family, Gpt2, Llama, bad_gguf, read_metadata
+from .metadata import Family, Gpt2, Llama, bad_gguf, read_metadata
 from .stored_codes import with_stored_codes
 from .vocabulary import tokenizer_document
 

@@ -1,4 +1,4 @@
-"""The search for a precision: measures the time and the harm of each layer in each choice, and finds the fastest
+"""The search for a precision: measures the time and the error of each layer in each choice, and finds the fastest
 assignment of choices within a budget.
 
 The harm of a step is its squared error; squares of independent errors are approximately additive. Assignments are
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...model.figures import FIGURES
+from ...model.accuracy_figures import FIGURES
 from ..accuracy.bounds import Bound
-from ..accuracy.compare import Accuracy
+from ..accuracy.sample_errors import Accuracy
 from .findings import Findings, Measured, Tried
 from .layers import Assignment
 from .trials import SHORTEST, Times, Trials

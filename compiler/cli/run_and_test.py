@@ -20,9 +20,9 @@ from ..checking import read_model
 from ..model.parameters import open_parameters
 from ..tools.gradients import test_gradients
 from ..tools.model_tests import Outcome, test_model
+from .build_options import MODEL, Chosen, build_options, from_option, progress, read_dims
 from .model_options import PATH
 from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model, open_session
-from .options import MODEL, Chosen, build_options, from_option, progress, read_dims
 from .reporting import INPUT_ERROR
 from .tensors import read_inputs, summary
 

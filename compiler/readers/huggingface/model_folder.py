@@ -14,7 +14,7 @@ from ...weights import Checkpoint, open_checkpoint
 from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
-from .configuration import Configuration, bad_folder, read_json
+from .config_json import Configuration, bad_folder, read_json
 from .decoders import DECODERS
 from .encoders import ENCODERS
 from .naming import with_stacks

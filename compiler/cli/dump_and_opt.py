@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from ...passes.manager import Pass
-from ...passes.pipeline import format_option, run_pipeline_text
+from ...passes.pass_list import format_option, run_pipeline_text
 from ...passes.registry import PASSES
 from ..base.files import check_writable, write_whole
 from ..dumps import Dumps
@@ -20,11 +20,11 @@ from ..dumps.select import Selection
 from ..graph_passes import GRAPH_PASSES
 from ..readers.language.parse import decode
 from ..stages import result_with_text
+from .build_options import MODEL, Chosen, build_options, check_stages, from_option, progress, read_passes
 from .completion import PASS_LISTS, STAGES
 from .differences import show_difference
 from .dumping import FILTER_HELP, report_unmatched
 from .model_options import PATH
-from .options import MODEL, Chosen, build_options, check_stages, from_option, progress, read_passes
 
 
 @click.command("dump")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ....dialect.control_flow import CONTROL_FLOW, called_regions, trip_count
+from ....dialect.control_flow import called_regions, trip_count
 from ....dialect.dims import Size, evaluate
 from ....dialect.graph import Function, Module, Node, parameters_read
 from ....dialect.ops import OPERATORS
@@ -192,16 +192,9 @@ def _costs(
     """Yields the costs of a body that runs `times` times with `beside` bytes live around it; its results are `kept`."""
     makers = {v.name: node for node in body for v in node.outputs}
     for node, live in zip(body, _live_bytes(body, dims, kept), strict=True):
-        if node.op == "repeat":
-            (region,) = node.regions
-            count = node.attribute("count")
-            assert isinstance(count, int), node
-            results = frozenset(v.name for v in region.results)
-            yield from _costs(region.body, dims, machine, times * count, beside + live, results)
-            continue
-        if node.op in CONTROL_FLOW:
-            # A `while` counts as one iteration, and both sides of an `if` count.
-            count = max(0, evaluate(trip_count(node), dims)) if node.op == "scan" else 1
+        if node.regions and not OPERATORS[node.op].has("group"):
+            # Both sides of an `if` count.
+            count = max(0, evaluate(trip_count(node), dims))
             for region in called_regions(node):
                 results = frozenset(v.name for v in region.results)
                 yield from _costs(region.body, dims, machine, times * count, beside + live, results)
@@ -218,7 +211,7 @@ def _costs(
 def is_free(node: Node) -> bool:
     """Returns whether the node moves no data: a stored weight, or a view with another shape."""
     operator = OPERATORS[node.op]
-    return node.op != "fusion" and (operator.has("structure") or operator.has("view"))
+    return not operator.has("group") and (operator.has("structure") or operator.has("view"))
 
 
 def _live_bytes(body: Sequence[Node], dims: Mapping[str, int], kept: frozenset[str]) -> list[int]:
@@ -248,10 +241,8 @@ def _longest_path(body: Sequence[Node], costs: Mapping[str, NodeCost]) -> tuple[
     best: tuple[float, tuple[str, ...]] = (0.0, ())
     for node in body:
         before = max((ends[v.name] for v in reads(node) if v.name in ends), default=(0.0, ()), key=lambda p: p[0])
-        if node.op == "repeat":
+        if node.regions and not OPERATORS[node.op].has("group"):
             # Iterations are sequential, and the seconds of a node are the total of all iterations.
-            seconds, path = _longest_path(node.regions[0].body, costs)
-        elif node.op in CONTROL_FLOW:
             paths = [_longest_path(region.body, costs) for region in called_regions(node)]
             seconds, path = sum(p[0] for p in paths), tuple(name for p in paths for name in p[1])
         else:

@@ -9,11 +9,11 @@ from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ...model.source import SourceModel, WeightSource
-from . import archive
-from .archive import load_program
+from . import pt2_file as archive
 from .assemble import assemble
 from .convert import operator_names
 from .program import describe
+from .pt2_file import load_program
 from .tracing import export
 from .writing.package import load_torch
 

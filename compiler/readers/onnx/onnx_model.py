@@ -142,7 +142,7 @@ class _Run:
         unknown = sorted(set(self.settings) - {record.name for record in records} - named)
         if unknown:
             listed = ", ".join(f"`{record.name}`" for record in records)
-            message = f"`{unknown[0]}` is set, and is no argument and no size of the model"
+            message = f"`{unknown[0]}` is set, but is neither an argument nor a size of the model"
             self.errors.report(Diagnostic("bad-setting", message, help=f"its arguments are {listed}"))
         stated = {name: self.settings[name] for name in sorted(named & set(self.settings))}
         for size, value in stated.items():

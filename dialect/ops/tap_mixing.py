@@ -1,0 +1,96 @@
+"""Weighted sums of elements at computed places: `mix_taps`, which `grid_sample` and `roi_align` become.
+
+Every channel reads the same places with the same weights, so these are computed once for all channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, loops
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..types import F32, F64, I32, I64, TensorType
+from .support.accumulate import Numbers
+
+_DTYPES = (F32, F64)
+
+
+def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, *taps = types
+    count, rest = divmod(len(taps), 2 if attributes["weighted"] else 1)
+    if x.rank != 3 or rest or not count:
+        raise InferenceError(
+            "wrong-operands", f"`mix_taps` takes [N, C, S] and places with weights, not {len(taps)} taps"
+        )
+    for number, tap in enumerate(taps):
+        wrong = tap.dtype not in (I32, I64) if number < count else tap.dtype != x.dtype
+        if wrong or tap.rank != 2 or tap.shape[0] != x.shape[0] or tap.shape != taps[0].shape:
+            raise InferenceError(
+                "shape-mismatch", f"`mix_taps` of {x} takes places and weights [N, P], not {tap}", operand=number + 1
+            )
+    return (x.with_shape((*x.shape[:2], taps[0].shape[1])),)
+
+
+def _lower(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, *taps = operands
+    weighted: bool = attributes["weighted"]
+    count = len(taps) // 2 if weighted else len(taps)
+
+    def element(s: BodyEmitter, *given: Scalar) -> Scalar:
+        total: Scalar | None = None
+        for number in range(count):
+            place, zero = given[number], s.constant(0, given[number].dtype)
+            value = s.load(x, [s.index(0), s.index(1), s.cast(s.binary("max", place, zero), I64)])
+            value = s.select(s.compare("lt", place, zero), s.constant(0, x.type.dtype), value)
+            if weighted:
+                value = s.binary("mul", value, given[count + number])
+            total = value if total is None else s.binary("add", total, value)
+        assert total is not None
+        return total
+
+    return [e.map(types[0], [(tap, loops(0, 2)) for tap in taps], element)]
+
+
+def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
+    count = len(taps) // 2 if weighted else len(taps)
+    shape, total = (*x.shape[:2], taps[0].shape[1]), None
+    for number in range(count):
+        place = np.broadcast_to(taps[number][:, None], shape)
+        value = np.where(place < 0, 0, np.take_along_axis(x, np.maximum(place, 0), 2))
+        value = value * taps[count + number][:, None] if weighted else value
+        total = value if total is None else total + value
+    return np.asarray(total, x.dtype)
+
+
+def _places(rows: int, count: int, size: int) -> Numbers:
+    return np.asarray(np.random.default_rng(size).integers(-1, size, (rows, count)))
+
+
+mix_taps = Operator(
+    name="mix_taps",
+    summary="sums of elements of x [N, C, S] at places [N, P], times their weights [N, P]: places first, then weights; "
+    "0 at place -1",
+    operands=(Operand("x", _DTYPES), Operand("taps", (*_DTYPES, I32, I64), group="taps", variadic=True, mixed=True)),
+    attributes=(AttributeSpec("weighted", "bool", True),),
+    infer=_infer,
+    reference=_reference,
+    gradient=None,
+    lower=_lower,
+    cases=(
+        Case(
+            ((2, 3, 7), (), (), (2, 19), (2, 19)),
+            arrays={1: _places(2, 19, 7), 2: _places(2, 19, 5)},
+            dtypes=(F32,),
+            terms=2,
+        ),
+        Case(((1, 2, 4), ()), {"weighted": False}, arrays={1: _places(1, 3, 4).astype(np.int32)}),
+        Case(((0, 2, 4), (0, 3)), {"weighted": False}, arrays={1: np.zeros((0, 3), np.int64)}),
+    ),
+    properties=frozenset({"internal"}),
+)
+
+OPERATORS = (mix_taps,)
