@@ -63,6 +63,7 @@ def test_keys_of_objects() -> None:
         "known": Report(schedules=("tile",)),
         "scratch": 1,
         "tf32": True,
+        "inner": True,
     }
     job = Job(2, "x86-64-v3", "", "", ("f",), "loops")
     assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))
@@ -76,6 +77,7 @@ def test_known_reports_of_objects() -> None:
         "reason": "a loop",
         "made_for": MadeFor("znver4"),
         "steps": (8,),
+        "code": "define void @f()",
     }
 
     def key(known: Report) -> str:

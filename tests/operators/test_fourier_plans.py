@@ -15,7 +15,7 @@ from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import F32, F64, DType, TensorType
 from nacre.passes.manager import PassManager
-from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.pass_list import parse_pipeline
 
 PASSES = parse_pipeline("decompose{having=composite,keep=fourier_axis},butterflies")
 ROWS = Symbol("B", 0, 64, 1)

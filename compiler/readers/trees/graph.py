@@ -204,7 +204,7 @@ def _sums_of_ranks(writer: TableWriter, model: TreeModel, features: Value, ranke
     for number, part in enumerate(ranked.parts):
         operands = _write_part(writer, number, part)
         total = b.ranked_trees(ranks, *operands, total, shape=ranked.shape, steps=part.steps)
-    blocks, groups, rows = total.type.shape
+    blocks, _, rows = total.type.shape
     count = multiply(blocks, rows)
     turned = b.transpose(total, axes=(0, 2, 1)) if groups != 1 else total
     flat = b.reshape(turned, shape=(count,) if groups == 1 else (count, groups))

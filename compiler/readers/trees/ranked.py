@@ -241,14 +241,14 @@ class _Trees:
             first = np.arange(len(flat), dtype=np.int32) << depth
             ordered = _by_levels(words.reshape(len(flat), 1 << levels, (1 << steps) - 1))
             return Part(*tables, first.reshape(roots.shape), ordered.reshape(*roots.shape, -1), values, steps)
-        size, first, words, values = 0, list[int](), list[Numbers](), list[Numbers]()
+        size, starts, below, added = 0, list[int](), list[Numbers](), list[Numbers]()
         for own in level:
-            first.append(size)
+            starts.append(size)
             more_words, more_values = self._below(own, size)
-            words, values = words + more_words, values + more_values
+            below, added = below + more_words, added + more_values
             size += sum(map(len, more_values))
-        starts = np.asarray(first, np.int32).reshape(roots.shape)
-        return Part(*tables, starts, np.concatenate(words), np.concatenate(values), steps)
+        places = np.asarray(starts, np.int32).reshape(roots.shape)
+        return Part(*tables, places, np.concatenate(below), np.concatenate(added), steps)
 
     def _count_leaves(self, level: Numbers) -> int:
         count = 0
