@@ -8,9 +8,9 @@ decompositions; the operators themselves stand in `ops/`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -136,6 +136,33 @@ class Case:
         """Completes the shapes by those of further operands that `arrays` gives."""
         further = [np.asarray(self.arrays[i]).shape for i in range(len(self.shapes), 1 + max(self.arrays, default=-1))]
         object.__setattr__(self, "shapes", (*self.shapes, *further))
+
+
+class LateCases(Sequence[Case]):
+    """Cases that are made when they are first read: a command that runs no tests draws no numbers for them."""
+
+    def __init__(self, make: Callable[[], Iterable[Case]]) -> None:
+        self._make = make
+        self._made: tuple[Case, ...] | None = None
+
+    @property
+    def made(self) -> tuple[Case, ...]:
+        if self._made is None:
+            self._made = tuple(self._make())
+        return self._made
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Case]: ...
+    def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
+        return self.made[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +312,7 @@ class Operator:
     gradient: Gradient | None
     lower: Lower | None = None
     decompose: Decompose | None = None
-    cases: tuple[Case, ...]
+    cases: Sequence[Case]
     properties: frozenset[str] = frozenset()
     row_axes: RowAxes | None = None
     axis_order: AxisOrder | None = None

@@ -4,7 +4,6 @@ file, and an existing file is lost only when its replacement is complete."""
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +35,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     A symbolic link stays one, and a file keeps its permissions. Raises DiagnosticError if writing fails.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:64]}.{secrets.token_hex(4)}")
+    temporary = target.with_name(f".{target.name[:64]}.{os.urandom(4).hex()}")
     try:
         with temporary.open("xb") as file:
             yield file

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import time
 from pathlib import Path
 
@@ -42,7 +41,7 @@ class Store:
     def put(self, key: str, data: bytes) -> None:
         if self._folder is None:
             return
-        temporary = self._folder / f".{secrets.token_hex(8)}"
+        temporary = self._folder / f".{os.urandom(8).hex()}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)

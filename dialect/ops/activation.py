@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..differentiate import by_decomposition
-from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, LateCases, Operand, Operator
 from ..types import FLOATS, NUMBERS, DType, TensorType
 from .support.algebra import Term, decomposition, gradient_of
 from .support.common import (
@@ -54,7 +54,9 @@ def _activation(
         reference=through_f32(reference),
         gradient=gradient or by_decomposition(decompose),
         decompose=decompose,
-        cases=tuple(Case((shape,), given, domain, tolerance=tolerance) for given in variants for shape in SHAPES),
+        cases=LateCases(
+            lambda: tuple(Case((shape,), given, domain, tolerance=tolerance) for given in variants for shape in SHAPES)
+        ),
         properties=frozenset({"elementwise", *properties}),
     )
 
@@ -123,15 +125,17 @@ clip = Operator(
     reference=through_f32(_clip_array),
     gradient=gradient_of(_clip_gradient),
     decompose=_CLIP,
-    cases=tuple(
-        Case((shape,), {"low": low, "high": high})
-        for low, high, shapes in (
-            (0, 1, SHAPES),
-            (1, None, SHAPES[:1]),
-            (None, 1, SHAPES[:1]),
-            (None, None, SHAPES[:1]),
+    cases=LateCases(
+        lambda: tuple(
+            Case((shape,), {"low": low, "high": high})
+            for low, high, shapes in (
+                (0, 1, SHAPES),
+                (1, None, SHAPES[:1]),
+                (None, 1, SHAPES[:1]),
+                (None, None, SHAPES[:1]),
+            )
+            for shape in shapes
         )
-        for shape in shapes
     ),
     properties=frozenset({"elementwise", "idempotent"}),
 )
@@ -158,9 +162,18 @@ prelu = Operator(
     reference=through_f32(lambda x, slope: np.where(x > 0, x, slope * x)),
     gradient=by_decomposition(_PRELU),
     decompose=_PRELU,
-    cases=tuple(
-        Case(shapes)
-        for shapes in (((3, 5), (5,)), ((), ()), ((1,), (1,)), ((0, 3), (3,)), ((2, 3, 7), (3, 1)), ((3, 5), (3, 5)))
+    cases=LateCases(
+        lambda: tuple(
+            Case(shapes)
+            for shapes in (
+                ((3, 5), (5,)),
+                ((), ()),
+                ((1,), (1,)),
+                ((0, 3), (3,)),
+                ((2, 3, 7), (3, 1)),
+                ((3, 5), (3, 5)),
+            )
+        )
     ),
     properties=frozenset({"elementwise"}),
 )

@@ -15,7 +15,7 @@ import numpy as np
 from ..dims import Shape
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, identity, loop, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import FLOATS, I64, TensorType
 from .pooling import CEIL_MODE, KERNEL_ATTRIBUTES, POOLED, infer_pool, pool_geometry, pool_windows
 from .support.accumulate import Numbers, add_up, widen
@@ -173,15 +173,17 @@ avg_pool_gradient = Operator(
     reference=_reference_adjoint,
     gradient=_differentiate_adjoint,
     lower=_lower_adjoint,
-    cases=(
-        Case(((2, 3, 3),), {"sizes": (7,), "kernel": 3, "stride": 2}, terms=3),
-        Case(
-            ((1, 2, 4, 2),),
-            {"sizes": (7, 3), "kernel": 2, "padding": (1, 0, 0, 1), "count_include_pad": False},
-            terms=4,
-        ),
-        Case(((1, 1, 4, 3),), {"sizes": (8, 5), "kernel": 2, "stride": (2, 2), "ceil_mode": True}, terms=4),
-        Case(((1, 2, 0),), {"sizes": (0,), "kernel": 3, "padding": 1}),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3, 3),), {"sizes": (7,), "kernel": 3, "stride": 2}, terms=3),
+            Case(
+                ((1, 2, 4, 2),),
+                {"sizes": (7, 3), "kernel": 2, "padding": (1, 0, 0, 1), "count_include_pad": False},
+                terms=4,
+            ),
+            Case(((1, 1, 4, 3),), {"sizes": (8, 5), "kernel": 2, "stride": (2, 2), "ceil_mode": True}, terms=4),
+            Case(((1, 2, 0),), {"sizes": (0,), "kernel": 3, "padding": 1}),
+        )
     ),
     properties=frozenset({"reduction"}),
 )
@@ -231,7 +233,7 @@ def _average_pool(rank: int) -> Operator:
         reference=reference_in_layout(lambda x, **attributes: _reference_average(name, x, **attributes)),
         gradient=gradient_in_layout(_differentiate_average),
         lower=lambda e, operands, attributes, types: _lower_average(name, rank, e, operands, attributes, types),
-        cases=_AVERAGE_CASES[rank],
+        cases=LateCases(lambda: _AVERAGE_CASES[rank]),
         properties=frozenset({"reduction", "summing"}),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, Gradient, Operand, Operator, Use
+from ..operator import Attributes, Builder, Case, Gradient, LateCases, Operand, Operator, Use
 from ..types import BOOL, FLOATS, INTEGERS, NUMBERS, DType, TensorType
 from .support.algebra import Term, terms
 from .support.common import (
@@ -81,7 +81,7 @@ def binary(
         reference=through_f32(reference),
         gradient=None if partials is None else broadcast_gradient(partials),
         lower=lower_elementwise(element),
-        cases=tuple(Case(shapes, domain=domain) for shapes in BROADCAST_CASES),
+        cases=LateCases(lambda: tuple(Case(shapes, domain=domain) for shapes in BROADCAST_CASES)),
         properties=elementwise_properties(lower, *properties),
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..dims import multiply
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
-from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F8E4M3, F8E5M2, F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
 from .support.accumulate import Numbers
 
@@ -204,11 +204,13 @@ block_matmul = Operator(
     magnitudes=_magnitudes,
     gradient=None,
     lower=_lower_multiply,
-    cases=(
-        *_cases(),
-        _byte_case((3,), 49, 1, 37, I8),
-        _byte_case((1,), 49, 1, 37, F8E4M3),
-        _byte_case((2, 3), 17, 2, 16, F8E5M2),
+    cases=LateCases(
+        lambda: (
+            *_cases(),
+            _byte_case((3,), 49, 1, 37, I8),
+            _byte_case((1,), 49, 1, 37, F8E4M3),
+            _byte_case((2, 3), 17, 2, 16, F8E5M2),
+        )
     ),
     properties=frozenset({"contraction", "internal"}),
 )
@@ -224,7 +226,7 @@ block_dot = Operator(
     magnitudes=_dot_magnitudes,
     gradient=None,
     lower=_lower_dot,
-    cases=(*_cases(zero=128), *_cases(zero=0), *_cases(zero=37)),
+    cases=LateCases(lambda: (*_cases(zero=128), *_cases(zero=0), *_cases(zero=37))),
     properties=frozenset({"contraction", "internal"}),
 )
 

@@ -18,7 +18,17 @@ import numpy as np
 from ..differentiate import by_decomposition
 from ..dims import Size
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+)
 from ..types import BOOL, FLOATS, I32, I64, DType, TensorType, dtype_of
 from .attention import infer_attention, least_score, separate_heads, write_scores
 from .support.accumulate import Numbers, widen
@@ -146,17 +156,19 @@ cached_attention = Operator(
     gradient=by_decomposition(_decompose),
     decompose=_decompose,
     addresses=lambda types, attributes: (Addressing(3, (types[1].shape[-2],), 0),),
-    cases=(
-        _case(((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)), (7, 4)),
-        _case(((2, 3, 4), (2, 9, 4), (2, 9, 5)), (3, 8), causal=True, dtype=I32),
-        _case(((3, 4), (5, 4), (5, 2)), 4, causal=True, scale=0.7),
-        _case(((3, 4, 3, 4), (3, 2, 5, 4), (3, 2, 5, 3)), (0, 1, 5), causal=True),
-        _case(((2, 4, 1, 4), (2, 2, 5, 4), (2, 2, 5, 3)), (3, -1), causal=True),
-        _case(((2, 3, 4), (2, 5, 4), (2, 5, 3)), (3, 4), mask=_MASK),
-        _case(((2, 3, 4), (2, 5, 4), (2, 5, 3)), (9, -9), mode="clamp"),
-        _case(((0, 3, 4), (0, 5, 4), (0, 5, 3)), ()),
-        _case(((2, 0, 4), (2, 5, 4), (2, 5, 3)), (1, 2)),
-        _case(((1, 1), (1, 1), (1, 1)), 1),
+    cases=LateCases(
+        lambda: (
+            _case(((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)), (7, 4)),
+            _case(((2, 3, 4), (2, 9, 4), (2, 9, 5)), (3, 8), causal=True, dtype=I32),
+            _case(((3, 4), (5, 4), (5, 2)), 4, causal=True, scale=0.7),
+            _case(((3, 4, 3, 4), (3, 2, 5, 4), (3, 2, 5, 3)), (0, 1, 5), causal=True),
+            _case(((2, 4, 1, 4), (2, 2, 5, 4), (2, 2, 5, 3)), (3, -1), causal=True),
+            _case(((2, 3, 4), (2, 5, 4), (2, 5, 3)), (3, 4), mask=_MASK),
+            _case(((2, 3, 4), (2, 5, 4), (2, 5, 3)), (9, -9), mode="clamp"),
+            _case(((0, 3, 4), (0, 5, 4), (0, 5, 3)), ()),
+            _case(((2, 0, 4), (2, 5, 4), (2, 5, 3)), (1, 2)),
+            _case(((1, 1), (1, 1), (1, 1)), 1),
+        )
     ),
     properties=frozenset({"contraction", "attention"}),
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, Operand, Operator, Use
+from ..operator import Attributes, Builder, Case, LateCases, Operand, Operator, Use
 from ..types import BOOL, COMPUTED, FLOATS, DType, TensorType
 from .binary import BROADCAST_CASES, binary
 from .support.algebra import Term
@@ -50,7 +50,7 @@ def _test(
         reference=through_f32(reference),
         gradient=None,
         lower=lower_elementwise(lambda s, x: s.unary(function, x)),
-        cases=tuple(Case((shape,)) for shape in SHAPES),
+        cases=LateCases(lambda: tuple(Case((shape,)) for shape in SHAPES)),
         properties=frozenset({"elementwise", *properties}),
     )
 
@@ -77,10 +77,12 @@ where = Operator(
     reference=np.where,
     gradient=_differentiate_where,
     lower=lower_elementwise(lambda s, condition, x, y: s.select(condition, x, y)),
-    cases=(
-        *(Case((shapes[0], *shapes)) for shapes in BROADCAST_CASES),
-        Case(((5,), (3, 1), ())),
-        Case(((3, 1), (), (1, 5))),
+    cases=LateCases(
+        lambda: (
+            *(Case((shapes[0], *shapes)) for shapes in BROADCAST_CASES),
+            Case(((5,), (3, 1), ())),
+            Case(((3, 1), (), (1, 5))),
+        )
     ),
     properties=frozenset({"elementwise", "choosing", "exact"}),
 )

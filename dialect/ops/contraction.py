@@ -9,7 +9,7 @@ import numpy as np
 from ..dims import Shape
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Tensor, loop
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, Channels, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, Builder, Case, Channels, InferenceError, LateCases, Operand, Operator, Use
 from ..types import DType, TensorType
 from .support.accumulate import (
     FACTOR_DTYPES,
@@ -99,19 +99,23 @@ matmul = Operator(
     lower=_lower_matmul,
     summed_axes=lambda types, attributes: ((-1,), (-2,)),
     channels=lambda attributes: Channels(-1, -1),
-    cases=tuple(
-        Case(shapes, terms=max(1, shapes[0][-1]))
-        for shapes in (
-            ((3, 5), (5, 7)),
-            ((1, 1), (1, 1)),
-            ((0, 3), (3, 2)),
-            ((3, 0), (0, 2)),
-            ((2, 1, 3, 5), (4, 5, 1)),
-            ((17, 33), (33, 9)),
+    cases=LateCases(
+        lambda: (
+            tuple(
+                Case(shapes, terms=max(1, shapes[0][-1]))
+                for shapes in (
+                    ((3, 5), (5, 7)),
+                    ((1, 1), (1, 1)),
+                    ((0, 3), (3, 2)),
+                    ((3, 0), (0, 2)),
+                    ((2, 1, 3, 5), (4, 5, 1)),
+                    ((17, 33), (33, 9)),
+                )
+            )
+            + mixtures(((3, 37), (37, 5)), terms=37)
+            + mixtures(((2, 1, 3, 4), (5, 4, 1)), terms=4)
         )
-    )
-    + mixtures(((3, 37), (37, 5)), terms=37)
-    + mixtures(((2, 1, 3, 4), (5, 4, 1)), terms=4),
+    ),
     properties=frozenset({"contraction"}),
 )
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..dims import Shape, Size, at_least
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loop, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Channels, InferenceError, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Channels, InferenceError, LateCases, Operator, Use
 from ..types import TensorType
 from .convolution import (
     CONVOLUTION_OPERANDS,
@@ -208,7 +208,7 @@ def _transpose(rank: int) -> Operator:
         summed_axes=lambda types, attributes: (all_axes_but(types[0], 0), all_axes_but(types[1], 1)),
         # With groups, two axes of the weight number the channels of the result.
         channels=lambda attributes: Channels(1, 1) if attributes["groups"] == 1 else None,
-        cases=_CASES[rank],
+        cases=LateCases(lambda: _CASES[rank]),
         properties=frozenset({"contraction", "convolution", "transposed"}),
     )
 

@@ -21,6 +21,7 @@ from ..operator import (
     Case,
     Channels,
     InferenceError,
+    LateCases,
     Operand,
     Operator,
     Use,
@@ -210,7 +211,7 @@ def _convolution(rank: int) -> Operator:
         lower=lambda e, operands, attributes, types: lower_convolution(name, e, operands, attributes, types),
         summed_axes=_summed_axes,
         channels=_channels,
-        cases=_CASES[rank],
+        cases=LateCases(lambda: _CASES[rank]),
         properties=frozenset({"contraction", "convolution"}),
     )
 

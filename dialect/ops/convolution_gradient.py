@@ -17,7 +17,7 @@ import numpy as np
 from ..dims import Shape, Size
 from ..emitter import Emitter, IndexMap, Loop, Result, Tensor, loop, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import NUMBERS, TensorType
 from .convolution import CONVOLUTION_ATTRIBUTES, check_ranks, per_group, transposed
 from .support.accumulate import Numbers, multiply_add, widen
@@ -154,22 +154,28 @@ conv_weight_gradient = Operator(
     reference=_reference_weight,
     gradient=_differentiate_weight,
     lower=_lower_weight,
-    cases=tuple(
-        Case((x, g), attributes, terms=max(1, math.prod(g) // max(1, g[-1 if "layout" in attributes else 1])))
-        for x, g, attributes in (
-            ((2, 3, 9), (2, 4, 7), {"kernel": (3,)}),
-            ((1, 4, 10), (1, 6, 4), {"kernel": (3,), "stride": 3, "padding": ((1, 2),), "groups": 2}),
-            ((2, 2, 6, 5), (2, 3, 4, 2), {"kernel": (2, 2), "stride": (1, 2), "dilation": (2, 1)}),
-            ((1, 2, 3, 3), (1, 2, 4, 4), {"kernel": (2, 2), "padding": 1, "groups": 2}),
-            ((0, 2, 3), (0, 1, 2), {"kernel": (2,)}),
-            ((1, 1, 3, 3, 3), (1, 2, 2, 2, 2), {"kernel": (2, 2, 2)}),
-            ((2, 9, 3), (2, 7, 4), {"kernel": (3,), "layout": LAST}),
-            ((1, 10, 4), (1, 4, 6), {"kernel": (3,), "stride": 3, "padding": ((1, 2),), "groups": 2, "layout": LAST}),
-            ((2, 6, 5, 7), (2, 4, 2, 19), {"kernel": (2, 2), "stride": (1, 2), "dilation": (2, 1), "layout": LAST}),
-            ((1, 3, 3, 2), (1, 4, 4, 2), {"kernel": (2, 2), "padding": 1, "groups": 2, "layout": LAST}),
-            ((0, 3, 2), (0, 2, 1), {"kernel": (2,), "layout": LAST}),
-            ((2, 3, 0), (2, 2, 3), {"kernel": (2,), "layout": LAST}),
-            ((1, 3, 3, 3, 1), (1, 2, 2, 2, 2), {"kernel": (2, 2, 2), "layout": LAST}),
+    cases=LateCases(
+        lambda: tuple(
+            Case((x, g), attributes, terms=max(1, math.prod(g) // max(1, g[-1 if "layout" in attributes else 1])))
+            for x, g, attributes in (
+                ((2, 3, 9), (2, 4, 7), {"kernel": (3,)}),
+                ((1, 4, 10), (1, 6, 4), {"kernel": (3,), "stride": 3, "padding": ((1, 2),), "groups": 2}),
+                ((2, 2, 6, 5), (2, 3, 4, 2), {"kernel": (2, 2), "stride": (1, 2), "dilation": (2, 1)}),
+                ((1, 2, 3, 3), (1, 2, 4, 4), {"kernel": (2, 2), "padding": 1, "groups": 2}),
+                ((0, 2, 3), (0, 1, 2), {"kernel": (2,)}),
+                ((1, 1, 3, 3, 3), (1, 2, 2, 2, 2), {"kernel": (2, 2, 2)}),
+                ((2, 9, 3), (2, 7, 4), {"kernel": (3,), "layout": LAST}),
+                (
+                    (1, 10, 4),
+                    (1, 4, 6),
+                    {"kernel": (3,), "stride": 3, "padding": ((1, 2),), "groups": 2, "layout": LAST},
+                ),
+                ((2, 6, 5, 7), (2, 4, 2, 19), {"kernel": (2, 2), "stride": (1, 2), "dilation": (2, 1), "layout": LAST}),
+                ((1, 3, 3, 2), (1, 4, 4, 2), {"kernel": (2, 2), "padding": 1, "groups": 2, "layout": LAST}),
+                ((0, 3, 2), (0, 2, 1), {"kernel": (2,), "layout": LAST}),
+                ((2, 3, 0), (2, 2, 3), {"kernel": (2,), "layout": LAST}),
+                ((1, 3, 3, 3, 1), (1, 2, 2, 2, 2), {"kernel": (2, 2, 2), "layout": LAST}),
+            )
         )
     ),
     properties=frozenset({"contraction"}),

@@ -8,7 +8,18 @@ import numpy as np
 
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+    Use,
+)
 from ..types import BOOL, COMPUTED, I64, NUMBERS, TensorType
 from .scatter import write_values
 from .support.accumulate import Numbers
@@ -63,12 +74,14 @@ bincount = Operator(
     reference=_reference_bincount,
     gradient=_differentiate_bincount,
     decompose=_decompose_bincount,
-    cases=(
-        Case((), {"size": 5}, arrays={0: _INDICES}, dtypes=(I64,)),
-        Case(((7,), (7,)), {"size": 5}, arrays={0: _INDICES}, terms=3),
-        Case(((7,), (7,)), {"size": 3, "mode": "drop"}, arrays={0: _INDICES}, terms=3),
-        Case(((1,), (1,)), {"size": 1}, arrays={0: np.asarray([0])}),
-        Case(((0,), (0,)), {"size": 3}, arrays={0: np.zeros(0, np.int64)}),
+    cases=LateCases(
+        lambda: (
+            Case((), {"size": 5}, arrays={0: _INDICES}, dtypes=(I64,)),
+            Case(((7,), (7,)), {"size": 5}, arrays={0: _INDICES}, terms=3),
+            Case(((7,), (7,)), {"size": 3, "mode": "drop"}, arrays={0: _INDICES}, terms=3),
+            Case(((1,), (1,)), {"size": 1}, arrays={0: np.asarray([0])}),
+            Case(((0,), (0,)), {"size": 3}, arrays={0: np.zeros(0, np.int64)}),
+        )
     ),
     properties=frozenset({"composite", "sequential", "summing"}),
     addresses=lambda types, attributes: (Addressing(0, (attributes["size"],)),),
@@ -202,10 +215,12 @@ searchsorted = Operator(
     reference=_reference_search,
     gradient=None,
     lower=_lower_search,
-    cases=tuple(
-        Case(shapes, {"right": right}, arrays={0: _sorted(*shapes[0]), 1: _sorted(*shapes[1])[..., ::-1]})
-        for shapes in (((7,), (2, 5)), ((2, 9), (2, 3)), ((1,), (1,)), ((0,), (3,)), ((1, 5), (3, 0)))
-        for right in (False, True)
+    cases=LateCases(
+        lambda: tuple(
+            Case(shapes, {"right": right}, arrays={0: _sorted(*shapes[0]), 1: _sorted(*shapes[1])[..., ::-1]})
+            for shapes in (((7,), (2, 5)), ((2, 9), (2, 3)), ((1,), (1,)), ((0,), (3,)), ((1, 5), (3, 0)))
+            for right in (False, True)
+        )
     ),
     properties=frozenset({"costly"}),
 )

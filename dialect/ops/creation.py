@@ -10,7 +10,7 @@ import numpy as np
 from ..dims import Size
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, identity
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import ANY, BOOL, F16, F32, I8, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute, is_size, read_number, read_size, read_sizes
@@ -63,8 +63,10 @@ iota = Operator(
     reference=_reference_iota,
     gradient=_no_gradient,
     lower=_lower_iota,
-    cases=_cases(
-        {"shape": 7}, {"shape": 1}, {"shape": (3, 5), "axis": -1}, {"shape": (3, 0)}, {"shape": (2, 3), "axis": 0}
+    cases=LateCases(
+        lambda: _cases(
+            {"shape": 7}, {"shape": 1}, {"shape": (3, 5), "axis": -1}, {"shape": (3, 0)}, {"shape": (2, 3), "axis": 0}
+        )
     ),
     properties=_GENERATOR,
 )
@@ -90,7 +92,7 @@ full = Operator(
     lower=lambda e, operands, attributes, types: [
         e.full(types[0], read_number("full", "value", attributes["value"], attributes["dtype"]))
     ],
-    cases=_cases({"shape": (3, 5), "value": 1}, {"shape": (), "value": 0}, {"shape": 0, "value": 1}),
+    cases=LateCases(lambda: _cases({"shape": (3, 5), "value": 1}, {"shape": (), "value": 0}, {"shape": 0, "value": 1})),
     properties=_GENERATOR,
 )
 
@@ -103,7 +105,7 @@ size_value = Operator(
     reference=lambda size: np.asarray(size, np.int64),
     gradient=_no_gradient,
     lower=lambda e, operands, attributes, types: [e.map(types[0], [], lambda s: s.size(attributes["size"]))],
-    cases=(Case((), {"size": 7}, dtypes=(I64,)), Case((), {"size": 0}, dtypes=(I64,))),
+    cases=LateCases(lambda: (Case((), {"size": 7}, dtypes=(I64,)), Case((), {"size": 0}, dtypes=(I64,)))),
     properties=_GENERATOR,
 )
 
@@ -146,13 +148,15 @@ triangular_mask = Operator(
     lower=lambda e, operands, attributes, types: [
         e.map(types[0], [], lambda s: s.cast(_below(s, 2, attributes["diagonal"]), types[0].dtype))
     ],
-    cases=_cases(
-        {"rows": 3, "columns": 5},
-        {"rows": 5, "columns": 3, "diagonal": 1},
-        {"rows": 4, "columns": 4, "diagonal": -2},
-        {"rows": 0, "columns": 3},
-        {"rows": 1, "columns": 1},
-        dtypes=(BOOL, F32),
+    cases=LateCases(
+        lambda: _cases(
+            {"rows": 3, "columns": 5},
+            {"rows": 5, "columns": 3, "diagonal": 1},
+            {"rows": 4, "columns": 4, "diagonal": -2},
+            {"rows": 0, "columns": 3},
+            {"rows": 1, "columns": 1},
+            dtypes=(BOOL, F32),
+        )
     ),
     properties=_GENERATOR,
 )
@@ -175,7 +179,7 @@ eye = Operator(
     lower=lambda e, operands, attributes, types: [
         e.map(types[0], [], lambda s: s.cast(s.compare("eq", s.index(0), s.index(1)), types[0].dtype))
     ],
-    cases=_cases({"n": 4}, {"n": 1}, {"n": 3, "m": 5}, {"n": 0, "m": 2}, dtypes=(F32, I32)),
+    cases=LateCases(lambda: _cases({"n": 4}, {"n": 1}, {"n": 3, "m": 5}, {"n": 0, "m": 2}, dtypes=(F32, I32))),
     properties=_GENERATOR,
 )
 
@@ -217,12 +221,14 @@ def _triangle(
         reference=reference,
         gradient=differentiate,
         lower=lower,
-        cases=(
-            Case(((3, 5),)),
-            Case(((2, 4, 4),), {"diagonal": 1}),
-            Case(((4, 3),), {"diagonal": -2}),
-            Case(((1, 1),)),
-            Case(((0, 3),)),
+        cases=LateCases(
+            lambda: (
+                Case(((3, 5),)),
+                Case(((2, 4, 4),), {"diagonal": 1}),
+                Case(((4, 3),), {"diagonal": -2}),
+                Case(((1, 1),)),
+                Case(((0, 3),)),
+            )
         ),
         properties=frozenset({"idempotent", "pointwise", "exact"}),
     )

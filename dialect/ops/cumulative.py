@@ -14,7 +14,18 @@ import numpy as np
 from ..dims import add
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, identity, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Lower, Operand, Operator, Use
+from ..operator import (
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Lower,
+    Operand,
+    Operator,
+    Use,
+)
 from ..types import FLOATS, I64, NUMBERS, DType, TensorType
 from .movement import mirrored_map
 from .support.algebra import Term
@@ -172,15 +183,17 @@ def _cumulative(
         reference=through_f32(_reference(reference, start)),
         gradient=gradient,
         lower=_accumulation(function, -0.0 if function == "add" else start),
-        cases=tuple(
-            Case(
-                (shape,),
-                {"axis": axis, "exclusive": exclusive, "reverse": reverse},
-                domain=domain,
-                terms=max(1, shape[axis]),
+        cases=LateCases(
+            lambda: tuple(
+                Case(
+                    (shape,),
+                    {"axis": axis, "exclusive": exclusive, "reverse": reverse},
+                    domain=domain,
+                    terms=max(1, shape[axis]),
+                )
+                for shape, axis in _SHAPES
+                for exclusive, reverse in ((False, False), (True, False), (False, True), (True, True))
             )
-            for shape, axis in _SHAPES
-            for exclusive, reverse in ((False, False), (True, False), (False, True), (True, True))
         ),
         properties=frozenset({"sequential", *properties}),
     )
@@ -195,10 +208,12 @@ linear_recurrence = Operator(
     reference=through_f32(_reference_recurrence),
     gradient=_recurrence_gradient,
     lower=_lower_running(_recurrence_step, 0),
-    cases=tuple(
-        Case((shape, shape), {"axis": axis, "reverse": reverse}, domain=(-1.0, 1.0), terms=max(1, shape[axis]))
-        for shape, axis in _SHAPES
-        for reverse in (False, True)
+    cases=LateCases(
+        lambda: tuple(
+            Case((shape, shape), {"axis": axis, "reverse": reverse}, domain=(-1.0, 1.0), terms=max(1, shape[axis]))
+            for shape, axis in _SHAPES
+            for reverse in (False, True)
+        )
     ),
     properties=frozenset({"sequential", "summing"}),
 )

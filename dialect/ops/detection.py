@@ -13,7 +13,7 @@ import numpy as np
 
 from ..dims import Size
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, I64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
@@ -137,13 +137,13 @@ nms = Operator(
     reference=_reference,
     gradient=None,
     decompose=_decompose,
-    cases=(
+    cases=LateCases(lambda: (
         Case((), {"iou_threshold": 0.3, "size": 9}, arrays={0: _boxes(9), 1: _scores(9)}, dtypes=_DTYPES),
         Case((), {"iou_threshold": 0.5, "size": 5, "score_threshold": 0.1},
              arrays={0: _boxes(2, 1, 7), 1: _scores(2, 3, 7)}, dtypes=_DTYPES),
         Case((), {"iou_threshold": 0.5, "size": 3}, arrays={0: _boxes(1), 1: _scores(1)}, dtypes=_DTYPES),
         Case((), {"iou_threshold": 0.5, "size": 3}, arrays={0: _boxes(0), 1: _scores(0)}, dtypes=_DTYPES),
-    ),
+    )),
     properties=frozenset({"composite", "sequential"}),
     results=("indices", "count"),
 )  # fmt: skip

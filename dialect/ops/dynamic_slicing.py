@@ -14,7 +14,18 @@ import numpy as np
 from ..dims import Shape, add, bounds, multiply
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+    Use,
+)
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_sizes
@@ -102,12 +113,14 @@ dynamic_slice = Operator(
     gradient=_differentiate_dynamic,
     lower=_lower_dynamic,
     addresses=lambda types, attributes: _addresses(1, types[0], attributes["sizes"]),
-    cases=(
-        Case(((5, 6), (), ()), {"sizes": (2, 3)}, arrays=_starts(1, 2)),
-        Case(((5, 6), (), ()), {"sizes": (2, 6), "mode": "clamp"}, arrays=_starts(-1, 7)),
-        Case(((4,), ()), {"sizes": (0,)}, arrays=_starts(-3)),
-        Case(((0, 3), (), ()), {"sizes": (0, 1)}, arrays=_starts(0, -2)),
-        Case(((3,), ()), {"sizes": (2,), "mode": "clamp"}, arrays=_starts(-100)),
+    cases=LateCases(
+        lambda: (
+            Case(((5, 6), (), ()), {"sizes": (2, 3)}, arrays=_starts(1, 2)),
+            Case(((5, 6), (), ()), {"sizes": (2, 6), "mode": "clamp"}, arrays=_starts(-1, 7)),
+            Case(((4,), ()), {"sizes": (0,)}, arrays=_starts(-3)),
+            Case(((0, 3), (), ()), {"sizes": (0, 1)}, arrays=_starts(0, -2)),
+            Case(((3,), ()), {"sizes": (2,), "mode": "clamp"}, arrays=_starts(-100)),
+        )
     ),
     properties=_PROPERTIES,
 )
@@ -161,18 +174,20 @@ dynamic_update_slice = Operator(
     gradient=_differentiate_dynamic_update,
     lower=_lower_dynamic_update,
     addresses=lambda types, attributes: _addresses(2, types[0], types[1].shape),
-    cases=tuple(
-        Case(
-            (x, update, *(() for _ in starts)),
-            {"mode": mode},
-            arrays={2 + i: np.asarray(v, np.int64) for i, v in enumerate(starts)},
-        )
-        for x, update, starts, mode in (
-            ((5, 6), (2, 3), (1, 2), "error"),
-            ((5, 6), (2, 6), (-1, 7), "clamp"),
-            ((4,), (0,), (-3,), "error"),
-            ((0, 3), (0, 1), (0, -2), "error"),
-            ((3,), (1,), (-1,), "error"),
+    cases=LateCases(
+        lambda: tuple(
+            Case(
+                (x, update, *(() for _ in starts)),
+                {"mode": mode},
+                arrays={2 + i: np.asarray(v, np.int64) for i, v in enumerate(starts)},
+            )
+            for x, update, starts, mode in (
+                ((5, 6), (2, 3), (1, 2), "error"),
+                ((5, 6), (2, 6), (-1, 7), "clamp"),
+                ((4,), (0,), (-3,), "error"),
+                ((0, 3), (0, 1), (0, -2), "error"),
+                ((3,), (1,), (-1,), "error"),
+            )
         )
     ),
     properties=_PROPERTIES,

@@ -15,7 +15,7 @@ from ..dims import Size
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop
 from ..graph import Value
 from ..lazy_dataclass import dataclass
-from ..operator import Attributes, AttributeSpec, Axes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Axes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import I8, I32, U8, DType, TensorType
 from .support.accumulate import (
     FACTOR_DTYPES,
@@ -234,24 +234,28 @@ einsum = Operator(
     gradient=gradient_into(_differentiate),
     lower=_lower,
     summed_axes=_summed_axes,
-    cases=(
-        _case("ij,jk->ik", (3, 5), (5, 7), terms=5),
-        _case("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 1, 5), terms=5),
-        _case("...ij,...jk->...ik", (2, 1, 3, 4), (5, 4, 2), terms=4),
-        _case("ij->ji", (3, 5)),
-        _case("ij->", (3, 5), terms=15),
-        _case("ii->i", (4, 4)),
-        _case("iij->j", (3, 3, 2), terms=3),
-        _case("ii", (5, 5), terms=5),
-        _case("i,j", (3,), (4,)),
-        _case("...i->...", (3, 0)),
-        _case("i,i->i", (4,), (1,)),
-        _case("ij,jk,kl->il", (2, 3), (3, 4), (4, 5), terms=48),
-        _case("ij,j,jk->k", (2, 1), (3,), (1, 2), terms=24),
-        _case("ab,cb->ac", (0, 3), (2, 3), terms=3),
-        _case("ab,cb->ac", (4, 0), (2, 0)),
-        *mixtures(((3, 2, 5), (3, 4, 5)), {"equation": "bik,bjk->bji"}, terms=5),
-        Case(((2, 3), (3,), (3, 2)), {"equation": "ij,j,jk->ik", "into": I32}, dtypes=(U8,), mixed={1: I8}, terms=3),
+    cases=LateCases(
+        lambda: (
+            _case("ij,jk->ik", (3, 5), (5, 7), terms=5),
+            _case("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 1, 5), terms=5),
+            _case("...ij,...jk->...ik", (2, 1, 3, 4), (5, 4, 2), terms=4),
+            _case("ij->ji", (3, 5)),
+            _case("ij->", (3, 5), terms=15),
+            _case("ii->i", (4, 4)),
+            _case("iij->j", (3, 3, 2), terms=3),
+            _case("ii", (5, 5), terms=5),
+            _case("i,j", (3,), (4,)),
+            _case("...i->...", (3, 0)),
+            _case("i,i->i", (4,), (1,)),
+            _case("ij,jk,kl->il", (2, 3), (3, 4), (4, 5), terms=48),
+            _case("ij,j,jk->k", (2, 1), (3,), (1, 2), terms=24),
+            _case("ab,cb->ac", (0, 3), (2, 3), terms=3),
+            _case("ab,cb->ac", (4, 0), (2, 0)),
+            *mixtures(((3, 2, 5), (3, 4, 5)), {"equation": "bik,bjk->bji"}, terms=5),
+            Case(
+                ((2, 3), (3,), (3, 2)), {"equation": "ij,j,jk->ik", "into": I32}, dtypes=(U8,), mixed={1: I8}, terms=3
+            ),
+        )
     ),
     properties=frozenset({"contraction"}),
 )

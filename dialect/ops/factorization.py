@@ -14,7 +14,7 @@ import numpy as np
 
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
@@ -138,7 +138,7 @@ cholesky = Operator(
     reference=_reference_cholesky,
     gradient=_differentiate_cholesky,
     lower=_lower_cholesky,
-    cases=_square_cases(_positive),
+    cases=LateCases(lambda: _square_cases(_positive)),
     properties=frozenset({"sequential", "factoring"}),
 )
 
@@ -257,7 +257,7 @@ triangular_solve = Operator(
     reference=_reference_solve,
     gradient=_differentiate_solve,
     lower=_lower_solve,
-    cases=(
+    cases=LateCases(lambda: (
         *(
             Case((), {"upper": upper, "transpose": transpose}, arrays={0: _positive(2, 3, 3), 1: _regular(2, 3, 3)},
                  dtypes=_DTYPES, tolerance=64.0, terms=3)
@@ -266,7 +266,7 @@ triangular_solve = Operator(
         Case(((), (2, 5, 1)), {"unit_diagonal": True}, arrays={0: _positive(5, 5) / 8}, tolerance=64.0, terms=5),
         Case(((), (1, 3)), arrays={0: _positive(1, 1)}),
         Case(((0, 0), (0, 2))),
-    ),
+    )),
     properties=frozenset({"sequential", "factoring"}),
 )  # fmt: skip
 
@@ -324,7 +324,7 @@ inverse = Operator(
     reference=_reference_inverse,
     gradient=_differentiate_inverse,
     lower=_lower_inverse,
-    cases=_square_cases(_regular),
+    cases=LateCases(lambda: _square_cases(_regular)),
     properties=frozenset({"sequential", "factoring"}),
 )
 
@@ -378,7 +378,7 @@ determinant = Operator(
     reference=_reference_determinant,
     gradient=_differentiate_determinant,
     lower=_lower_determinant,
-    cases=_square_cases(_regular),
+    cases=LateCases(lambda: _square_cases(_regular)),
     properties=frozenset({"sequential", "factoring"}),
 )
 

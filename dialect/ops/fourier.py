@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dims import Size, add, at_least, floor_divide, multiply, product
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I64, TensorType
 from .fourier_axis import transform_axis
 from .support.accumulate import Numbers
@@ -217,7 +217,7 @@ def _operator(name: str, summary: str, operands: tuple[Operand, ...], cases: Seq
         reference=reference,
         gradient=lambda b, use: _differentiate(name, b, use),
         decompose=decompose,
-        cases=tuple(case(shape, dict(attributes)) for shape, attributes in cases),
+        cases=LateCases(lambda: tuple(case(shape, dict(attributes)) for shape, attributes in cases)),
         properties=frozenset({"composite"}),
         results=("result",) if name == "irfft" else ("real", "imaginary"),
     )

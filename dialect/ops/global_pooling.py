@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dims import product
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import FLOATS, TensorType
 from .support.accumulate import Numbers, widen
 
@@ -43,8 +43,11 @@ def _global(name: str, summary: str, reduction: str, reference: Callable[..., Nu
         reference=reference,
         gradient=differentiate,
         decompose=decompose,
-        cases=tuple(
-            Case((shape,), terms=int(np.prod(shape[2:]))) for shape in ((2, 3, 5, 7), (1, 1, 1), (0, 3, 4), (2, 2, 9))
+        cases=LateCases(
+            lambda: tuple(
+                Case((shape,), terms=int(np.prod(shape[2:])))
+                for shape in ((2, 3, 5, 7), (1, 1, 1), (0, 3, 4), (2, 2, 9))
+            )
         ),
         properties=frozenset({"reduction"}),
         row_axes=lambda x, attributes: tuple(range(2, x.rank)),

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..dims import Size, bounds, product
 from ..emitter import Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity
-from ..operator import Addressing, Attributes, AttributeSpec, Case, Operator
+from ..operator import Addressing, Attributes, AttributeSpec, Case, LateCases, Operator
 from ..types import I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_size, read_sizes
@@ -149,21 +149,23 @@ check_indices = Operator(
     gradient=None,
     lower=_lower,
     addresses=lambda types, attributes: (Addressing(0, attributes["sizes"], attributes["window"]),),
-    cases=(
-        _case((0, 4, -1, -5), (5,)),
-        _case((0, 4, 5, -6), (5,)),
-        _case((2, -4, 7, 0, 1, 2, -1, 3, 9, 1), (3,), shape=(2, 5)),
-        _case((0, 1, 2, 3, 3, 0), (3, 4), shape=(3, 2)),
-        _case((3,), (5,), 3, shape=()),
-        _case((2,), (5,), 3, shape=()),
-        _case((1, 2, (1 << 63) - 1, -1 << 63), (5,)),
-        _case((-1 << 63,), (5,)),
-        _case((0, -5, 4, -6, 5), (5,), dtype=I32),
-        _case((4, -5, (1 << 31) - 1, 0), (5,), dtype=I32),
-        _case((4, -1 << 31, 0), (5,), dtype=I32),
-        _case((3, -3, 4), (5,), 2, dtype=I32),
-        _case((0,), (0,)),
-        _case((), (3,)),
+    cases=LateCases(
+        lambda: (
+            _case((0, 4, -1, -5), (5,)),
+            _case((0, 4, 5, -6), (5,)),
+            _case((2, -4, 7, 0, 1, 2, -1, 3, 9, 1), (3,), shape=(2, 5)),
+            _case((0, 1, 2, 3, 3, 0), (3, 4), shape=(3, 2)),
+            _case((3,), (5,), 3, shape=()),
+            _case((2,), (5,), 3, shape=()),
+            _case((1, 2, (1 << 63) - 1, -1 << 63), (5,)),
+            _case((-1 << 63,), (5,)),
+            _case((0, -5, 4, -6, 5), (5,), dtype=I32),
+            _case((4, -5, (1 << 31) - 1, 0), (5,), dtype=I32),
+            _case((4, -1 << 31, 0), (5,), dtype=I32),
+            _case((3, -3, 4), (5,), 2, dtype=I32),
+            _case((0,), (0,)),
+            _case((), (3,)),
+        )
     ),
     properties=frozenset({"internal", "checking", "exact"}),
 )

@@ -14,7 +14,18 @@ import numpy as np
 from ..dims import Shape, Size
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, identity, loop
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+    Use,
+)
 from ..types import ANY, F32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_size
@@ -138,16 +149,18 @@ gather = Operator(
     lower=_lower_gather,
     addresses=addresses_axis,
     inside=_inside_slices,
-    cases=(
-        Case(((5, 3), (4,)), arrays=_indices(0, 4, 2, 2)),
-        Case(((2, 5, 3), (2, 2)), {"axis": 1}, arrays=_indices(-1, -5, 4, 0, shape=(2, 2))),
-        *(
-            Case(((2, 5, 3), (2, 2)), {"axis": 1, "mode": mode}, arrays=_indices(-1, -6, 5, -9, shape=(2, 2)))
-            for mode in OTHER_MODES
-        ),
-        Case(((2, 3), ()), {"axis": -1}, arrays=_indices(2, shape=())),
-        Case(((4, 2), (0,)), arrays=_indices()),
-        Case(((1,), (3,)), arrays={1: np.asarray([0, -1, 0], np.int32)}),
+    cases=LateCases(
+        lambda: (
+            Case(((5, 3), (4,)), arrays=_indices(0, 4, 2, 2)),
+            Case(((2, 5, 3), (2, 2)), {"axis": 1}, arrays=_indices(-1, -5, 4, 0, shape=(2, 2))),
+            *(
+                Case(((2, 5, 3), (2, 2)), {"axis": 1, "mode": mode}, arrays=_indices(-1, -6, 5, -9, shape=(2, 2)))
+                for mode in OTHER_MODES
+            ),
+            Case(((2, 3), ()), {"axis": -1}, arrays=_indices(2, shape=())),
+            Case(((4, 2), (0,)), arrays=_indices()),
+            Case(((1,), (3,)), arrays={1: np.asarray([0, -1, 0], np.int32)}),
+        )
     ),
     properties=_MOVEMENT | {"gathering"},
 )
@@ -217,19 +230,21 @@ take_along_axis = Operator(
     lower=_lower_along,
     addresses=addresses_axis,
     inside=_inside_along,
-    cases=(
-        Case(((3, 5), (3, 2)), arrays=_indices(0, 4, 2, 2, -1, -5, shape=(3, 2))),
-        *(
-            Case(
-                ((3, 5), (2, 5)),
-                {"axis": 0, "mode": mode},
-                arrays=_indices(0, 1, 2, -1, -2, 2, 1, 0, 5, -9, shape=(2, 5)),
-            )
-            for mode in OTHER_MODES
-        ),
-        Case(((3, 1, 5), (1, 2, 1)), arrays=_indices(4, -2, shape=(1, 2, 1))),
-        Case(((2, 3), (2, 0)), arrays=_indices(shape=(2, 0))),
-        Case(((0, 3), (0, 1)), arrays=_indices(shape=(0, 1))),
+    cases=LateCases(
+        lambda: (
+            Case(((3, 5), (3, 2)), arrays=_indices(0, 4, 2, 2, -1, -5, shape=(3, 2))),
+            *(
+                Case(
+                    ((3, 5), (2, 5)),
+                    {"axis": 0, "mode": mode},
+                    arrays=_indices(0, 1, 2, -1, -2, 2, 1, 0, 5, -9, shape=(2, 5)),
+                )
+                for mode in OTHER_MODES
+            ),
+            Case(((3, 1, 5), (1, 2, 1)), arrays=_indices(4, -2, shape=(1, 2, 1))),
+            Case(((2, 3), (2, 0)), arrays=_indices(shape=(2, 0))),
+            Case(((0, 3), (0, 1)), arrays=_indices(shape=(0, 1))),
+        )
     ),
     properties=_MOVEMENT,
 )
@@ -304,12 +319,17 @@ gather_nd = Operator(
     lower=_lower_nd,
     addresses=addresses_rows,
     inside=_inside_rows,
-    cases=(
-        Case(((3, 4), (2, 2)), arrays=_indices(0, 1, -1, 3, shape=(2, 2))),
-        *(Case(((3, 4), (3, 2)), {"mode": m}, arrays=_indices(0, 1, -1, 9, -4, 3, shape=(3, 2))) for m in OTHER_MODES),
-        Case(((3, 4, 2), (2, 2, 1)), {"mode": "drop"}, arrays=_indices(0, 2, 2, -4, shape=(2, 2, 1))),
-        Case(((3, 4), (0, 2)), arrays=_indices(shape=(0, 2))),
-        Case(((3,), (1,)), arrays=_indices(2)),
+    cases=LateCases(
+        lambda: (
+            Case(((3, 4), (2, 2)), arrays=_indices(0, 1, -1, 3, shape=(2, 2))),
+            *(
+                Case(((3, 4), (3, 2)), {"mode": m}, arrays=_indices(0, 1, -1, 9, -4, 3, shape=(3, 2)))
+                for m in OTHER_MODES
+            ),
+            Case(((3, 4, 2), (2, 2, 1)), {"mode": "drop"}, arrays=_indices(0, 2, 2, -4, shape=(2, 2, 1))),
+            Case(((3, 4), (0, 2)), arrays=_indices(shape=(0, 2))),
+            Case(((3,), (1,)), arrays=_indices(2)),
+        )
     ),
     properties=_MOVEMENT,
 )
@@ -333,15 +353,17 @@ embedding = Operator(
     decompose=lambda b, operands, attributes: [b.gather(*operands, axis=0, mode=attributes["mode"])],
     addresses=addresses_axis,
     inside=_inside_slices,
-    cases=(
-        Case(((7, 3), (2, 4)), arrays=_indices(0, 6, 3, 3, -1, -7, 5, 2, shape=(2, 4))),
-        *(
-            Case(((7, 3), (2, 4)), {"mode": mode}, arrays=_indices(0, 6, 3, 3, -1, 7, -8, 2, shape=(2, 4)))
-            for mode in OTHER_MODES
-        ),
-        Case(((1, 1), (1,)), arrays=_indices(0)),
-        Case(((4, 0), (2,)), arrays=_indices(1, 2)),
-        Case(((4, 2), (3, 0)), arrays=_indices(shape=(3, 0))),
+    cases=LateCases(
+        lambda: (
+            Case(((7, 3), (2, 4)), arrays=_indices(0, 6, 3, 3, -1, -7, 5, 2, shape=(2, 4))),
+            *(
+                Case(((7, 3), (2, 4)), {"mode": mode}, arrays=_indices(0, 6, 3, 3, -1, 7, -8, 2, shape=(2, 4)))
+                for mode in OTHER_MODES
+            ),
+            Case(((1, 1), (1,)), arrays=_indices(0)),
+            Case(((4, 0), (2,)), arrays=_indices(1, 2)),
+            Case(((4, 2), (3, 0)), arrays=_indices(shape=(3, 0))),
+        )
     ),
     properties=_MOVEMENT | {"gathering"},
 )
@@ -381,13 +403,15 @@ one_hot = Operator(
     reference=_reference_one_hot,
     gradient=None,
     lower=_lower_one_hot,
-    cases=tuple(
-        Case((array.shape,), attributes, arrays={0: array}, dtypes=(I64,))
-        for array, attributes in (
-            (np.asarray([[0, 2, -1], [5, -4, 1]], np.int64), {"depth": 3}),
-            (np.asarray([1], np.int64), {"depth": 0}),
-            (np.asarray([], np.int64), {"depth": 4, "dtype": I64}),
-            (np.asarray(1, np.int64), {"depth": 2, "dtype": ANY[0]}),
+    cases=LateCases(
+        lambda: tuple(
+            Case((array.shape,), attributes, arrays={0: array}, dtypes=(I64,))
+            for array, attributes in (
+                (np.asarray([[0, 2, -1], [5, -4, 1]], np.int64), {"depth": 3}),
+                (np.asarray([1], np.int64), {"depth": 0}),
+                (np.asarray([], np.int64), {"depth": 4, "dtype": I64}),
+                (np.asarray(1, np.int64), {"depth": 2, "dtype": ANY[0]}),
+            )
         )
     ),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from ..dims import Shape, Size, divide_exactly
 from ..emitter import Emitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import ANY, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute, read_sizes
@@ -79,12 +79,14 @@ concat = Operator(
     reference=lambda *xs, axis: np.concatenate(xs, axis),
     gradient=_differentiate_concat,
     lower=_lower_concat,
-    cases=(
-        Case(((2, 3), (4, 3))),
-        Case(((2, 3), (2, 0), (2, 5)), {"axis": 1}),
-        Case(((2, 1, 3), (2, 1, 3)), {"axis": -2}),
-        Case(((3,),)),
-        Case(((0, 2), (0, 2))),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3), (4, 3))),
+            Case(((2, 3), (2, 0), (2, 5)), {"axis": 1}),
+            Case(((2, 1, 3), (2, 1, 3)), {"axis": -2}),
+            Case(((3,),)),
+            Case(((0, 2), (0, 2))),
+        )
     ),
     properties=_MOVEMENT,
 )
@@ -125,12 +127,14 @@ stack = Operator(
     reference=lambda *xs, axis: np.stack(xs, axis),
     gradient=_differentiate_stack,
     lower=_lower_stack,
-    cases=(
-        Case(((2, 3), (2, 3))),
-        Case(((2, 3), (2, 3), (2, 3)), {"axis": 1}),
-        Case(((), ()), {"axis": -1}),
-        Case(((0,), (0,)), {"axis": -1}),
-        Case(((4,),)),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3), (2, 3))),
+            Case(((2, 3), (2, 3), (2, 3)), {"axis": 1}),
+            Case(((), ()), {"axis": -1}),
+            Case(((0,), (0,)), {"axis": -1}),
+            Case(((4,),)),
+        )
     ),
     properties=_MOVEMENT,
 )
@@ -203,12 +207,14 @@ split = Operator(
     reference=_reference_split,
     gradient=_differentiate_split,
     lower=_lower_split,
-    cases=(
-        Case(((6, 2),), {"parts": 3}),
-        Case(((2, 7),), {"parts": (3, 0, 4), "axis": 1}),
-        Case(((2, 3),), {"parts": 1, "axis": -1}),
-        Case(((0, 3),), {"parts": 2}),
-        Case(((1,),), {"parts": (1,)}),
+    cases=LateCases(
+        lambda: (
+            Case(((6, 2),), {"parts": 3}),
+            Case(((2, 7),), {"parts": (3, 0, 4), "axis": 1}),
+            Case(((2, 3),), {"parts": 1, "axis": -1}),
+            Case(((0, 3),), {"parts": 2}),
+            Case(((1,),), {"parts": (1,)}),
+        )
     ),
     properties=_MOVEMENT | {"strided"},
     results=("parts",),

@@ -13,7 +13,18 @@ import numpy as np
 
 from ..emitter import ZERO, BodyEmitter, Emitter, IndexMap, Scalar, Tensor, identity, loop
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+    Use,
+)
 from ..types import FLOATS, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.places import WINDOW_MODE, clamped, clamped_array, index_operand
@@ -88,17 +99,19 @@ mask_after = Operator(
     gradient=_differentiate_mask,
     lower=_lower_mask,
     addresses=lambda types, attributes: (Addressing(1, (types[0].shape[_axis(types[0], attributes)],), 0),),
-    cases=(
-        _case((5,), 3),
-        _case((3, 7), (0, 7, 4), dtype=I32),
-        _case((2, 3, 5), ((1, 2, -1), (5, 0, 3)), fill=-1.5),
-        _case((2, 3, 5, 2), ((4,), (2,)), axis=-2),
-        _case((2, 5, 33), (17, 33)),
-        _case((4, 3), 2, axis=0),
-        _case((2, 3), (9, -9), mode="clamp"),
-        _case((1, 1), (1,)),
-        _case((2, 0), (0, 0)),
-        _case((0, 3), ()),
+    cases=LateCases(
+        lambda: (
+            _case((5,), 3),
+            _case((3, 7), (0, 7, 4), dtype=I32),
+            _case((2, 3, 5), ((1, 2, -1), (5, 0, 3)), fill=-1.5),
+            _case((2, 3, 5, 2), ((4,), (2,)), axis=-2),
+            _case((2, 5, 33), (17, 33)),
+            _case((4, 3), 2, axis=0),
+            _case((2, 3), (9, -9), mode="clamp"),
+            _case((1, 1), (1,)),
+            _case((2, 0), (0, 0)),
+            _case((0, 3), ()),
+        )
     ),
     properties=frozenset({"pointwise", "exact"}),
 )

@@ -18,7 +18,7 @@ import numpy as np
 from ..dims import product
 from ..emitter import BodyEmitter, Emitter, Scalar, ScalarEmitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import BOOL, F32, F64, I32, I64, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
@@ -192,7 +192,7 @@ linear_tree_sum = Operator(
     reference=_reference,
     gradient=_differentiate,
     lower=_lower,
-    cases=_cases(),
+    cases=LateCases(lambda: _cases()),
     properties=frozenset({"costly", "sequential", "summing"}),
 )
 

@@ -8,7 +8,17 @@ import numpy as np
 
 from ..differentiate import by_decomposition
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+)
 from ..types import F16, F32, F64, FLOATS, TensorType
 from .support.accumulate import Numbers, widen
 from .support.algebra import Term
@@ -120,7 +130,7 @@ cross_entropy = Operator(
     reference=_reference,
     gradient=by_decomposition(_decompose),
     decompose=_decompose,
-    cases=(
+    cases=LateCases(lambda: (
         Case(((7, 5), (7,)), arrays={1: _targets(7)}, terms=7),
         Case(((3, 5, 4), (3, 4), (5,)), {"axis": 1, "reduction": "sum", "ignore_index": 2}, arrays={1: _targets(3, 4)},
              domain=(0.1, 2.0), terms=12),
@@ -128,7 +138,7 @@ cross_entropy = Operator(
         Case(((1, 5), (1,)), {"reduction": "none", "label_smoothing": 0.25}, arrays={1: _targets(1)}, terms=5),
         Case(((0, 5), (0,)), {"reduction": "sum"}, arrays={1: _targets(0)}, dtypes=(F16, F32, F64)),
         Case(((5,), ()), {"reduction": "none"}, arrays={1: _targets()}, terms=5),
-    ),
+    )),
     properties=frozenset({"composite"}),
     addresses=lambda types, attributes: (Addressing(1, (types[0].shape[_axis(types[0], attributes)],)),),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, loop
-from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import ANY, I64, TensorType
 from .support.arguments import bad_attribute, read_integers, read_sizes
 from .support.common import (
@@ -71,13 +71,15 @@ transpose = Operator(
         _transposed(e, operands[0], permutation("transpose", attributes["axes"], types[0].rank), types[0])
     ],
     axis_order=lambda x, attributes: permutation("transpose", attributes["axes"], x.rank),
-    cases=(
-        Case(((3, 5),)),
-        Case(((2, 3, 4),), {"axes": (1, 2, 0)}),
-        Case(((2, 3, 4, 5),), {"axes": (0, 2, -1, 1)}),
-        Case(((),)),
-        Case(((0, 3),)),
-        Case(((1, 33),), {"axes": (1, 0)}),
+    cases=LateCases(
+        lambda: (
+            Case(((3, 5),)),
+            Case(((2, 3, 4),), {"axes": (1, 2, 0)}),
+            Case(((2, 3, 4, 5),), {"axes": (0, 2, -1, 1)}),
+            Case(((),)),
+            Case(((0, 3),)),
+            Case(((1, 33),), {"axes": (1, 0)}),
+        )
     ),
     properties=_STRIDED,
 )
@@ -99,7 +101,7 @@ matrix_transpose = Operator(
     gradient=lambda b, use: [b.matrix_transpose(use.gradient)],
     lower=lambda e, operands, attributes, types: [_transposed(e, operands[0], _swapped(types[0].rank), types[0])],
     axis_order=lambda x, attributes: _swapped(x.rank),
-    cases=(Case(((3, 5),)), Case(((2, 3, 4),)), Case(((1, 1),)), Case(((0, 2),))),
+    cases=LateCases(lambda: (Case(((3, 5),)), Case(((2, 3, 4),)), Case(((1, 1),)), Case(((0, 2),)))),
     properties=_STRIDED | {"involution"},
 )
 
@@ -125,12 +127,14 @@ broadcast_to = Operator(
     lower=lambda e, operands, attributes, types: [
         e.map(types[0], [(operands[0], broadcast_map(operands[0].type.shape, types[0].shape))], lambda s, x: x)
     ],
-    cases=(
-        Case(((3, 1),), {"shape": (2, 3, 5)}),
-        Case(((),), {"shape": (4,)}),
-        Case(((1,),), {"shape": (0,)}),
-        Case(((2, 3),), {"shape": (2, 3)}),
-        Case(((),), {"shape": ()}),
+    cases=LateCases(
+        lambda: (
+            Case(((3, 1),), {"shape": (2, 3, 5)}),
+            Case(((),), {"shape": (4,)}),
+            Case(((1,),), {"shape": (0,)}),
+            Case(((2, 3),), {"shape": (2, 3)}),
+            Case(((),), {"shape": ()}),
+        )
     ),
     properties=_STRIDED,
 )
@@ -176,12 +180,14 @@ flip = Operator(
     reference=lambda x, axes: np.flip(x, normalize_axes(axes, x.ndim, "flip")).copy(),
     gradient=lambda b, use: [b.flip(use.gradient, axes=use.attributes["axes"])],
     lower=_lower_flip,
-    cases=(
-        Case(((3, 4),)),
-        Case(((3, 4, 2),), {"axes": (0, -1)}),
-        Case(((1, 0),), {"axes": 1}),
-        Case(((),)),
-        Case(((7,),), {"axes": ()}),
+    cases=LateCases(
+        lambda: (
+            Case(((3, 4),)),
+            Case(((3, 4, 2),), {"axes": (0, -1)}),
+            Case(((1, 0),), {"axes": 1}),
+            Case(((),)),
+            Case(((7,),), {"axes": ()}),
+        )
     ),
     properties=_MOVEMENT | {"involution"},
 )
@@ -231,12 +237,14 @@ roll = Operator(
     reference=lambda x, shift, axis: np.roll(x, shift, axis),
     gradient=lambda b, use: [b.roll(use.gradient, shift=-use.attributes["shift"], axis=use.attributes["axis"])],
     lower=_lower_roll,
-    cases=(
-        Case(((7,),), {"shift": 2}),
-        Case(((3, 5),), {"shift": -4, "axis": 0}),
-        Case(((2, 3),), {"shift": 10, "axis": 1}),
-        Case(((0,),), {"shift": 1}),
-        Case(((1, 1),), {"shift": 3}),
+    cases=LateCases(
+        lambda: (
+            Case(((7,),), {"shift": 2}),
+            Case(((3, 5),), {"shift": -4, "axis": 0}),
+            Case(((2, 3),), {"shift": 10, "axis": 1}),
+            Case(((0,),), {"shift": 1}),
+            Case(((1, 1),), {"shift": 3}),
+        )
     ),
     properties=_MOVEMENT,
 )

@@ -18,7 +18,7 @@ import numpy as np
 from ..dims import ceil_divide
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Addressing, Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Addressing, Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I32, I64, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
@@ -179,7 +179,7 @@ oblivious_leaves = Operator(
     reference=_reference_leaves,
     gradient=None,
     lower=_lower_leaves,
-    cases=_leaf_cases(),
+    cases=LateCases(lambda: _leaf_cases()),
     properties=frozenset({"costly"}),
     addresses=lambda types, attributes: (Addressing(1, types[0].shape[:1]),),
 )
@@ -192,7 +192,7 @@ tree_sum = Operator(
     reference=_reference_sum,
     gradient=_differentiate_sum,
     lower=_lower_sum,
-    cases=_sum_cases(),
+    cases=LateCases(lambda: _sum_cases()),
     properties=frozenset({"sequential", "summing"}),
 )
 

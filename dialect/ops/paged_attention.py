@@ -17,7 +17,17 @@ import numpy as np
 from ..differentiate import by_decomposition
 from ..dims import multiply
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+)
 from ..types import BOOL, FLOATS, TensorType
 from .cached_attention import cached_attention
 from .pages import gather_pages
@@ -107,14 +117,16 @@ paged_attention = Operator(
     gradient=by_decomposition(_decompose),
     decompose=_decompose,
     addresses=_addresses,
-    cases=(
-        _case(((2, 2, 3, 4), (5, 2, 4, 4), (5, 2, 4, 3)), ((4, 0), (1, 4)), (7, 2)),
-        _case(((3, 4, 2, 4), (3, 2, 4, 4), (3, 2, 4, 5)), ((2, 1), (2, 0), (1, 1)), (0, 5, 8), causal=True),
-        _case(((2, 2, 1, 4), (4, 2, 16, 4), (4, 2, 16, 4)), ((3, 0, 2), (1, -1, 2)), (17, 48), scale=0.7),
-        _case(((1, 2, 3, 4), (2, 1, 4, 4), (2, 1, 4, 2)), ((1, 0),), (6,), mask=_MASK),
-        _case(((1, 1, 2, 3), (2, 1, 2, 3), (2, 1, 2, 3)), ((9, -9),), (9,), mode="clamp"),
-        _case(((0, 2, 3, 4), (2, 2, 4, 4), (2, 2, 4, 3)), np.zeros((0, 2)), ()),
-        _case(((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)), ((0,),), (1,)),
+    cases=LateCases(
+        lambda: (
+            _case(((2, 2, 3, 4), (5, 2, 4, 4), (5, 2, 4, 3)), ((4, 0), (1, 4)), (7, 2)),
+            _case(((3, 4, 2, 4), (3, 2, 4, 4), (3, 2, 4, 5)), ((2, 1), (2, 0), (1, 1)), (0, 5, 8), causal=True),
+            _case(((2, 2, 1, 4), (4, 2, 16, 4), (4, 2, 16, 4)), ((3, 0, 2), (1, -1, 2)), (17, 48), scale=0.7),
+            _case(((1, 2, 3, 4), (2, 1, 4, 4), (2, 1, 4, 2)), ((1, 0),), (6,), mask=_MASK),
+            _case(((1, 1, 2, 3), (2, 1, 2, 3), (2, 1, 2, 3)), ((9, -9),), (9,), mode="clamp"),
+            _case(((0, 2, 3, 4), (2, 2, 4, 4), (2, 2, 4, 3)), np.zeros((0, 2)), ()),
+            _case(((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)), ((0,),), (1,)),
+        )
     ),
     properties=frozenset({"contraction", "attention"}),
 )

@@ -17,7 +17,17 @@ from ..differentiate import by_decomposition
 from ..dims import Size, multiply
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+)
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
 from .support.places import WINDOW_MODE, clamped, clamped_array, index_operand, load_if_any
@@ -105,14 +115,16 @@ gather_pages = Operator(
     gradient=by_decomposition(_as_gather),
     lower=_lower,
     addresses=lambda types, attributes: (Addressing(1, (types[0].shape[0],)),),
-    cases=(
-        Case(((5, 3, 2, 4),), {"axis": 2}, arrays=_table((4, 0, 4), (1, 2, 3))),
-        Case(((3, 4),), arrays={1: np.asarray([2, -1, 0], np.int64)}),
-        Case(((4, 16, 3),), {"axis": 1}, arrays=_table((1, 3), (0, -4), (2, 2))),
-        Case(((3, 2, 2),), {"mode": "clamp"}, arrays=_table((7, -9))),
-        Case(((2, 0, 3),), {"axis": -2}, arrays=_table((1, 0))),
-        Case(((2, 3),), arrays={1: np.zeros((2, 0), np.int32)}),
-        Case(((1, 1),), arrays={1: np.zeros((1, 1), np.int32)}),
+    cases=LateCases(
+        lambda: (
+            Case(((5, 3, 2, 4),), {"axis": 2}, arrays=_table((4, 0, 4), (1, 2, 3))),
+            Case(((3, 4),), arrays={1: np.asarray([2, -1, 0], np.int64)}),
+            Case(((4, 16, 3),), {"axis": 1}, arrays=_table((1, 3), (0, -4), (2, 2))),
+            Case(((3, 2, 2),), {"mode": "clamp"}, arrays=_table((7, -9))),
+            Case(((2, 0, 3),), {"axis": -2}, arrays=_table((1, 0))),
+            Case(((2, 3),), arrays={1: np.zeros((2, 0), np.int32)}),
+            Case(((1, 1),), arrays={1: np.zeros((1, 1), np.int32)}),
+        )
     ),
     properties=frozenset({"movement", "paged"}),
 )

@@ -21,7 +21,7 @@ import numpy as np
 from ..dims import product
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I32, I64, U8, U16, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
@@ -208,7 +208,7 @@ level_places = Operator(
     reference=_reference_places,
     gradient=None,
     lower=_lower_places,
-    cases=_place_cases(),
+    cases=LateCases(lambda: _place_cases()),
     properties=frozenset({"costly", "sequential", "exact"}),
 )
 
@@ -220,7 +220,7 @@ border_places = Operator(
     reference=_reference_borders,
     gradient=None,
     lower=_lower_borders,
-    cases=_border_cases(),
+    cases=LateCases(lambda: _border_cases()),
     properties=frozenset({"costly", "sequential", "exact"}),
 )
 
@@ -232,7 +232,7 @@ add_places = Operator(
     reference=_reference_sum,
     gradient=_differentiate_sum,
     lower=_lower_sum,
-    cases=_sum_cases(),
+    cases=LateCases(lambda: _sum_cases()),
     properties=frozenset({"sequential", "summing"}),
 )
 

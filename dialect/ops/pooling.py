@@ -14,7 +14,7 @@ import numpy as np
 from ..dims import Size, product
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import BOOL, FLOATS, I64, NUMBERS, TensorType
 from .convolution import check_ranks
 from .support.accumulate import Numbers
@@ -243,17 +243,24 @@ max_pool_indices = Operator(
     reference=_reference_indices,
     gradient=None,
     lower=_lower_indices,
-    cases=(
-        Case(((2, 3, 7),), {"kernel": 3, "stride": 2, "padding": 1}),
-        Case(((1, 2, 5, 6),), {"kernel": (2, 3), "padding": (1, 0, 1, 1), "dilation": (1, 2), "stride": 1}),
-        Case(((1, 1, 5, 4),), {"kernel": 3, "stride": 2, "ceil_mode": True}),
-        Case(((1, 1, 1),), {"kernel": 2, "dilation": 2, "padding": 1}),
-        Case(((1, 2, 0),), {"kernel": 3, "padding": 1}),
-        Case(((1, 1, 3, 4, 3),), {"kernel": 2}),
-        Case(((1, 1, 6),), {"kernel": 3, "stride": 1}, arrays={0: np.asarray([[[2, 3, 3, 1, 1, 1]]])}, dtypes=(I64,)),
-        Case(
-            ((1, 1, 4),), {"kernel": 3, "stride": 1}, arrays={0: np.asarray([[[1, np.nan, 2, np.nan]]])}, dtypes=FLOATS
-        ),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3, 7),), {"kernel": 3, "stride": 2, "padding": 1}),
+            Case(((1, 2, 5, 6),), {"kernel": (2, 3), "padding": (1, 0, 1, 1), "dilation": (1, 2), "stride": 1}),
+            Case(((1, 1, 5, 4),), {"kernel": 3, "stride": 2, "ceil_mode": True}),
+            Case(((1, 1, 1),), {"kernel": 2, "dilation": 2, "padding": 1}),
+            Case(((1, 2, 0),), {"kernel": 3, "padding": 1}),
+            Case(((1, 1, 3, 4, 3),), {"kernel": 2}),
+            Case(
+                ((1, 1, 6),), {"kernel": 3, "stride": 1}, arrays={0: np.asarray([[[2, 3, 3, 1, 1, 1]]])}, dtypes=(I64,)
+            ),
+            Case(
+                ((1, 1, 4),),
+                {"kernel": 3, "stride": 1},
+                arrays={0: np.asarray([[[1, np.nan, 2, np.nan]]])},
+                dtypes=FLOATS,
+            ),
+        )
     ),
     properties=frozenset({"reduction"}),
 )
@@ -293,7 +300,7 @@ def _max_pool(rank: int) -> Operator:
         reference=reference_in_layout(lambda x, **attributes: _reference_max(name, x, **attributes)),
         gradient=gradient_in_layout(_differentiate_max),
         lower=lambda e, operands, attributes, types: _lower_max(name, rank, e, operands, attributes, types),
-        cases=_MAX_CASES[rank],
+        cases=LateCases(lambda: _MAX_CASES[rank]),
         properties=frozenset({"reduction", "exact", "extreme"}),
     )
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..emitter import Scalar, ScalarEmitter, clamp
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, FLOATS, I8, I16, I32, STORAGE, U8, DType, TensorType, dtype_of
 from .support.accumulate import Numbers
 from .support.common import (
@@ -274,7 +274,7 @@ quantize = Operator(
     reference=_quantize,
     gradient=None,
     lower=lower_elementwise(_lower_quantize),
-    cases=_encoding_cases(_SPECIAL) + _float_cases(),
+    cases=LateCases(lambda: _encoding_cases(_SPECIAL) + _float_cases()),
     properties=elementwise_properties(None, "conversion", "stepped"),
 )
 
@@ -293,9 +293,13 @@ requantize = Operator(
     reference=_requantize,
     gradient=None,
     lower=lower_elementwise(_lower_requantize),
-    cases=(
-        *_encoding_cases(np.asarray([0, 1, -1, 127, 128, -128, -129, 255, 2**24 + 1, 2**31 - 1, -(2**31)], np.int32)),
-        *_offset_cases(),
+    cases=LateCases(
+        lambda: (
+            *_encoding_cases(
+                np.asarray([0, 1, -1, 127, 128, -128, -129, 255, 2**24 + 1, 2**31 - 1, -(2**31)], np.int32)
+            ),
+            *_offset_cases(),
+        )
     ),
     properties=elementwise_properties(None, "stepped"),
 )
@@ -313,7 +317,7 @@ dequantize = Operator(
     reference=_dequantize,
     gradient=_differentiate_dequantize,
     lower=lower_elementwise(_lower_dequantize),
-    cases=_decoding_cases(),
+    cases=LateCases(lambda: _decoding_cases()),
     properties=elementwise_properties(None, "conversion", "rounded"),
 )
 

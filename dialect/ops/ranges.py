@@ -11,7 +11,7 @@ from ..differentiate import by_decomposition
 from ..dims import Shape, Size
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
 from ..graph import Constant, Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
 from ..types import ANY, F16, F32, F64, I64, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute, is_integer, read_size
@@ -70,15 +70,17 @@ linspace = Operator(
     reference=_reference_linspace,
     gradient=lambda b, use: (),
     lower=_lower_linspace,
-    cases=tuple(
-        Case((), {**given, "dtype": dtype}, dtypes=(dtype,))
-        for given in (
-            {"start": -1.0, "stop": 1.0, "size": 7},
-            {"start": 0.0, "stop": 1.0, "size": 6, "endpoint": False},
-            {"start": 3.0, "stop": 1.0, "size": 1},
-            {"start": 0.0, "stop": 1.0, "size": 0},
+    cases=LateCases(
+        lambda: tuple(
+            Case((), {**given, "dtype": dtype}, dtypes=(dtype,))
+            for given in (
+                {"start": -1.0, "stop": 1.0, "size": 7},
+                {"start": 0.0, "stop": 1.0, "size": 6, "endpoint": False},
+                {"start": 3.0, "stop": 1.0, "size": 1},
+                {"start": 0.0, "stop": 1.0, "size": 0},
+            )
+            for dtype in (F16, F32, F64)
         )
-        for dtype in (F16, F32, F64)
     ),
     properties=frozenset({"generator"}),
 )
@@ -120,11 +122,13 @@ meshgrid = Operator(
     reference=lambda *xs, indexing: tuple(np.array(a) for a in np.meshgrid(*xs, indexing=indexing)),
     gradient=by_decomposition(_decompose_grid),
     decompose=_decompose_grid,
-    cases=(
-        Case(((3,), (4,))),
-        Case(((3,), (2,), (5,)), {"indexing": "xy"}),
-        Case(((1,),)),
-        Case(((3,), (0,)), {"indexing": "xy"}),
+    cases=LateCases(
+        lambda: (
+            Case(((3,), (4,))),
+            Case(((3,), (2,), (5,)), {"indexing": "xy"}),
+            Case(((1,),)),
+            Case(((3,), (0,)), {"indexing": "xy"}),
+        )
     ),
     properties=frozenset({"composite", "movement"}),
     results=("grids",),
@@ -162,14 +166,16 @@ def _indices(name: str, summary: str) -> Operator:
         reference=lambda **given: tuple(found.astype(np.int64) for found in _triangle(name, given)),
         gradient=lambda b, use: (),
         decompose=decompose,
-        cases=tuple(
-            Case((), given, dtypes=(I64,))
-            for given in (
-                {"rows": 4},
-                {"rows": 3, "columns": 5, "diagonal": 1},
-                {"rows": 1},
-                {"rows": 1, "columns": 1, "diagonal": -1 if name == "tril_indices" else 1},
-                {"rows": 5, "columns": 3, "diagonal": -1},
+        cases=LateCases(
+            lambda: tuple(
+                Case((), given, dtypes=(I64,))
+                for given in (
+                    {"rows": 4},
+                    {"rows": 3, "columns": 5, "diagonal": 1},
+                    {"rows": 1},
+                    {"rows": 1, "columns": 1, "diagonal": -1 if name == "tril_indices" else 1},
+                    {"rows": 5, "columns": 3, "diagonal": -1},
+                )
             )
         ),
         properties=frozenset({"composite"}),

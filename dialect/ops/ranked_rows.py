@@ -25,7 +25,7 @@ import numpy as np
 from ..dims import ceil_divide, product
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType, TensorType, dtype_of
 from .indexing import zeros_like
 from .ranked_trees import ROWS, feature_ranks, least_rank, ranked_trees, read_missing
@@ -311,7 +311,7 @@ row_ranks = Operator(
     reference=_reference_ranks,
     gradient=None,
     lower=_lower_ranks,
-    cases=_rank_cases(),
+    cases=LateCases(lambda: _rank_cases()),
     properties=frozenset({"costly", "stepped", "sequential"}),
 )
 
@@ -329,7 +329,7 @@ ranked_rows = Operator(
     reference=_reference_rows,
     gradient=_differentiate,
     lower=_lower_rows,
-    cases=_row_cases(),
+    cases=LateCases(lambda: _row_cases()),
     properties=frozenset({"costly", "summing", "sequential"}),
 )
 

@@ -38,7 +38,7 @@ import numpy as np
 from ..dims import ceil_divide, product
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
@@ -436,7 +436,7 @@ feature_ranks = Operator(
     reference=_reference_ranks,
     gradient=None,
     lower=_lower_ranks,
-    cases=_rank_cases(),
+    cases=LateCases(lambda: _rank_cases()),
     properties=frozenset({"costly", "stepped"}),
 )
 
@@ -457,7 +457,7 @@ ranked_trees = Operator(
     reference=_reference_trees,
     gradient=_differentiate,
     lower=_lower_trees,
-    cases=_tree_cases(),
+    cases=LateCases(lambda: _tree_cases()),
     properties=frozenset({"costly", "summing"}),
 )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dims import bounds
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
-from ..operator import Attributes, AttributeSpec, Case, InferenceError, Lower, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Lower, Operand, Operator
 from ..types import BOOL, COMPUTED, I32, I64, NUMBERS, DType, TensorType
 from .support.algebra import Term
 from .support.common import (
@@ -93,7 +93,7 @@ def _reduction(
         reference=through_f32(reference),
         gradient=None if derivative is None else along_axes(derivative),
         lower=_lower(initial, step),
-        cases=reduction_cases(CASES if extreme else CASES + EMPTY_CASES, domain),
+        cases=LateCases(lambda: reduction_cases(CASES if extreme else CASES + EMPTY_CASES, domain)),
         properties=frozenset({"reduction", *properties, *(_EXTREME if extreme else ())}),
         row_axes=row_axes,
     )
@@ -193,15 +193,17 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
         reference=reference,
         gradient=None,
         lower=lower,
-        cases=tuple(
-            Case((shape,), attributes)
-            for shape, attributes in (
-                ((3, 5), {}),
-                ((3, 5), {"axis": 0, "keepdims": True}),
-                ((2, 3, 7), {"axis": 1}),
-                ((1,), {}),
-                ((0, 3), {}),
-                ((17, 33), {"axis": -2}),
+        cases=LateCases(
+            lambda: tuple(
+                Case((shape,), attributes)
+                for shape, attributes in (
+                    ((3, 5), {}),
+                    ((3, 5), {"axis": 0, "keepdims": True}),
+                    ((2, 3, 7), {"axis": 1}),
+                    ((1,), {}),
+                    ((0, 3), {}),
+                    ((17, 33), {"axis": -2}),
+                )
             )
         ),
         properties=frozenset({"reduction"}),

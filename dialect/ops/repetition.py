@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dims import Shape
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, LateCases, Operand, Operator, Use
 from ..types import ANY, TensorType
 from .support.arguments import read_size, read_sizes
 from .support.common import normalize_axis
@@ -54,12 +54,14 @@ tile = Operator(
     reference=lambda x, repeats: np.tile(x, repeats),
     gradient=_differentiate_tile,
     decompose=_decompose_tile,
-    cases=(
-        Case(((2, 3),), {"repeats": (2, 1)}),
-        Case(((3,),), {"repeats": (2, 3)}),
-        Case(((2, 3),), {"repeats": 2}),
-        Case(((),), {"repeats": (3,)}),
-        Case(((2,),), {"repeats": (0,)}),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3),), {"repeats": (2, 1)}),
+            Case(((3,),), {"repeats": (2, 3)}),
+            Case(((2, 3),), {"repeats": 2}),
+            Case(((),), {"repeats": (3,)}),
+            Case(((2,),), {"repeats": (0,)}),
+        )
     ),
     properties=_STRIDED,
 )
@@ -96,12 +98,14 @@ repeat_interleave = Operator(
     reference=lambda x, repeats, axis: np.repeat(x, repeats, axis),
     gradient=_differentiate_interleave,
     decompose=_decompose_interleave,
-    cases=(
-        Case(((2, 3),), {"repeats": 2}),
-        Case(((2, 3),), {"repeats": 3, "axis": 0}),
-        Case(((0, 2),), {"repeats": 2}),
-        Case(((2,),), {"repeats": 0}),
-        Case(((1,),), {"repeats": 1}),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3),), {"repeats": 2}),
+            Case(((2, 3),), {"repeats": 3, "axis": 0}),
+            Case(((0, 2),), {"repeats": 2}),
+            Case(((2,),), {"repeats": 0}),
+            Case(((1,),), {"repeats": 1}),
+        )
     ),
     properties=_STRIDED,
 )

@@ -23,7 +23,7 @@ from ..differentiate import by_decomposition
 from ..dims import Shape, Size, floor_divide, maximum
 from ..graph import Value
 from ..lazy_dataclass import dataclass
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
 from ..types import ANY, FLOATS, I64, TensorType
 from .support.accumulate import Numbers, widen
 from .support.arguments import bad_attribute, read_sizes
@@ -160,23 +160,25 @@ resize = Operator(
     reference=_reference,
     gradient=by_decomposition(_decompose),
     decompose=_decompose,
-    cases=(
-        Case(((2, 3, 4),), {"sizes": (5, 2)}),
-        Case(((1, 5),), {"sizes": (7,), "coordinates": "asymmetric"}),
-        Case(((4, 3),), {"sizes": (7, 1), "coordinates": "align_corners"}),
-        Case(((2, 3),), {"scales": (1.5, 2)}),
-        Case(((0, 3),), {"sizes": 6}),
-        Case(((2, 3),), {"sizes": (0,)}),
-        *(
-            Case(shapes, {**attributes, "mode": "linear"}, dtypes=FLOATS, tolerance=16.0)
-            for shapes, attributes in (
-                (((2, 3, 4),), {"sizes": (5, 2)}),
-                (((1, 5),), {"sizes": (7,), "coordinates": "asymmetric"}),
-                (((2, 4, 3),), {"sizes": (7, 1), "coordinates": "align_corners"}),
-                (((2, 3),), {"scales": 2}),
-                (((1, 1),), {"sizes": (3, 3)}),
-            )
-        ),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3, 4),), {"sizes": (5, 2)}),
+            Case(((1, 5),), {"sizes": (7,), "coordinates": "asymmetric"}),
+            Case(((4, 3),), {"sizes": (7, 1), "coordinates": "align_corners"}),
+            Case(((2, 3),), {"scales": (1.5, 2)}),
+            Case(((0, 3),), {"sizes": 6}),
+            Case(((2, 3),), {"sizes": (0,)}),
+            *(
+                Case(shapes, {**attributes, "mode": "linear"}, dtypes=FLOATS, tolerance=16.0)
+                for shapes, attributes in (
+                    (((2, 3, 4),), {"sizes": (5, 2)}),
+                    (((1, 5),), {"sizes": (7,), "coordinates": "asymmetric"}),
+                    (((2, 4, 3),), {"sizes": (7, 1), "coordinates": "align_corners"}),
+                    (((2, 3),), {"scales": 2}),
+                    (((1, 1),), {"sizes": (3, 3)}),
+                )
+            ),
+        )
     ),
 )
 

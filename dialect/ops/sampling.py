@@ -10,7 +10,17 @@ import numpy as np
 
 from ..differentiate import by_decomposition
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+)
 from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
@@ -77,7 +87,7 @@ grid_sample = Operator(
     reference=_reference_grid,
     gradient=by_decomposition(partial(_decompose_grid, mixed=False)),
     decompose=_decompose_grid,
-    cases=(
+    cases=LateCases(lambda: (
         *(
             Case(((2, 3, 4, 5), ()), {"padding": padding, "align_corners": corners}, arrays={1: _grids(2, 3, 2, 2)},
                  tolerance=32.0, gradient=padding != "reflection")
@@ -88,7 +98,7 @@ grid_sample = Operator(
              tolerance=32.0, gradient=False),
         Case(((1, 2, 3, 4, 2), ()), {}, arrays={1: _grids(1, 2, 1, 3, 3)}, tolerance=32.0),
         Case(((0, 2, 4, 3), (0, 3, 1, 2)), {}),
-    ),
+    )),
     properties=frozenset({"composite"}),
 )  # fmt: skip
 
@@ -180,14 +190,14 @@ roi_align = Operator(
     reference=_reference_roi,
     gradient=by_decomposition(partial(_decompose_roi, mixed=False)),
     decompose=_decompose_roi,
-    cases=(
+    cases=LateCases(lambda: (
         Case(((2, 3, 7, 6), (), ()), {"size": (3, 2), "scale": 0.5},
              arrays={1: np.asarray([[0.3, 1.1, 8.2, 9.3], [2.2, -1.4, 11.1, 7.7], [-9.0, 1.0, 3.3, 30.0]]),
                      2: np.asarray([1, 0, 1])}, tolerance=64.0),
         Case(((1, 2, 5, 5), (), ()), {"size": 1, "samples": 3, "aligned": False},
              arrays={1: np.asarray([[0.3, 1.1, 0.9, 3.3]]), 2: np.asarray([0])}, tolerance=64.0),
         Case(((1, 2, 5, 5), (0, 4), ()), {"size": 3}, arrays={2: np.zeros(0, np.int64)}),
-    ),
+    )),
     properties=frozenset({"composite"}),
     addresses=lambda types, attributes: (Addressing(2, (types[0].shape[0],)),),
 )  # fmt: skip

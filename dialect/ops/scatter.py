@@ -13,7 +13,7 @@ import numpy as np
 from ..dims import Size, at_least, minimum
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import ANY, I64, NUMBERS, DType, TensorType
 from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_depth, places_nd, zeros_like
 from .support.accumulate import Numbers
@@ -264,15 +264,17 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
         gradient=_differentiate_nd_add if add else _differentiate_nd_set,
         lower=lambda e, operands, attributes, types: _lower_nd(name, e, operands, attributes["mode"], add=add),
         addresses=addresses_rows,
-        cases=(
-            Case(((3, 4), (3, 2), (3,)), arrays=_places(0, 1, -1, 3, 0, 1, shape=(3, 2))),
-            *(
-                Case(((3, 4), (3, 2), (3,)), {"mode": mode}, arrays=_places(0, 1, -1, 9, 2, 3, shape=(3, 2)))
-                for mode in OTHER_MODES
-            ),
-            Case(((3, 4, 2), (2, 2, 1), (2, 2, 4, 2)), arrays=_places(0, 2, 2, -3, shape=(2, 2, 1))),
-            Case(((3, 4), (0, 2), (0,)), arrays=_places(shape=(0, 2))),
-            Case(((3,), (1,), ()), arrays=_places(2, shape=(1,))),
+        cases=LateCases(
+            lambda: (
+                Case(((3, 4), (3, 2), (3,)), arrays=_places(0, 1, -1, 3, 0, 1, shape=(3, 2))),
+                *(
+                    Case(((3, 4), (3, 2), (3,)), {"mode": mode}, arrays=_places(0, 1, -1, 9, 2, 3, shape=(3, 2)))
+                    for mode in OTHER_MODES
+                ),
+                Case(((3, 4, 2), (2, 2, 1), (2, 2, 4, 2)), arrays=_places(0, 2, 2, -3, shape=(2, 2, 1))),
+                Case(((3, 4), (0, 2), (0,)), arrays=_places(shape=(0, 2))),
+                Case(((3,), (1,), ()), arrays=_places(2, shape=(1,))),
+            )
         ),
         properties=_WRITES | {"summing" if add else "movement"},
     )

@@ -15,7 +15,7 @@ from ..dims import Size, ceil_divide, maximum, minimum
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
 from ..graph import Value
 from ..lazy_dataclass import dataclass
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute, is_negative, is_size, read_integers
@@ -138,14 +138,16 @@ slice_ = Operator(
     reference=lambda x, **attributes: x[_grid(ranges("slice", x.shape, attributes))].copy(),
     gradient=_differentiate_slice,
     lower=_lower_slice,
-    cases=(
-        Case(((5, 6),), {"starts": (1, 2), "stops": (4, 6)}),
-        Case(((5, 7),), {"starts": (0, -6), "stops": (None, -1), "steps": (2, 3)}),
-        Case(((5, 7),), {"starts": (None, 5), "stops": (None, 0), "steps": (-1, -2)}),
-        Case(((4, 3),), {"starts": (2,), "stops": (100,)}),
-        Case(((4,),), {"starts": (3,), "stops": (1,)}),
-        Case(((0, 3),), {"starts": (0, 3), "stops": (1, None), "steps": (-1, -3)}),
-        Case(((),), {"starts": (), "stops": ()}),
+    cases=LateCases(
+        lambda: (
+            Case(((5, 6),), {"starts": (1, 2), "stops": (4, 6)}),
+            Case(((5, 7),), {"starts": (0, -6), "stops": (None, -1), "steps": (2, 3)}),
+            Case(((5, 7),), {"starts": (None, 5), "stops": (None, 0), "steps": (-1, -2)}),
+            Case(((4, 3),), {"starts": (2,), "stops": (100,)}),
+            Case(((4,),), {"starts": (3,), "stops": (1,)}),
+            Case(((0, 3),), {"starts": (0, 3), "stops": (1, None), "steps": (-1, -3)}),
+            Case(((),), {"starts": (), "stops": ()}),
+        )
     ),
     properties=_MOVEMENT | {"strided"},
 )
@@ -196,13 +198,15 @@ slice_update = Operator(
     reference=_reference_update,
     gradient=_differentiate_update,
     lower=_lower_update,
-    cases=(
-        Case(((5, 6), (3, 4)), {"starts": (1, 2), "stops": (4, 6)}),
-        Case(((5, 7), (3, 2)), {"starts": (0, -6), "stops": (None, -1), "steps": (2, 3)}),
-        Case(((5, 7), (5, 3)), {"starts": (None, 5), "stops": (None, 0), "steps": (-1, -2)}),
-        Case(((4,), (0,)), {"starts": (3,), "stops": (1,)}),
-        Case(((0, 3), (0, 3)), {"starts": (0,), "stops": (1,), "steps": (-1,)}),
-        Case(((1,), (1,)), {"starts": (-1,), "stops": (None,)}),
+    cases=LateCases(
+        lambda: (
+            Case(((5, 6), (3, 4)), {"starts": (1, 2), "stops": (4, 6)}),
+            Case(((5, 7), (3, 2)), {"starts": (0, -6), "stops": (None, -1), "steps": (2, 3)}),
+            Case(((5, 7), (5, 3)), {"starts": (None, 5), "stops": (None, 0), "steps": (-1, -2)}),
+            Case(((4,), (0,)), {"starts": (3,), "stops": (1,)}),
+            Case(((0, 3), (0, 3)), {"starts": (0,), "stops": (1,), "steps": (-1,)}),
+            Case(((1,), (1,)), {"starts": (-1,), "stops": (None,)}),
+        )
     ),
     properties=_MOVEMENT,
 )

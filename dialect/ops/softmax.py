@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..differentiate import by_decomposition
-from ..operator import Attributes, AttributeSpec, Case, Gradient, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, Gradient, LateCases, Operand, Operator
 from ..types import FLOATS, TensorType
 from .support.algebra import Term, decomposition, gradient_of
 from .support.common import is_empty, normalize_axis, through_f32
@@ -92,7 +92,11 @@ def _along(
         reference=through_f32(reference),
         gradient=gradient or by_decomposition(decompose),
         decompose=decompose,
-        cases=tuple(Case((shape,), {"axis": axis}, (-5.0, 5.0), terms=max(1, shape[axis])) for shape, axis in _ALONG),
+        cases=LateCases(
+            lambda: tuple(
+                Case((shape,), {"axis": axis}, (-5.0, 5.0), terms=max(1, shape[axis])) for shape, axis in _ALONG
+            )
+        ),
         properties=frozenset({"rowwise", *properties}),
         row_axes=lambda x, given: (given["axis"] % x.rank,),
     )

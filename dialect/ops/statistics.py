@@ -13,7 +13,7 @@ import numpy as np
 
 from ..differentiate import by_decomposition
 from ..dims import add, maximum
-from ..operator import Attributes, AttributeSpec, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, InferenceError, LateCases, Operand, Operator
 from ..types import FLOATS, TensorType
 from .support.algebra import Term, decomposition
 from .support.common import count, is_empty, normalize_axes, size_as, through_f32
@@ -57,7 +57,11 @@ def _statistic(
         reference=through_f32(reference),
         gradient=by_decomposition(decompose) if derivative is None else along_axes(derivative),
         decompose=decompose,
-        cases=tuple(c for given in variants for c in reduction_cases([(s, {**a, **given}) for s, a in cases], domain)),
+        cases=LateCases(
+            lambda: tuple(
+                c for given in variants for c in reduction_cases([(s, {**a, **given}) for s, a in cases], domain)
+            )
+        ),
         properties=frozenset({"reduction"}),
         row_axes=row_axes,
     )
@@ -162,7 +166,7 @@ def _norm_operator() -> Operator:
         reference=through_f32(_norm_array),
         gradient=along_axes(_norm_gradient),
         decompose=decompose,
-        cases=reduction_cases(cases),
+        cases=LateCases(lambda: reduction_cases(cases)),
         properties=frozenset({"reduction"}),
         row_axes=row_axes,
     )

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..emitter import Emitter, Tensor
 from ..graph import Constant
-from ..operator import Attributes, AttributeSpec, Case, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, LateCases, Operand, Operator
 from ..types import ANY, BOOL, I64, Array, TensorType
 
 ELEMENTS_INLINE = 16
@@ -49,10 +49,12 @@ constant = Operator(
     reference=lambda value: value.data,
     gradient=lambda b, use: (),
     lower=_lower_constant,
-    cases=tuple(
-        Case((), {"value": Constant(np.arange(n).astype(dtype.numpy))}, dtypes=(dtype,))
-        for dtype in ANY
-        for n in (0, 1, 7)
+    cases=LateCases(
+        lambda: tuple(
+            Case((), {"value": Constant(np.arange(n).astype(dtype.numpy))}, dtypes=(dtype,))
+            for dtype in ANY
+            for n in (0, 1, 7)
+        )
     ),
     properties=frozenset({"structure", "stored"}),
 )

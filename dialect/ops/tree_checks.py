@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dims import Size
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
-from ..operator import Attributes, AttributeSpec, Case, Operator
+from ..operator import Attributes, AttributeSpec, Case, LateCases, Operator
 from ..types import I32, I64, TensorType
 from .index_checks import RECORD
 from .support.accumulate import Numbers
@@ -188,7 +188,7 @@ check_trees = Operator(
     reference=_reference,
     gradient=None,
     lower=_lower,
-    cases=_cases(),
+    cases=LateCases(lambda: _cases()),
     properties=frozenset({"internal", "checking", "sequential", "exact"}),
 )
 

@@ -19,6 +19,7 @@ from ..operator import (
     Builder,
     InferenceError,
     InvalidOperandsError,
+    LateCases,
     Operand,
     Operator,
     Use,
@@ -166,7 +167,7 @@ tree_ensemble = Operator(
     reference=_reference_ensemble,
     gradient=_differentiate,
     decompose=_decompose_ensemble,
-    cases=tree_cases(leaves=False),
+    cases=LateCases(lambda: tree_cases(leaves=False)),
     properties=frozenset({"composite", "sequential", "summing"}),
 )
 
@@ -179,7 +180,7 @@ tree_leaves = Operator(
     reference=_reference_leaves,
     gradient=None,
     decompose=_decompose_leaves,
-    cases=tree_cases(leaves=True),
+    cases=LateCases(lambda: tree_cases(leaves=True)),
     properties=frozenset({"composite", "sequential"}),
 )
 

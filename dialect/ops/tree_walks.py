@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dims import Size, ceil_divide, product
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
-from ..operator import Attributes, Case, Operand, Operator
+from ..operator import Attributes, Case, LateCases, Operand, Operator
 from ..types import I32, I64, TensorType
 from .index_checks import RECORD
 from .support.accumulate import Numbers
@@ -225,7 +225,7 @@ walk_ensemble = Operator(
     reference=_reference_ensemble,
     gradient=None,
     lower=_lower,
-    cases=_with_record(tree_cases(leaves=False)),
+    cases=LateCases(lambda: _with_record(tree_cases(leaves=False))),
     properties=frozenset({"internal", "sequential", "summing"}),
 )
 
@@ -238,7 +238,7 @@ walk_leaves = Operator(
     reference=_reference_leaves,
     gradient=None,
     lower=_lower,
-    cases=_with_record(tree_cases(leaves=True)),
+    cases=LateCases(lambda: _with_record(tree_cases(leaves=True))),
     properties=frozenset({"internal", "sequential"}),
 )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import (
     ANY,
     BF16,
@@ -75,7 +75,7 @@ def _unary(
         reference=through_f32(reference),
         gradient=None if derivative is None else gradient_of(derivative),
         lower=lower_elementwise(element),
-        cases=tuple(Case((shape,), domain=domain) for shape in SHAPES),
+        cases=LateCases(lambda: tuple(Case((shape,), domain=domain) for shape in SHAPES)),
         properties=elementwise_properties(lower, *properties),
     )
 
@@ -107,11 +107,13 @@ cast = Operator(
     reference=cast_array,
     gradient=_differentiate_cast,
     lower=lower_elementwise(lambda s, x, dtype: s.cast(x, dtype)),
-    cases=tuple(
-        # A rounded value has no finite differences.
-        Case((shape,), {"dtype": dtype}, domain=(-300.0, 300.0), gradient=dtype is F64)
-        for dtype in DTYPES.values()
-        for shape in (SHAPES if dtype is F32 else (SHAPES[0], (17,)))
+    cases=LateCases(
+        lambda: tuple(
+            # A rounded value has no finite differences.
+            Case((shape,), {"dtype": dtype}, domain=(-300.0, 300.0), gradient=dtype is F64)
+            for dtype in DTYPES.values()
+            for shape in (SHAPES if dtype is F32 else (SHAPES[0], (17,)))
+        )
     ),
     properties=frozenset({"elementwise", "conversion", "idempotent", "exact", "stepped"}),
 )
@@ -134,13 +136,13 @@ bitcast = Operator(
     reference=lambda x, dtype: x.view(dtype.numpy),
     gradient=None,
     lower=lower_elementwise(lambda s, x, dtype: s.bits(x, dtype)),
-    cases=tuple(
+    cases=LateCases(lambda: tuple(
         Case((shape,), {"dtype": target}, domain=(-300.0, 300.0), dtypes=(source,), gradient=False)
         for source, target, shape in (
             (F32, I32, (3, 5)), (F32, U32, (0, 4)), (I32, F32, (17,)), (F64, I64, (1,)), (U64, F64, ()),
             (F16, U16, (7,)), (I16, BF16, (7,)), (F8E4M3, I8, (7,)), (U8, F8E5M2, (9,)), (I64, U64, (5,)),
         )
-    ),
+    )),
     properties=frozenset({"elementwise", "exact"}),
 )  # fmt: skip
 

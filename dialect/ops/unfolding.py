@@ -12,7 +12,7 @@ import numpy as np
 from ..differentiate import by_decomposition
 from ..dims import Size, multiply, product
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
 from ..types import ANY, I64, TensorType, dtype_of
 from .support.accumulate import Numbers
 from .support.windows import (
@@ -93,12 +93,14 @@ unfold = Operator(
     reference=_reference,
     gradient=by_decomposition(_decompose),
     decompose=_decompose,
-    cases=(
-        Case(((2, 3, 5, 6),), {"kernel": (2, 3)}),
-        Case(((1, 2, 7, 5),), {"kernel": 3, "stride": 2, "padding": 1, "dilation": 2}),
-        Case(((2, 1, 9),), {"kernel": 3, "stride": 3}),
-        Case(((1, 1, 1),), {"kernel": 1}),
-        Case(((0, 2, 5),), {"kernel": 2}),
+    cases=LateCases(
+        lambda: (
+            Case(((2, 3, 5, 6),), {"kernel": (2, 3)}),
+            Case(((1, 2, 7, 5),), {"kernel": 3, "stride": 2, "padding": 1, "dilation": 2}),
+            Case(((2, 1, 9),), {"kernel": 3, "stride": 3}),
+            Case(((1, 1, 1),), {"kernel": 1}),
+            Case(((0, 2, 5),), {"kernel": 2}),
+        )
     ),
     properties=frozenset({"composite", "movement"}),
 )

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..dims import Size, add, at_least, bounds
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
-from ..operator import Addressing, Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..operator import Addressing, Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import ANY, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_integers, read_sizes
@@ -125,14 +125,16 @@ update_slice = Operator(
     gradient=None,
     lower=_lower,
     addresses=_addresses,
-    cases=(
-        _case((5, 6), (2, 3), (0, 1), (0, 0), 1, 2),
-        _case((5, 6), (2, 3), (1,), (3, 0), -3, dtype=I32),
-        _case((5, 6), (2, 6), (0,), (0, 0), 9, mode="clamp"),
-        _case((4,), (0,), (0,), (0,), -3),
-        _case((4,), (3,), (), (1,)),
-        _case((0, 3), (0, 1), (0, 1), (0, 0), 0, 2),
-        _case((1, 7, 1), (1, 1, 1), (1,), (0, 0, 0), 6),
+    cases=LateCases(
+        lambda: (
+            _case((5, 6), (2, 3), (0, 1), (0, 0), 1, 2),
+            _case((5, 6), (2, 3), (1,), (3, 0), -3, dtype=I32),
+            _case((5, 6), (2, 6), (0,), (0, 0), 9, mode="clamp"),
+            _case((4,), (0,), (0,), (0,), -3),
+            _case((4,), (3,), (), (1,)),
+            _case((0, 3), (0, 1), (0, 1), (0, 0), 0, 2),
+            _case((1, 7, 1), (1, 1, 1), (1,), (0, 0, 0), 6),
+        )
     ),
     properties=frozenset({"internal", "overwriting", "windowed"}),
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cli_harness import Cli, command_line, leftovers, nacre_process, on_terminal
 from nacre.compiler import size_bounds
-from nacre.compiler.cli import build_options, check_and_fmt
+from nacre.compiler.cli import build_options, check_sources
 from nacre.compiler.lower.module import Lowered, lower_module
 from nacre.compiler.targets.vector_unit import PanelSizes
 
@@ -25,7 +25,7 @@ def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.Mon
     def fail(*_: object) -> None:
         raise RuntimeError("planted\n" * 100)
 
-    monkeypatch.setattr(check_and_fmt, "find_errors", fail)
+    monkeypatch.setattr(check_sources, "find_errors", fail)
     done = cli("check", double, "--json")
     assert done.code == 70
     assert done.out == ""
@@ -75,7 +75,7 @@ def test_a_reproducer_that_cannot_be_kept(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    monkeypatch.setattr(check_and_fmt, "find_errors", None)
+    monkeypatch.setattr(check_sources, "find_errors", None)
     done = cli("check", double)
     assert done.code == 70
     assert "cannot be written: No space left on device" in done.err

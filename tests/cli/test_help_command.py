@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,29 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_the_example_of_a_diagnostic_gives_it(code: str) -> None:
     found = {d.code for d in check_source(EXAMPLES[code], "example.nacre", ROOT)}
     assert found == {code}
+
+
+COMMANDS = {
+    code: example[0]
+    for code, section in NAMED.items()
+    if (example := re.findall(r"^```sh\n(.*?)^```$", "\n".join(section.lines) + "\n", re.MULTILINE | re.DOTALL))
+}
+MODEL = "dim B in 1..8\n\nmodel scale(x: f32[B, 2]) -> y: f32[B, 2] {\n  param w: f32[2]\n  return x * w\n}\n"
+
+
+@pytest.mark.parametrize("code", COMMANDS)
+def test_the_commands_of_a_diagnostic_give_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.nacre").write_text(MODEL)
+    *first, last = COMMANDS[code].splitlines()
+    for line in first:
+        subprocess.run(line, shell=True, check=True)
+    name, *arguments = shlex.split(last, comments=True)
+    done = cli(*arguments)
+    assert name == "nacre" and done.code == 1
+    assert set(re.findall(r"^error\[([\w-]+)\]", done.err, re.MULTILINE)) == {code}
 
 
 def codes_in(path: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler.tools.reference.formulas import FORMULAS
+from nacre.compiler.tools.reference.operator_formulas import FORMULAS
 from nacre.dialect.operator import Case
 from nacre.dialect.ops import OPERATORS
 

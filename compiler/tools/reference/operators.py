@@ -29,7 +29,7 @@ from ....dialect.types import (
     TensorType,
     dtype_of,
 )
-from .formulas import FORMULAS
+from .operator_formulas import FORMULAS
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
