@@ -199,8 +199,9 @@ def _sums_of_ranks(writer: TableWriter, model: TreeModel, features: Value, ranke
     b, columns = writer.builder, ranked.columns
     described = _write_columns(writer, ranked)
     ranks = b.feature_ranks(features, *described, compare=ranked.compare, dtype=columns.dtype)
-    start = b.reshape(writer.table("ranked.initial", ranked.initial), shape=(1, len(ranked.initial), 1))
-    total = b.broadcast_to(start, shape=(ranks.type.shape[0], len(ranked.initial), ROWS))
+    groups = len(ranked.initial)
+    start = b.reshape(writer.table("ranked.initial", ranked.initial), shape=(1, groups, 1))
+    total = b.broadcast_to(start, shape=(ranks.type.shape[0], groups, ROWS))
     for number, part in enumerate(ranked.parts):
         operands = _write_part(writer, number, part)
         total = b.ranked_trees(ranks, *operands, total, shape=ranked.shape, steps=part.steps)
