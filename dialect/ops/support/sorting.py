@@ -34,8 +34,6 @@ SELECTED = 8
 """The least ratio of a row's length to the number of selected elements."""
 _MOST_I32 = (1 << 31) - 1
 
-Pair = tuple[Tensor, Tensor]
-"""Keys, and indices."""
 Turned = tuple[Sequence[Tensor], Sequence[Scalar]]
 """The values that one iteration of a loop carries on."""
 
@@ -82,13 +80,13 @@ class Order:
         turned = s.select(s.compare("eq", x, s.constant(0, self.dtype)), zero, turned)
         return s.cast(s.select(s.unary("isnan", x), largest, turned), self.key)
 
-    def byte(self, s: SequenceEmitter, key: Scalar, number: int) -> Scalar:
-        """Returns a byte of a key, as i64; the sign of the highest byte counts downward."""
-        shifted = s.binary("shr", key, s.constant(8 * number, key.dtype)) if number else key
-        byte = s.binary("and", shifted, s.constant(RADIX - 1, key.dtype))
-        if number == self.passes - 1:
-            byte = s.binary("xor", byte, s.constant(RADIX // 2, key.dtype))
-        return s.cast(byte, I64)
+    def byte(self, s: SequenceEmitter, key: Scalar, number: Scalar) -> Scalar:
+        """Returns byte `number` of a key, both as i64; the sign of the highest byte counts downward."""
+        shift = s.cast(s.binary("mul", number, s.constant(8, I64)), key.dtype)
+        byte = s.cast(s.binary("and", s.binary("shr", key, shift), s.constant(RADIX - 1, key.dtype)), I64)
+        is_highest = s.compare("eq", number, s.constant(self.passes - 1, I64))
+        sign = s.select(is_highest, s.constant(RADIX // 2, I64), s.constant(0, I64))
+        return s.binary("xor", byte, sign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +207,7 @@ class _Radix(_Method):
 
 def order_pairs(s: SequenceEmitter, order: Order, size: Scalar, radix: Scalar, work: Sequence[Tensor]) -> list[Tensor]:
     """Orders the first `size` pairs of the first buffer. `radix` is 0 if there are no pairs, else `RADIX`."""
-    here: Pair
-    there: Pair
-    here, there, counts = (work[0], work[1]), (work[2], work[3]), work[4]
+    *pairs, counts = work
     every = range(order.passes)
     numbers = [s.constant(n, I64) for n in every]
     zero, one = s.constant(0, order.place), s.constant(1, order.place)
@@ -224,9 +220,9 @@ def order_pairs(s: SequenceEmitter, order: Order, size: Scalar, radix: Scalar, w
 
     def count(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
         (table,) = t
-        key = s.load(here[0], [i])
-        for n in every:
-            at = [numbers[n], order.byte(s, key, n)]
+        key = s.load(pairs[0], [i])
+        for n in numbers:
+            at = [n, order.byte(s, key, n)]
             table = s.store(table, at, s.binary("add", s.load(table, at), one))
         return [table], []
 
@@ -240,21 +236,36 @@ def order_pairs(s: SequenceEmitter, order: Order, size: Scalar, radix: Scalar, w
     (counts,), _ = s.repeat(radix, [counts], [], clear)
     (counts,), _ = s.repeat(size, [counts], [], count)
     (counts,), _ = s.repeat(radix, [counts], [zero for _ in every], add_up)
-    for n in every:
-        source = here
 
-        def move(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar], source: Pair = source, n: int = n) -> Turned:
-            keys, places, table = t
-            key, place = s.load(source[0], [i]), s.load(source[1], [i])
-            at = [numbers[n], order.byte(s, key, n)]
-            target = s.load(table, at)
-            table = s.store(table, at, s.binary("add", target, one))
-            to = [s.cast(target, I64)]
-            return [s.store(keys, to, key), s.store(places, to, place), table], []
+    # One loop over pairs of passes, since bufferization takes very long for a row of loops inside a loop.
+    def order_twice(turn: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
+        *pairs, table = t
+        here, there = pairs[:2], pairs[2:]
+        first = s.binary("mul", turn, s.constant(2, I64))
+        for number in (first, s.binary("add", first, numbers[1])):
+            *moved, table = _move_pairs(s, order, size, number, here, [*there, table])
+            here, there = moved, here
+        return [*here, *there, table], []
 
-        (keys, places, counts), _ = s.repeat(size, [*there, counts], [], move)
-        here, there = (keys, places), here
-    return [*here, *there, counts]
+    (*ordered,), _ = s.repeat(s.constant(order.passes // 2, I64), [*pairs, counts], [], order_twice)
+    return ordered
+
+
+def _move_pairs(
+    s: SequenceEmitter, order: Order, size: Scalar, number: Scalar, source: Sequence[Tensor], work: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Emits a radix pass: moves pairs to the positions that their byte `number` has in the table of `work`."""
+
+    def move(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
+        keys, places, table = t
+        key, place = s.load(source[0], [i]), s.load(source[1], [i])
+        at = [number, order.byte(s, key, number)]
+        target = s.load(table, at)
+        table = s.store(table, at, s.binary("add", target, s.constant(1, order.place)))
+        to = [s.cast(target, I64)]
+        return [s.store(keys, to, key), s.store(places, to, place), table], []
+
+    return s.repeat(size, work, [], move)[0]
 
 
 def order_some(s: SequenceEmitter, order: Order, size: Scalar, work: Sequence[Tensor]) -> list[Tensor]:
