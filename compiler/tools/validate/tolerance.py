@@ -136,15 +136,17 @@ class NoisyInterpreter(Interpreter):
         if np.any(scale > 0):
             noise = self.rng.uniform(-1, 1, wide.shape) * (scale + least) * self.amplitude
             wide = np.where(np.isfinite(noise) & (reorders | (wide != 0)), wide + noise, wide)
-        if reorders:
-            wide = np.where(wide == 0, np.copysign(0.0, self.rng.uniform(-1, 1, wide.shape)), wide)
+        # Random numbers for all elements cost more than the tests of whether any element needs one.
+        if reorders and np.any(zero := wide == 0):
+            wide = np.where(zero, np.copysign(0.0, self.rng.uniform(-1, 1, wide.shape)), wide)
         if _sums(operator):
             # Terms that overflow in both directions give NaN or an infinity, depending on their order.
-            anything = self.rng.choice([np.nan, np.inf, -np.inf], wide.shape)
             overflows = (units > most) & ~np.isnan(wide)
             if operator.operands[-1].variadic and len(inputs) > 2:
                 # Products of many factors may be summed before the last factor: (inf + x) * y, or inf * y + x * y.
                 overflows = ~(units <= most)
-            wide = np.where(overflows, anything, wide)
-        wide = np.where(np.abs(wide) > most, np.copysign(np.inf, wide), wide)
+            if np.any(overflows):
+                wide = np.where(overflows, self.rng.choice([np.nan, np.inf, -np.inf], wide.shape), wide)
+        if np.any(beyond := np.abs(wide) > most):
+            wide = np.where(beyond, np.copysign(np.inf, wide), wide)
         return wide.astype(result.dtype)
