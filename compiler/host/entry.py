@@ -105,7 +105,7 @@ class EntryText:
         self.lines: list[str] = []
         self._memo: dict[str, str] = {}
         self._names = count()
-        self._loops: dict[str, str] = {}
+        self._loops: dict[str, str] = {}  # the numbers of the iterations of the loops around
         self._controls = count(1)
         self._dims = {symbol: number for number, symbol in enumerate(dims)}
 
@@ -149,10 +149,6 @@ class EntryText:
         """Returns a number for the labels of one loop or branch."""
         return next(self._controls)
 
-    def name_loop(self, loop: Loop[Call, Storage], value: str) -> None:
-        """Remembers the value that is the number of the iteration."""
-        self._loops[loop.name] = value
-
     def choose(self, condition: str, then: str, otherwise: str) -> None:
         self.lines += [f"  br i1 {condition}, label %{then}, label %{otherwise}", f"{then}:"]
 
@@ -165,7 +161,7 @@ class EntryText:
         index, limit = self.address(loop.index), self.size(loop.count)
         self.jump(f"enter{number}", f"enter{number}")
         self.jump(f"loop{number}", f"loop{number}")
-        self.name_loop(loop, f"%i{number}")
+        self._loops[loop.name] = f"%i{number}"
         self.lines += [
             f"  %i{number} = phi i64 [ 0, %enter{number} ], [ %after{number}, %again{number} ]",
             f"  %more{number} = icmp slt i64 %i{number}, {limit}",
@@ -174,6 +170,7 @@ class EntryText:
         with self.inside():
             self.store_word(f"%i{number}", index)
             write(loop.body)
+        del self._loops[loop.name]
         self.jump(f"again{number}", f"again{number}")
         self.lines.append(f"  %after{number} = add i64 %i{number}, 1")
         self.jump(f"loop{number}", f"done{number}")

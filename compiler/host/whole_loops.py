@@ -100,7 +100,7 @@ def _reason(loop: Loop[Call, Storage] | While[Call, Storage], inner: Collection[
     if not _may_be_small(size):
         return f"they read and write at least {bounds(size)[0]} bytes, more than {MOST_BYTES}"
     other = next((call for call in calls if call.kernel not in inner), None)
-    return f"`{other.kernel}` is no vector code" if other is not None else ""
+    return f"`{other.kernel}` has no vector code" if other is not None else ""
 
 
 def _may_be_small(size: Size) -> bool:

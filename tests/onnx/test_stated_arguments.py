@@ -65,7 +65,7 @@ def test_a_sequence_is_stated_by_shapes_and_its_tensors_are_arguments(sequences:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": [4, 3]}, "`size` is set, and is no argument"),
+        ({"size": [4, 3]}, "`size` is set, but is neither an argument nor a size"),
         ({"shape": [4, 3, 1]}, "`shape` is i64"),
         ({"shape": [4.5, 3]}, "`shape` is i64"),
         ({"shape": "four"}, "`shape` is i64"),

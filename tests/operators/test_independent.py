@@ -41,6 +41,8 @@ NONE: Mapping[str, str] = {
         ("feature_ranks", "ranked_trees", "row_ranks", "ranked_rows", "level_places", "border_places", "add_places"),
         "tests/readers/trees compares them with a walk from node to node",
     ),
+    **dict.fromkeys(("fourier_axis", "fourier_rows"), "compared as parts of `fft`; see test_fourier_plans.py"),
+    **dict.fromkeys(("mix_taps", "count_indices"), "compared as parts of `grid_sample`, `roi_align` and `bincount`"),
     "check_trees": "tests/artifact/test_hostile_tables.py compares its errors with written ones",
     **dict.fromkeys(("winograd_input", "winograd_weight", "winograd_output"), _WINOGRAD),
 }
