@@ -21,6 +21,7 @@ from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter, with_label
+from ..writing.identifiers import identifier, unique
 from ..writing.tensors import BoundedTensor, Held, Strings, Tensor, TensorSequence
 from .convert import find_converter
 from .functions import bind_function, find_definition
@@ -99,12 +100,6 @@ def _convert(record: ModelRecord, file: str, entry: str, settings: Mapping[str, 
             most = {**most, error.name: error.most}
 
 
-def identifier(name: str) -> str:
-    """Returns a name of the file as a plain word."""
-    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return f"_{word}" if word[:1].isdigit() else word
-
-
 @dataclass
 class _Missing:
     """Stands for the result of a node that was not converted."""
@@ -153,7 +148,7 @@ class _Run:
         self.dims.stated = stated
 
         def new_argument(wanted: str, type: TensorType) -> Value:
-            arguments.append(Value(_unique(identifier(wanted) or "input", names), type))
+            arguments.append(Value(unique(identifier(wanted) or "input", names), type))
             return arguments[-1]
 
         for record in records:
@@ -184,7 +179,7 @@ class _Run:
                 self.errors.report(Diagnostic("unsupported-type", message))
             for part, tensor in parts.items():
                 results.append(self.writer.value(with_label(tensor, part)))
-                result_names.append(_unique(identifier(part) or "output", taken))
+                result_names.append(unique(identifier(part) or "output", taken))
         if not graph.outputs:
             self.errors.report(Diagnostic("bad-onnx", f"the graph of `{self.file}` has no outputs"))
         body = (*self.writer.prologue, *self.writer.builder.nodes)
@@ -400,12 +395,3 @@ def _without(node: NodeRecord, omitted: set[str]) -> NodeRecord:
     if not omitted.intersection(node.inputs):
         return node
     return replace(node, inputs=tuple("" if name in omitted else name for name in node.inputs))
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    wanted, number = name, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name

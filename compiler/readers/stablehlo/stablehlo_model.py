@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
+from ..writing.identifiers import identifier
 from ..writing.tensors import Tensor
 from .convert import find_converter, operation_names
 from .writing.records import ELEMENTS, BlockRecord, FunctionRecord, OperationRecord, TypeRecord, decode
@@ -63,7 +63,7 @@ def read_functions(
     walk = _Walk(file, by_name)
     walk.check_supported(functions)
     walk.errors.raise_if_any({file: text})
-    entry = _word(main.name if main.name != "main" else name) or "model"
+    entry = identifier(main.name if main.name != "main" else name) or "model"
     function = walk.entry(main, entry, shapes)
     walk.errors.raise_if_any({file: text})
     module = Module(entry, function.symbols(), tuple(walk.writer.parameters.values()), (function,))
@@ -195,11 +195,6 @@ def _operations(block: BlockRecord) -> Iterator[OperationRecord]:
 def _text_of(path: Path) -> str:
     data = path.read_bytes()
     return "" if data[:4] == b"ML\xefR" else data.decode(errors="replace")
-
-
-def _word(name: str) -> str:
-    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return f"_{word}" if word[:1].isdigit() else word
 
 
 def _error(code: str, message: str) -> DiagnosticError:

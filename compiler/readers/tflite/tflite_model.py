@@ -24,6 +24,7 @@ from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..flatbuffer import FormatError
 from ..writing.graph_writer import GraphWriter, with_label
+from ..writing.identifiers import identifier, unique
 from ..writing.tensors import Tensor, known
 from .convert import find_converter, operator_names
 from .writing.records import GraphRecord, ModelRecord, OperatorRecord, TensorRecord, decode
@@ -104,7 +105,7 @@ class _Run:
         for place, number in enumerate(graph.inputs):
             record = graph.tensors[number]
             wanted = self.model.names[0][place] if self.model.names[0] else record.name
-            value = Value(_unique(_word(wanted) or "input", names), self._argument_type(record))
+            value = Value(unique(_word(wanted) or "input", names), self._argument_type(record))
             arguments.append(value)
             given.append(Tensor(value.type, value))
         self.errors.raise_if_any()
@@ -114,7 +115,7 @@ class _Run:
         for place, tensor in enumerate(outputs):
             wanted = self.model.names[1][place] if self.model.names[1] else graph.tensors[graph.outputs[place]].name
             results.append(self.writer.value(tensor))
-            result_names.append(_unique(_word(wanted) or "output", taken))
+            result_names.append(unique(_word(wanted) or "output", taken))
         if not outputs:
             raise _error("bad-tflite", f"the graph of `{self.file}` has no outputs")
         for state, argument in self.states.values():
@@ -292,17 +293,7 @@ def _span(model: ModelRecord, file: str, operator: OperatorRecord) -> Span:
 
 def _word(name: str) -> str:
     """Returns a name of the file as a plain word; converters add the number of a result to names, as `:0`."""
-    word = re.sub(r"\W+", "_", name.removesuffix(":0"), flags=re.ASCII).strip("_")
-    return f"_{word}" if word[:1].isdigit() else word
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    wanted, number = name, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name
+    return identifier(name.removesuffix(":0"))
 
 
 def _error(code: str, message: str) -> DiagnosticError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from ....dialect.graph import Function, Module, Parameter, State, Value, result_
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
+from ..writing.identifiers import identifier, unique
 from ..writing.tensors import Tensor, known
 from .program import Program, Stored
 from .sizes import Sizes
@@ -28,7 +28,7 @@ def assemble(program: Program, file: str, weights: WeightSource | None = None) -
     walk.list_nodes(graph)
     walk.check_supported(graph)
     sources = {file: walk.listing}
-    entry = _word(program.name) or "model"
+    entry = identifier(program.name) or "model"
     arguments, states = _place_inputs(program, walk)
     walk.errors.raise_if_any(sources)
     walk.sizes.bound = True
@@ -64,7 +64,7 @@ def _place_inputs(program: Program, walk: Walk) -> tuple[list[Value], dict[str, 
             stored = program.stored[node.name]
             held = _weight(stored, {} if stored.name in program.written else shared, walk)
             if stored.name in program.written:
-                states[stored.name] = Value(_unique(f"state_{_word(stored.name)}", taken), held.type)
+                states[stored.name] = Value(unique(f"state_{identifier(stored.name)}", taken), held.type)
                 _keep(walk, stored.name, held)
                 held = Tensor(held.type, states[stored.name])
             walk.found[node] = held
@@ -93,7 +93,7 @@ def _argument(node: Any, arguments: list[Value], taken: set[str], walk: Walk) ->
     except DiagnosticError as error:
         walk.errors.report(error.diagnostics[0])
         return MISSING
-    value = Value(_unique(_word(node.name) or "input", taken), found)
+    value = Value(unique(identifier(node.name) or "input", taken), found)
     arguments.append(value)
     return Tensor(found, value)
 
@@ -118,11 +118,11 @@ def _results(program: Program, walk: Walk) -> dict[str, Tensor]:
     for name, node in program.results:
         held = walk.found.get(node, MISSING) if type(node).__name__ == "Node" else node
         if held is not MISSING:
-            word = _unique(_word(name) or "output", taken)
+            word = unique(identifier(name) or "output", taken)
             found[word] = held if isinstance(held, Tensor) else scalar(held)
             described = node.meta.get("val") if type(node).__name__ == "Node" else None
             for axis, count in walk.bounds.counts_of(described).items():
-                found[_unique(f"{word}_size" if axis == 0 else f"{word}_size_{axis}", taken)] = count
+                found[unique(f"{word}_size" if axis == 0 else f"{word}_size_{axis}", taken)] = count
     for name, node in program.written.items():
         held = walk.found.get(node, MISSING)
         if isinstance(held, Tensor):
@@ -147,18 +147,3 @@ def _function(
     body = (*walk.writer.prologue, *walk.writer.builder.nodes)
     inputs = (*arguments, *(states[name] for name in order))
     return Function(entry, inputs, body, values, names, states=tuple(order))
-
-
-def _word(name: str) -> str:
-    """Returns a name as a plain word."""
-    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return f"_{word}" if word[:1].isdigit() else word
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    wanted, number = name, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name

@@ -28,7 +28,7 @@ def run(path: Path, layer: Mapping[str, Any], weights: Sequence[Any], x: Any) ->
             group.create_dataset(f"w{number}", data=weight)
     source = read_file(path)
     (stored,) = source.weights.values()
-    (found,) = Interpreter(source.module, lambda p: stored.read(p.key)).run(source.module.functions[0], [x])  # type: ignore[union-attr]
+    (found,) = Interpreter(source.module, lambda p: stored.read(p.key)).run(source.module.functions[0], [x])  # type: ignore[union-attr]  # a file has weights
     return found
 
 
