@@ -181,7 +181,7 @@ class CodeGenerator:
     _parts: dict[str, list[Part]] = field(default_factory=dict)
     """The initial texts of the stages: while entries are compiled, the kernels."""
     _inner: set[str] = field(default_factory=set)
-    """The kernels of which loops may need copies."""
+    """The symbols of the kernels that loops may need copies of."""
 
     @property
     def _dump(self) -> bool:

@@ -69,7 +69,7 @@ def _weights(node: Node, origins: Origins) -> Iterable[Factor]:
 
 
 def _selected_weights(module: Module, function: Function, policy: Policy, rounded: Set[str]) -> Iterator[Diagnostic]:
-    """Yields a warning about weights of products of which a call selects a part: they stay in f32."""
+    """Yields warnings about weights that stay in f32 because each call selects the part that a product reads."""
     definitions: dict[str, Node] = {}
     found: dict[str, Scheme] = {}
     for node in walk(function.body):
@@ -82,13 +82,13 @@ def _selected_weights(module: Module, function: Function, policy: Policy, rounde
     for scheme in dict.fromkeys(found.values()):
         names = [name for name, used in found.items() if used == scheme]
         weights = f"{_plural(len(names), 'weight')} of `{function.name}`"
-        message = f"`{scheme}` does not round {weights} of which a call selects a part"
+        message = f"`{scheme}` does not round {weights}: each call selects the part that it reads"
         help = "`weight[index]` selects a part of a weight that is rounded; the bounds of `weight[i:i+1]` do not"
         yield Diagnostic("precision-not-held", f"{message} ({_shown(names)})", help=help, severity="warning")
 
 
 def _selected(value: Value, definitions: Mapping[str, Node]) -> str | None:
-    """Returns the parameter of which a value is a part that the call selects; None if there is none."""
+    """Returns the parameter if the value is a part of it that the call selects, else None."""
     is_selected = False
     while (node := definitions.get(value.name)) is not None:
         name = parameter_of(node)

@@ -63,7 +63,7 @@ def check_width(output: str) -> None:
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended. Sentences on standard error fit 80 columns; in `err` each is one line."""
+    """The exit code and the output of a command. The lines of a sentence on standard error are joined in `err`."""
 
     code: int
     out: str

@@ -51,10 +51,10 @@ model moe(x: f32[N, 32]) -> f32[N, 16] {
 
 
 @pytest.mark.parametrize(("part", "count"), [("up[e:e+1][0]", 1), ("up[e]", 0)])
-def test_weights_of_which_a_call_selects_a_part_are_told(part: str, count: int) -> None:
+def test_parts_that_a_call_selects_are_reported(part: str, count: int) -> None:
     source = in_precision(read_model(EXPERTS.replace("PART", part)), "int8")
     assert [w.message for w in source.warnings] == [
-        "`i8` does not round 1 weight of `moe` of which a call selects a part (up)"
+        "`i8` does not round 1 weight of `moe`: each call selects the part that it reads (up)"
     ] * count
     (function,) = source.module.functions
     assert sum(node.op == "quantize" for node in function.body) >= 3 - count

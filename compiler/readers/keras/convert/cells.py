@@ -22,8 +22,8 @@ Product: TypeAlias = Callable[[Tensor, Elements, str], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a step has beside its operand and states: the recurrent weight and bias, the two activations, the
-    axis of the gates in the operand of a step, and the number of units."""
+    """The parameters of a recurrent step: the recurrent weight and bias, the two activations, the axis of the gates in
+    the operand of a step, and the number of units."""
 
     use: Use
     weight: Elements

@@ -42,7 +42,7 @@ class Use:
 
     @property
     def first(self) -> Tensor:
-        """The operand before states, of which there may be any number."""
+        """The first operand. Any number of initial states may follow it."""
         if not self.inputs:
             self.fail("gets no tensors", code="wrong-operands")
         return self.inputs[0]
