@@ -12,8 +12,10 @@ from typing import Any
 import click
 
 from ...runtime.loader import Model
+from ..readers.language.parse import read_text
+from ..tools.generate.guide import GRAMMAR, JSON_SCHEMA, REGEX, Form, Forms, Guide
 from ..tools.generate.tokens import Generator, Sampling, check_language_model, most_tokens
-from ..tools.generate.vocabulary import error, read_vocabulary
+from ..tools.generate.vocabulary import Vocabulary, error, read_vocabulary
 from .build_options import Chosen, build_options
 from .model_options import PATH
 from .models import THREADS, open_model
@@ -70,6 +72,28 @@ def _sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def _form_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options for the form of an answer to a command, as its argument `form`."""
+
+    @wraps(command)
+    def with_options(json_schema: Path | None, grammar: Path | None, regex: str | None, **given: Any) -> object:
+        if sum(option is not None for option in (json_schema, grammar, regex)) > 1:
+            raise click.UsageError("--json-schema, --grammar and --regex exclude each other")
+        form = None if regex is None else Form(REGEX, regex)
+        for kind, path in ((JSON_SCHEMA, json_schema), (GRAMMAR, grammar)):
+            if path is not None:
+                form = Form(kind, read_text(path))
+        return command(form=form, **given)
+
+    made: Callable[..., Any] = with_options
+    text = "Answers match this regular expression."
+    made = click.option("--regex", metavar="PATTERN", help=text)(made)
+    text = "Answers are texts of this grammar, in the syntax of Lark."
+    made = click.option("--grammar", metavar="FILE", type=PATH, help=text)(made)
+    text = "Answers are JSON of this schema."
+    return click.option("--json-schema", metavar="FILE", type=PATH, help=text)(made)
+
+
 @click.command("generate")
 @_MODEL
 @click.argument("prompt")
@@ -77,6 +101,7 @@ def _sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_sampling_options
 @_CAPACITY
 @_LOOKUP
+@_form_options
 @build_options
 @THREADS
 @click.pass_context
@@ -88,6 +113,7 @@ def generate_command(
     sampling: Sampling,
     capacity: int | None,
     lookup: int,
+    form: Form | None,
     chosen: Chosen,
     threads: int,
 ) -> None:
@@ -109,13 +135,15 @@ def generate_command(
     ids = vocabulary.encode(prompt)
     size = capacity or min(most_tokens(loaded), len(ids) + tokens)
     generator = _open(loaded, size, lookup)
-    stream = generator.generate(ids, tokens, sampling, vocabulary.end)
+    guide = _open_forms(loaded, vocabulary, form)()
+    stream = generator.generate(ids, tokens, sampling, vocabulary.end, guide)
     first = True
     for piece in vocabulary.stream(ids, stream):
         # Errors of the prompt come before any text.
         click.echo(prompt + piece if first else piece, nl=False)
         first = False
     click.echo(prompt if first else "")
+    _check_form(guide)
 
 
 @click.command("chat")
@@ -126,6 +154,7 @@ def generate_command(
 @_sampling_options
 @_CAPACITY
 @_LOOKUP
+@_form_options
 @build_options
 @THREADS
 @click.pass_context
@@ -138,6 +167,7 @@ def chat_command(
     sampling: Sampling,
     capacity: int | None,
     lookup: int,
+    form: Form | None,
     chosen: Chosen,
     threads: int,
 ) -> None:
@@ -156,6 +186,7 @@ def chat_command(
     check_language_model(loaded)
     vocabulary = read_vocabulary(loaded)
     generator = _open(loaded, capacity or min(most_tokens(loaded), 2048), lookup)
+    next_guide = _open_forms(loaded, vocabulary, form)
     messages = [] if system is None else [{"role": "system", "content": system}]
     while True:
         asked = question if question is not None else _ask()
@@ -170,10 +201,13 @@ def chat_command(
             generator.ids = known = []
         new = ids[len(known) :]
         answer = ""
-        for piece in vocabulary.stream([], generator.generate(new, tokens, sampling, vocabulary.end)):
+        guide = next_guide()
+        stream = generator.generate(new, tokens, sampling, vocabulary.end, guide)
+        for piece in vocabulary.stream([], stream):
             click.echo(piece, nl=False)
             answer += piece
         click.echo()
+        _check_form(guide)
         messages.append({"role": "assistant", "content": answer})
         if question is not None:
             return
@@ -184,6 +218,24 @@ def _open(model: Model, capacity: int, lookup: int) -> Generator:
     if lookup and not generator.drops_tokens:
         raise error("no-lookup", "the states of the model cannot drop tokens, which --lookup needs")
     return generator
+
+
+def _open_forms(model: Model, vocabulary: Vocabulary, form: Form | None) -> Callable[[], Guide | None]:
+    """Returns a function that makes the guide of the next answer. Raises DiagnosticError if the form is not valid."""
+    if form is None:
+        return lambda: None
+    size = model.entries["sample"].arguments[0].shape[0]
+    assert isinstance(size, int), size
+    forms = Forms(vocabulary, size)
+    forms.guide(form)
+    return lambda: forms.guide(form)
+
+
+def _check_form(guide: Guide | None) -> None:
+    """Raises DiagnosticError if an answer ended before it had its form."""
+    if guide is not None and not guide.is_complete:
+        message = "the answer ended before its form was complete"
+        raise error("incomplete-form", message, "--tokens and --capacity allow longer answers")
 
 
 def _ask() -> str | None:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ....runtime.loader import Entry, Model, Session
+from .guide import Guide, Mask
 from .lookup import draft
 from .vocabulary import error
 
 Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
@@ -115,8 +115,11 @@ class Generator:
         self.session.states[self._length] = count
         del self.ids[count:]
 
-    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int]) -> Iterator[int]:
-        """Yields up to `count` tokens that follow a prompt; ends before one of `end`, and where the cache is full.
+    def generate(
+        self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int], guide: Guide | None = None
+    ) -> Iterator[int]:
+        """Yields up to `count` tokens that follow a prompt. Ends before one of `end`, where the cache is full, and
+        where the form of a guide is complete and nothing can follow.
 
         With `lookup`, and at temperature 0, tokens are drafted and computed in one call; see `draft`. They are chosen
         from the logits behind each token. These differ in their last bits from the logits of single calls. Where that
@@ -132,14 +135,17 @@ class Generator:
         try:
             for number in range(count):
                 row = rows.pop(0)
-                if exact < known and not self._is_decided(row, known, sampling):
+                allowed = self.allowed if guide is None else guide.allowed()
+                if exact < known and not self._is_decided(row, allowed, known, sampling):
                     row, drafted = self._again(exact, known), []
                     exact = known
-                token = self._choose(row, known, sampling)
+                token = choose(self._sample, allowed, row, self.ids[:known], sampling)
                 if token in end:
                     return
+                if guide is not None:
+                    guide.accept(token)
                 yield token
-                if known == self.capacity:
+                if known == self.capacity or (guide is not None and guide.is_done):
                     return
                 if drafted and token == drafted.pop(0):
                     taken += 1
@@ -158,9 +164,9 @@ class Generator:
             if known < len(self.ids):
                 self.keep(known)
 
-    def _is_decided(self, logits: Logits, known: int, sampling: Sampling) -> bool:
+    def _is_decided(self, logits: Logits, allowed: Mask, known: int, sampling: Sampling) -> bool:
         """Returns whether the most likely token is the same for all logits that are so close."""
-        changed = np.where(self.allowed, logits, -np.inf)
+        changed = np.where(allowed, logits, -np.inf)
         recent = self.ids[max(0, known - sampling.window) : known]
         changed[recent] *= np.where(changed[recent] > 0, 1 / sampling.penalty, sampling.penalty)
         largest = np.partition(changed, -2)[-2:]
@@ -181,10 +187,6 @@ class Generator:
         rows = list(self.session.entries["score"](np.array(ids, np.int32)))
         self.ids += ids
         return rows
-
-    def _choose(self, logits: Logits, known: int, s: Sampling) -> int:
-        """Returns the token behind the first `known` tokens of the cache."""
-        return choose(self._sample, self.allowed, logits, self.ids[:known], s)
 
 
 def choose(sample: Entry, allowed: Mask, logits: Logits, ids: Sequence[int], s: Sampling) -> int:

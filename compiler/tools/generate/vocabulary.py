@@ -23,11 +23,11 @@ def error(code: str, message: str, help: str = "") -> DiagnosticError:
     return DiagnosticError([Diagnostic(code, message, help=help)])
 
 
-def _load(package: str) -> Any:
+def load_package(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        message = f"text is generated with the Python package `{package.split('.')[0]}`, which is not installed"
+        message = f"this needs the Python package `{package.split('.')[0]}`, which is not installed"
         raise error("missing-package", message, "pip install 'nacre[chat]'") from None
 
 
@@ -71,7 +71,7 @@ class Vocabulary:
             raise error(
                 "no-template", "the model has no template for conversations", "`nacre generate` continues a text"
             )
-        sandbox, exceptions = _load("jinja2.sandbox"), _load("jinja2.exceptions")
+        sandbox, exceptions = load_package("jinja2.sandbox"), load_package("jinja2.exceptions")
         environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
 
         def refuse(message: str) -> None:
@@ -116,7 +116,7 @@ def read_vocabulary(model: Model) -> Vocabulary:
             "models that are compiled from GGUF files, and from folders with a `tokenizer.json`, carry their tokenizer",
         )
     document = json.loads(bytes(model.entries[ENTRY]()))
-    tokenizer = _load("tokenizers").Tokenizer.from_str(json.dumps(document["tokenizer"]))
+    tokenizer = load_package("tokenizers").Tokenizer.from_str(json.dumps(document["tokenizer"]))
     return Vocabulary(
         tokenizer,
         tuple(document["begin"]),

@@ -8,7 +8,8 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from ....dialect.diagnostics import DiagnosticError
+from ..generate.guide import Form, Forms, Guide
 from ..generate.vocabulary import Pieces, Vocabulary
 from .engine import Engine, Event, Finished, Job, QueueFullError, StoppedError
 from .protocol import Cut, Order, RequestError, answer, read_order
@@ -34,6 +36,8 @@ class Server:
     tokens: int
     body: int
     started: int
+    _forms: list[Forms] = field(default_factory=list)
+    _reading: Lock = field(default_factory=Lock)
 
     def application(self) -> Starlette:
         routes = [
@@ -85,10 +89,11 @@ class Server:
         if len(ids) >= self.engine.capacity:
             message = f"the prompt has {len(ids)} tokens, and a session holds {self.engine.capacity}"
             raise RequestError(400, message, code="context_length_exceeded", param="messages" if is_chat else "prompt")
+        guide = None if order.form is None else await asyncio.to_thread(self._guide, order.form)
         events: asyncio.Queue[Event] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         count = min(order.count, self.engine.capacity - len(ids))
-        job = Job(ids, count, order.sampling, lambda event: _deliver(loop, events, event))
+        job = Job(ids, count, order.sampling, lambda event: _deliver(loop, events, event), guide)
         try:
             self.engine.submit(job)
         except QueueFullError:
@@ -145,6 +150,17 @@ class Server:
         if wrong is not None:
             raise RequestError(400, f"token {wrong} is not among the {self.tokens} of the model", param="prompt")
         return ids
+
+    def _guide(self, form: Form) -> Guide:
+        """Returns the guide of an answer. The first one reads the vocabulary."""
+        try:
+            with self._reading:
+                if not self._forms:
+                    self._forms.append(Forms(self.vocabulary, self.tokens))
+            return self._forms[0].guide(form)
+        except DiagnosticError as error:
+            found = error.diagnostics[0]
+            raise RequestError(400, found.message, code=found.code, param="response_format") from None
 
     async def _texts(
         self, job: Job, order: Order, events: asyncio.Queue[Event]

@@ -133,15 +133,21 @@ class Batches(Engine):
         )
 
     def _draw(self, row: _Row, logits: Logits) -> None:
-        token = choose(self._sample, self._allowed, logits, row.ids, row.job.sampling)
+        guide = row.job.guide
+        allowed = self._allowed if guide is None else guide.allowed()
+        token = choose(self._sample, allowed, logits, row.ids, row.job.sampling)
         if token in self._end:
             self._finish(row, Finished("stop"))
             return
+        if guide is not None:
+            guide.accept(token)
         row.ids.append(token)
         row.drawn += 1
         self.counters.generated_tokens += 1
         row.job.emit(token)
-        if row.drawn == row.job.count or len(row.ids) == self.capacity:
+        if row.job.has_its_form:
+            self._finish(row, Finished("stop"))
+        elif row.drawn == row.job.count or len(row.ids) == self.capacity:
             self._finish(row, Finished("length"))
 
     def _fail(self, row: _Row, error: Exception) -> None:

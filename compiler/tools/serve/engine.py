@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
 
+from ..generate.guide import Guide
 from ..generate.tokens import Sampling
 
 PART = 256
@@ -45,7 +46,13 @@ class Job:
     count: int
     sampling: Sampling
     emit: Callable[[Event], None]
+    guide: Guide | None = None
     cancelled: bool = False
+
+    @property
+    def has_its_form(self) -> bool:
+        """Whether a guide says that nothing can follow."""
+        return self.guide is not None and self.guide.is_done
 
 
 @dataclass(slots=True)

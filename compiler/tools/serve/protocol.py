@@ -5,11 +5,13 @@ A field that would change the answer and is not supported is refused. Others, su
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..generate.guide import JSON_SCHEMA, Form
 from ..generate.tokens import Sampling
 
 _DEFAULT_TOKENS = 256
@@ -26,7 +28,6 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "tools": ([],),
     "functions": ([],),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
 }
@@ -59,6 +60,7 @@ class Order:
     stops: tuple[str, ...]
     stream: bool
     usage: bool
+    form: Form | None
 
 
 def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
@@ -94,6 +96,7 @@ def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
         _stops(body),
         _flag(body, "stream"),
         bool((options or {}).get("include_usage")),
+        _form(body),
     )
 
 
@@ -131,6 +134,21 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(stops, list) or len(stops) > _STOPS or not all(isinstance(s, str) and s for s in stops):
         raise RequestError(400, f"`stop` is neither a text nor a list of up to {_STOPS} texts", param="stop")
     return tuple(stops)
+
+
+def _form(body: Mapping[str, Any]) -> Form | None:
+    wanted = body.get("response_format")
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    if wanted is None or kind == "text":
+        return None
+    if kind == "json_object":
+        return Form(JSON_SCHEMA, '{"type": "object"}')
+    given = wanted.get("json_schema") if kind == "json_schema" else None
+    schema = given.get("schema") if isinstance(given, dict) else None
+    if not isinstance(schema, dict):
+        message = "`response_format` has none of the types `text`, `json_object`, and `json_schema` with its `schema`"
+        raise RequestError(400, message, param="response_format")
+    return Form(JSON_SCHEMA, json.dumps(schema))
 
 
 def _integer(body: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:

@@ -64,7 +64,7 @@ class Turns(Engine):
             generator.append(job.ids[kept : kept + PART])
             kept += PART
             yield None
-        yield from generator.generate(job.ids[kept:], job.count, job.sampling, self._end)
+        yield from generator.generate(job.ids[kept:], job.count, job.sampling, self._end, job.guide)
 
     def _step(self, slot: _Slot) -> None:
         job = slot.job
@@ -78,7 +78,7 @@ class Turns(Engine):
             token = next(slot.steps)
         except StopIteration:
             full = slot.drawn == job.count or len(slot.generator.ids) == self.capacity
-            self._finish(slot, Finished("length" if full else "stop"))
+            self._finish(slot, Finished("length" if full and not job.has_its_form else "stop"))
             return
         except Exception as error:
             # One request fails, and the next one gets a session without its tokens.

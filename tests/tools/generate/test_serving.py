@@ -143,6 +143,36 @@ def test_a_conversation(running: Running, talker: Path) -> None:
     assert choice["message"]["content"].strip() == expected(talker, plain, 5).strip()
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"the": {"enum": ["moth", "them", 7]}},
+    "required": ["the"],
+    "additionalProperties": False,
+}
+
+
+def test_answers_have_the_form_of_their_request(running: Running, talker: Path) -> None:
+    """Beside others that have none."""
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    wanted = {"type": "json_schema", "json_schema": {"name": "moths", "schema": SCHEMA}}
+    given = {"response_format": wanted, "max_tokens": 40, "temperature": 1.5}
+    with ThreadPoolExecutor(6) as pool:
+        formed = [pool.submit(running.complete, "a", seed=seed, **given) for seed in range(4)]
+        plain = [pool.submit(running.complete, prompt) for prompt in PROMPTS[:3]]
+        found = [answer.result()["choices"][0] for answer in formed]
+        assert [answer.result()["choices"][0]["text"] for answer in plain] == [expected(talker, p) for p in PROMPTS[:3]]
+    assert {choice["finish_reason"] for choice in found} == {"stop"}
+    assert all(json.loads(choice["text"])["the"] in ("moth", "them", 7) for choice in found)
+    # The last token of the answer completes it.
+    exact = running.complete("a", seed=0, **(given | {"max_tokens": 40}))["usage"]["completion_tokens"]
+    assert running.complete("a", seed=0, **(given | {"max_tokens": exact}))["choices"][0]["finish_reason"] == "stop"
+    assert running.complete("a", seed=0, **(given | {"max_tokens": 3}))["choices"][0]["finish_reason"] == "length"
+    messages = [{"role": "user", "content": "the?"}]
+    body = {"model": "talker", "messages": messages, "max_tokens": 2, "response_format": {"type": "json_object"}}
+    status, text = running.call("/v1/chat/completions", body)
+    assert status == 200 and json.loads(text)["choices"][0]["message"]["content"].startswith("{")
+
+
 def test_texts_end_before_a_stop(running: Running, talker: Path) -> None:
     texts = {prompt: expected(talker, prompt) for prompt in PROMPTS}
     prompt = max(texts, key=lambda prompt: len(texts[prompt]))
@@ -193,6 +223,22 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
     "text": ("completions", {"model": "talker", "prompt": "a", "top_p": "1"}, 400, "`top_p` is not"),
     "n": ("completions", {"model": "talker", "prompt": "a", "n": 2}, 400, "`n` is not supported"),
     "stop": ("completions", {"model": "talker", "prompt": "a", "stop": [1]}, 400, "`stop` is neither"),
+    "format": (
+        "completions",
+        {"model": "talker", "prompt": "a", "response_format": {"type": "json_schema"}},
+        400,
+        "`response_format` has none of the types",
+    ),
+    "schema": (
+        "completions",
+        {
+            "model": "talker",
+            "prompt": "a",
+            "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "foo"}}},
+        },
+        400,
+        "the JSON schema is not valid",
+    ),
     "messages": ("chat/completions", {"model": "talker", "messages": []}, 400, "`messages` is not"),
     "message": ("chat/completions", {"model": "talker", "messages": [{"role": "user"}]}, 400, "`messages[0]`"),
     "role": (
