@@ -1,16 +1,28 @@
-"""The lexer and the parser of model text, derived from the grammar in nacre.lark, or loaded from the cache."""
+"""The lexer and the parser of model text, derived from the grammar in nacre.lark, or loaded from the cache.
+
+The cache holds the objects that lark derives, as a pickle. `Lark.save` writes numbers and names instead, and
+`Lark.load` calls a function for each entry of the parse table; this takes more than twice as long.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from io import BytesIO
+from types import ModuleType
+from typing import Any
 
 import lark
 from lark import Lark, Token
+from lark.common import ParserConf
+from lark.grammar import Rule
+from lark.parser_frontends import ParsingFrontend
+from lark.parsers.lalr_analysis import Action
+from lark.parsers.lalr_parser import LALR_Parser, _Parser
 
 from ...base.cache_folder import object_folder
 from ...base.store import Store
@@ -31,11 +43,9 @@ def grammar() -> Lark:
     text = resources.files(__package__).joinpath("nacre.lark").read_text(encoding="utf-8")
     store, key = Store(object_folder()), _grammar_key(text)
     kept = store.get(key)
-    grammar = _derived(text) if kept is None else Lark.load(BytesIO(kept))
+    grammar = _derived(text) if kept is None else _unpickled(kept)
     if kept is None:
-        file = BytesIO()
-        grammar.save(file)
-        store.put(key, file.getvalue())
+        store.put(key, _pickled(grammar))
     # Otherwise `lex` builds a lexer for every text.
     grammar.lexer = grammar._build_lexer()
     return grammar
@@ -43,7 +53,7 @@ def grammar() -> Lark:
 
 def _grammar_key(text: str) -> str:
     parts = (text, lark.__version__, sys.version)
-    return f"grammar-{hashlib.sha256(repr(parts).encode()).hexdigest()}"
+    return f"parser-{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 
 def _derived(text: str) -> Lark:
@@ -56,3 +66,37 @@ def _derived(text: str) -> Lark:
         maybe_placeholders=False,
         postlex=_KeepTrivia(),
     )
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, Action):
+            return value.name  # a global name; lark compares actions by identity
+        if isinstance(value, Rule):
+            # A rule keeps its hash, which differs between processes.
+            return Rule, (value.origin, value.expansion, value.order, value.alias, value.options)
+        if isinstance(value, ModuleType):
+            return import_module, (value.__name__,)
+        return NotImplemented
+
+
+def _pickled(grammar: Lark) -> bytes:
+    file = BytesIO()
+    table = grammar.parser.parser._parse_table
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump((grammar.options, grammar.rules, grammar.lexer_conf, table))
+    return file.getvalue()
+
+
+def _unpickled(data: bytes) -> Lark:
+    """Returns a grammar from its pickle, as `Lark._load` returns it from a saved one."""
+    grammar = Lark.__new__(Lark)
+    grammar.options, grammar.rules, grammar.lexer_conf, table = pickle.loads(data)
+    grammar.terminals = grammar.lexer_conf.terminals
+    grammar._terminals_dict = {terminal.name: terminal for terminal in grammar.terminals}
+    grammar._prepare_callbacks()
+    parser = LALR_Parser.__new__(LALR_Parser)
+    parser._parse_table, parser.parser = table, _Parser(table, grammar._callbacks)
+    configuration = ParserConf(grammar.rules, grammar._callbacks, grammar.options.start)
+    configuration.parser_type = grammar.options.parser
+    grammar.parser = ParsingFrontend(grammar.lexer_conf, configuration, grammar.options, parser=parser)
+    return grammar

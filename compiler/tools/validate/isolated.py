@@ -17,10 +17,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 TIMEOUT = 60.0
-"""Seconds that a task may take between progress messages, on a busy machine."""
+"""Seconds of processor time that a task may take between progress messages."""
+_IDLE = 0.01
+"""A task that uses less than this part of a processor waits; one that competes for processors uses more."""
+_SOON = 0.05
+"""Seconds until a message is late: only then is the processor time of the child read, since that takes milliseconds."""
 
 Progress = Callable[[str], None]
 """Reports the next step, so that a hang can be attributed to it."""
@@ -40,7 +45,11 @@ class Died:
 
 
 def run_isolated(tasks: Sequence[Task[Answer]], timeout: float = TIMEOUT) -> list[Answer | Died]:
-    """Returns the answers of all tasks, in order."""
+    """Returns the answers of all tasks, in order.
+
+    A task hangs if it uses `timeout` seconds of processor time between messages, or waits for as many seconds. A task
+    that other processes slow down does not hang.
+    """
     return list(run_each_isolated(tasks, timeout))
 
 
@@ -66,8 +75,7 @@ def _run_child(tasks: Sequence[Task[Answer]], timeout: float) -> Iterator[Answer
     doing, left = "start", len(tasks)
     try:
         while left:
-            ready, _, _ = select.select([reader], [], [], timeout)
-            if not ready:
+            if not _is_ready(reader, child, timeout):
                 yield Died("hang", f"no answer while running {doing}", doing)
                 return
             message = _receive(reader)
@@ -85,6 +93,33 @@ def _run_child(tasks: Sequence[Task[Answer]], timeout: float) -> Iterator[Answer
         os.close(reader)
         if child:
             _end(child)
+
+
+def _is_ready(reader: int, child: int, timeout: float) -> bool:
+    """Waits for a message; returns False if the child hangs."""
+    if select.select([reader], [], [], min(timeout, _SOON))[0]:
+        return True
+    first = before = _cpu_seconds(child)
+    while not select.select([reader], [], [], timeout)[0]:
+        now = _cpu_seconds(child)
+        if now - first >= timeout or now - before < _IDLE * timeout:
+            return False
+        before = now
+    return True
+
+
+def _cpu_seconds(group: int) -> float:
+    """Returns the processor time of the processes in a group, and of those that they waited for."""
+    ticks = 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.getpgid(int(name)) == group:
+                # The name of the program is in parentheses, and may contain spaces. proc(5)
+                fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, fields[11:15]))
+        except (OSError, ValueError):
+            continue  # it has ended
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _end(child: int) -> None:

@@ -291,7 +291,7 @@ def test_a_prompt_is_computed_in_parts(talker: Path, monkeypatch: pytest.MonkeyP
         ids = [262 + length, *range(262, 261 + length)]
         found: queue.Queue[Event] = queue.Queue()
         engine.submit(Job(ids, 5, Sampling(temperature=0), found.put))
-        drawn = [found.get(timeout=20) for _ in range(6)]
+        drawn = [found.get(timeout=120) for _ in range(6)]
         alone = Generator(nacre.load(talker), CONTEXT).generate(ids, 5, Sampling(temperature=0), frozenset())
         assert drawn[:5] == list(alone), length
         assert drawn[5] == Finished("length")
@@ -321,9 +321,9 @@ def test_a_session_begins_anew_after_an_error(talker: Path, monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(Generator, "append", interrupted)
         engine.submit(Job([1, 270, 271, 272], 5, sampling, found.put))
-        assert isinstance(found.get(timeout=20), RuntimeError)
+        assert isinstance(found.get(timeout=120), RuntimeError)
     engine.submit(Job(ids, 5, sampling, found.put))
-    drawn = [found.get(timeout=20) for _ in range(5)]
+    drawn = [found.get(timeout=120) for _ in range(5)]
     assert drawn == list(Generator(nacre.load(talker), CONTEXT).generate(ids, 5, sampling, frozenset()))
     engine.stop()
 
@@ -346,8 +346,8 @@ def test_a_client_that_leaves_frees_its_slot(running: Running) -> None:
             head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
             client.recv(20)
-    deadline = time.time() + 20
-    while running.engine.running and time.time() < deadline:
+    deadline = time.monotonic() + 120
+    while running.engine.running and time.monotonic() < deadline:
         time.sleep(0.02)
     assert running.engine.running == 0 and running.engine.counters.cancelled >= before
     assert running.complete("a", max_tokens=1)["choices"]
@@ -358,7 +358,7 @@ def test_a_full_queue_and_the_end(talker: Path) -> None:
     engine = Turns(model, slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
     gate, ends = threading.Event(), []
     jobs = [
-        Job([1, 262], 40, Sampling(temperature=0), lambda event: (gate.wait(20), ends.append(event))) for _ in "abc"
+        Job([1, 262], 40, Sampling(temperature=0), lambda event: (gate.wait(120), ends.append(event))) for _ in "abc"
     ]
     engine.submit(jobs[0])
     while not engine.running:
@@ -372,7 +372,7 @@ def test_a_full_queue_and_the_end(talker: Path) -> None:
     while engine.is_alive:
         time.sleep(0.01)
     gate.set()
-    stopping.join(20)
+    stopping.join(120)
     assert sum(isinstance(event, StoppedError) for event in ends) == 2
     with pytest.raises(StoppedError):
         engine.submit(jobs[2])
