@@ -1,7 +1,7 @@
 """Diagnostics about errors in the input: codes, spans, labels, notes, one help.
 
 A diagnostic is data; `render` turns it into the text that a terminal shows. This module prints nothing, and does not
-know the origin of a diagnostic.
+depend on the origin of a diagnostic.
 """
 
 from __future__ import annotations

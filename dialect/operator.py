@@ -1,8 +1,8 @@
 """The operator record, which contains all facts about an operator.
 
-Type inference, reference, gradient, lowering and example cases stand in one record, so that the parametrised test can
-run every slot of every operator. This module defines the record and the builder that writes gradients and
-decompositions; the operators themselves stand in `ops/`.
+One record contains type inference, reference, gradient, lowering and example cases, so that a parametrised test can run
+every field of every operator. This module defines the record and the builder that writes gradients and decompositions;
+the operators themselves are in `ops/`.
 """
 
 from __future__ import annotations
@@ -448,7 +448,7 @@ PROPERTIES = frozenset(
 
 
 _SIGNATURES: dict[str, inspect.Signature] = {}
-"""The signatures of the methods of builders, by operator: passes ask for methods often."""
+"""The signatures of the methods of builders, by operator: passes call these methods often."""
 
 
 def _signature_of(operator: Operator) -> inspect.Signature:

@@ -203,7 +203,7 @@ class EntryText:
         ]
 
     def load(self, type: str, pointer: str) -> str:
-        """Returns the instruction that reads a number of memory which kernels write."""
+        """Returns the instruction that reads a number from memory that kernels write."""
         return f"load {type}, ptr {pointer}, align {int(type[1:]) // 8}"
 
     def store_word(self, value: str, pointer: str) -> None:

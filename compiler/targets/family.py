@@ -1,7 +1,7 @@
 """A family of targets: the processors of one architecture, and everything in a build that depends on the architecture.
 
 A new family is one more record beside `x86.py`, and a line in `families.py`. The stages of a build read the fields of
-the record; none of them asks for the name of a family.
+the record; none of them compares the name of a family.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Targets of machine code: a CPU level, any CPU that LLVM knows, or another machine.
+"""Targets of machine code: a CPU level, any CPU that LLVM supports, or another machine.
 
 A level is a name for a set of CPU features, https://gitlab.com/x86-psABIs/x86-64-ABI. An artifact may hold code for
 several levels; the runtime selects the best one that the CPU supports.

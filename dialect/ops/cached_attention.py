@@ -78,7 +78,7 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
     dtype, rows = q.type.dtype, q.type.shape[-2]
 
     def hide(scores: Value) -> Value:
-        # Query i sees the keys before i + length - (T - 1).
+        # Query i attends to the keys before i + length - (T - 1).
         ends = b.add(b.iota(shape=(rows,), dtype=I64), b.subtract(b.unsqueeze(lengths, axes=-1), _last(b, rows)))
         ends = b.maximum(ends, b.scalar(0, I64))
         outer = scores.type.rank - 2

@@ -1,4 +1,5 @@
-"""A structured op on memory as a schedule sees it: loops, index maps, and a body that is a function of its own.
+"""A structured op on memory, in the form that schedules use: loops, index maps, and a body that is a function of its
+own.
 
 The op `z[i, j] = x[i, j] + y[j]` over memory, with the bias `y`:
 
@@ -6,7 +7,7 @@ The op `z[i, j] = x[i, j] + y[j]` over memory, with the bias `y`:
     operands  x: memref<?x20xf32> at (d0, d1)    y: memref<20xf32> at (d1)    z: memref<?x20xf32> at (d0, d1)
     body      @k_body(%x: f32, %y: f32, %z: f32, %d0: index, %d1: index) -> f32
 
-A schedule reads nothing else. It never sees the name of a graph operator.
+A schedule reads nothing else. It does not contain names of graph operators.
 """
 
 from __future__ import annotations

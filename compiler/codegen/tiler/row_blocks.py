@@ -41,7 +41,7 @@ MOST_ROWS = 64
 FEWEST = 32
 """The number of blocks, at least, before blocks become larger: threads share them."""
 SHARING_ROWS = 16
-"""The rows of a block that pay for a copy of the vectors that they share."""
+"""The least number of rows in a block for which a copy of the shared vectors is faster."""
 DEPTH = 128
 """The steps of a sum over copied vectors: they stay in the nearest cache."""
 SPACING = 16

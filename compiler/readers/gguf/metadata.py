@@ -119,7 +119,7 @@ class Gpt2:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """The differences between members of the Llama family that no metadata tells."""
+    """The differences between members of the Llama family that the metadata do not contain."""
 
     neighbours: bool = False
     activation: str = "silu"

@@ -23,7 +23,7 @@ _T5_CONTEXT = 512
 class Encoder:
     """A source, its configuration, the names of parameters by the instance in front of them, and its entries.
 
-    probe: a parameter that every checkpoint has, which tells the prefix of its keys.
+    probe: a parameter that every checkpoint has, from which the prefix of the keys is derived.
     """
 
     source: str

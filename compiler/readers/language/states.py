@@ -1,7 +1,7 @@
 """States: a `state` becomes a tensor with a path that a session keeps, and assignments give its value after a call.
 
 Reading a state is reading an SSA value: at first the argument that holds its value before the call, after an assignment
-the assigned value. The writer knows the states of its function; blocks that are called twice under one path continue
+the assigned value. The writer holds the states of its function; blocks that are called twice under one path continue
 with the value of the first call.
 """
 

@@ -1,6 +1,7 @@
 """Parses StableHLO with the bindings of MLIR, and writes its operations as JSON: `python -m ... FILE`.
 
-It runs in a process of its own, because MLIR may abort. Exit code 1: the file cannot be parsed, stderr says why.
+It runs in a process of its own, because MLIR may abort. Exit code 1: the file cannot be parsed, stderr contains the
+reason.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Sampling:
 
 
 def check_language_model(model: Model) -> None:
-    """Raises DiagnosticError if a model is no language model."""
+    """Raises DiagnosticError if a model is not a language model."""
     missing = [name for name in _ENTRIES if name not in model.entries]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)

@@ -290,7 +290,8 @@ def order_some(s: SequenceEmitter, order: Order, size: Scalar, work: Sequence[Te
 
 
 class _Selection(_Method):
-    """Selection of the first elements. It pays only if a row is at least `SELECTED` times as long as the selection."""
+    """Selection of the first elements. It is faster only if a row is at least `SELECTED` times as long as the
+    selection."""
 
     @property
     def kept(self) -> int:
