@@ -255,7 +255,7 @@ class Operator:
     - `group`: its region becomes one kernel, and uses no values but its arguments
     - `stored`: the result is data of the artifact
     - `conversion`: the first operand's numbers in another dtype
-    - `composite`: its parts are kernels of their own, so it is decomposed before any other pass
+    - `composite`: its parts are separate kernels, so it is decomposed before any other pass
     - `convolution`: a contraction over windows with a weight; `transposed`: its transpose in the input
 
     Properties for fusion:

@@ -518,7 +518,7 @@ class Model:
 
 
 class Session(Model):
-    """A model with states of its own, for calls one at a time: a second call at the same time raises BusyError."""
+    """A model with separate states, for calls one at a time: a second call at the same time raises BusyError."""
 
     def __init__(self, path: str, session: _Session, dtypes: DTypes) -> None:
         super().__init__(path, session, dtypes)

@@ -31,7 +31,7 @@ class Family:
     system: what its artifacts run on.
     passes, strict_passes: its graph passes at each optimisation level.
     packs: the lowest level at which weights are stored in the order in which contractions read them.
-    device: whether kernels run on a device of their own, which entries on the host launch.
+    device: whether kernels run on a separate device, which entries on the host launch.
     runtime: the C sources of the runtime that reach the device, without `.c`.
     routes: the route from linalg to machine code at each level; `codegen/workers/routes.py` defines them.
     """

@@ -76,7 +76,7 @@ class Target:
 
     @property
     def _beyond_family(self) -> str:
-        """The CPU and the features behind a triple, where they differ from those of the family."""
+        """The CPU and the features after a triple, where they differ from those of the family."""
         if self.family is None:
             return ""
         cpu = "" if self.cpu == self.family.cpu else f":{self.cpu}"
@@ -89,7 +89,7 @@ class Target:
 
     @property
     def is_device(self) -> bool:
-        """Whether its kernels run on a device of their own."""
+        """Whether its kernels run on a separate device."""
         return self.family is not None and self.family.device
 
     @property

@@ -26,7 +26,7 @@ from .support.fourier_stages import Row, join, separate
 COLUMNS = 16
 """The columns that are transformed together."""
 ITEMS = 8
-"""The most work items, each with buffers of its own."""
+"""The most work items, each with separate buffers."""
 BUFFERED = 1 << 17
 """The most elements of a buffer of several work items."""
 Turned = tuple[Sequence[Tensor], Sequence[Scalar]]

@@ -7,7 +7,7 @@ the bits of all trees for each column and each rank, so that the places of a row
 
 Where this table is too large, `border_places` compares the ranks level by level. `add_places` adds the values of the
 leaves at the first of these places in the order of the trees; further places, which only fill vectors, are not read. It
-is a step of its own because the values of large trees lie far apart in memory: behind one another, their loads overlap.
+is a separate step because the values of large trees lie far apart in memory: behind one another, their loads overlap.
 Ranks end at the last row of a column's table, and places count modulo the leaves of a tree, a power of two.
 """
 

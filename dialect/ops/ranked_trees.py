@@ -50,7 +50,7 @@ MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
 MOST_STEPS = 20
-"""The most levels behind the first ones."""
+"""The most levels after the first ones."""
 CHOSEN_LEVELS = 5
 """The levels of a search whose thresholds are chosen in registers."""
 NAN_IS_ZERO = 32

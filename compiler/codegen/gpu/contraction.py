@@ -133,7 +133,7 @@ class ContractionWriter:
         self.tiles = [self.tile_type(number) for number in range(len(nest.inputs))]
 
     def tile_type(self, number: int) -> str:
-        """Returns the type of the copy of an input; elements behind each row spread the columns over the banks."""
+        """Returns the type of the copy of an input; elements after each row spread the columns over the banks."""
         return (
             f"memref<{DEPTH}x{(ROWS, COLUMNS)[self.groups.sides[number]] + SIDE}x{self.nest.inputs[number].element}, 3>"
         )

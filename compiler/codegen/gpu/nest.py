@@ -66,7 +66,7 @@ class Beside:
 class Nest:
     """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
-    value, an operand behind the captured ones; another one begins with the content of its memory. `combines` names the
+    value, an operand after the captured ones; another one begins with the content of its memory. `combines` names the
     operation by which each result combines what was accumulated with a new value, if it is one operation. If it
     `is_product`, the new value is the product of the two inputs, widened exactly; `signs` tells which are signed
     integers. It `has_loops` if its body runs loops
@@ -94,7 +94,7 @@ class Nest:
 
     @property
     def bodies(self) -> tuple[Nest, ...]:
-        """The nests whose bodies are functions of their own."""
+        """The nests whose bodies are separate functions."""
         return (self, *(beside.nest for beside in self.beside.values()))
 
     @property

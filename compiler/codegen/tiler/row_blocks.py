@@ -218,7 +218,7 @@ class RowStage:
             (self.bounded.doubt,) = doubts
 
     def _overwritten(self, segment: Sequence[Op], later: Sequence[Op]) -> Op | None:
-        """Returns a result that the only result of a row segment may overwrite: nothing behind the segment reads it,
+        """Returns a result that the only result of a row segment may overwrite: nothing after the segment reads it,
         and its rows have the same shape."""
         if is_tiled(segment[0]):
             return None

@@ -29,7 +29,7 @@ _BUFFERIZED = Stage(
     "bufferized",
     (
         "one-shot-bufferize{allow-unknown-ops=0},canonicalize,cse",
-        # By default, MLIR would copy strided memory through a library of its own.
+        # By default, MLIR would copy strided memory through a separate library.
         ":copies-to-linalg",
         ":assert-no-allocation",
     ),

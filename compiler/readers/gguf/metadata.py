@@ -1,6 +1,6 @@
 """The configuration of a model source, from the metadata and the tensors of a GGUF file.
 
-The names of keys are those of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, each behind the name of the
+The names of keys are those of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, each after the name of the
 architecture: `llama.block_count`.
 """
 

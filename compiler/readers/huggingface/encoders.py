@@ -163,7 +163,7 @@ def _bert(c: Configuration) -> Encoder:
 
 
 def _counted(c: Configuration) -> dict[str, Any]:
-    """Positions of RoBERTa begin behind the number of the padding token."""
+    """Positions of RoBERTa begin after the number of the padding token."""
     padding = c.count("pad_token_id", 1)
     positions = c.size("max_position_embeddings")
     if positions <= padding + 1:

@@ -134,7 +134,7 @@ def unroll_states(
     context: Context, frame: Frame, write: Callable[[], None], run: Callable[[int], None], indices: range
 ) -> None:
     """Writes a loop with `write`. If its body uses states, and has no errors, the loop is discarded and elaborated
-    again with `run`, for each index: each iteration has states of its own, which a region cannot carry."""
+    again with `run`, for each index: each iteration has separate states, which a region cannot carry."""
     program, writer = context.program, context.writer
     if program.frozen is not None:
         # Every loop of a training step is unrolled, as its gradients need it.

@@ -32,7 +32,7 @@ from .tree import Numbers
 
 FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
 """Fewer rows are followed from node to node: a block of ranks costs as much for one row as for all. Trees with nodes
-behind their complete levels cost more in a block. Without ranks, a node costs more to follow."""
+after their complete levels cost more in a block. Without ranks, a node costs more to follow."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
 _TABLES = 8
 """The tables before `values`."""

@@ -128,7 +128,7 @@ def _adaptive_max(rank: int) -> Convert:
 
 
 def _uneven_maxima(use: Use, x: Tensor, wanted: Sequence[int]) -> list[Tensor]:
-    """Returns maxima of windows of different sizes and their positions: each window is a slice of its own."""
+    """Returns maxima of windows of different sizes and their positions: each window is a separate slice."""
     g, sizes = use.g, x.shape[2:]
     if not all(isinstance(size, int) for size in sizes):
         use.fail("divides a symbolic size into uneven windows", code="data-dependent")
