@@ -73,7 +73,7 @@ def _static(size: Size) -> int:
 
 
 def recompute_cost(before: Module, after: Module, step: Recompute) -> str:
-    """Returns a sentence on the operations and the bytes that values cost which are computed again."""
+    """Returns a sentence on the operations and the bytes that the recomputation of values takes."""
     dims = {name: int(size) for name, _, size in (pair.partition(":") for pair in step.at)}
     old, new = (module.function(step.entry).body for module in (before, after))
     known = {value.name for node in old for value in node.outputs}

@@ -49,4 +49,5 @@ _DEVICE_STRICT = _optimizing(
 
 DEVICE_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE, 3: _DEVICE}
 DEVICE_STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE_STRICT, 3: _DEVICE_STRICT}
-"""The same for a device whose threads read single elements: neither the order of axes nor loops over rows pay there."""
+"""The same for a device whose threads read single elements: neither the order of axes nor loops over rows save time
+there."""

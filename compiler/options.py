@@ -158,7 +158,7 @@ class Options:
         metadata=_flag(
             "--no-graphs",
             scope="compile",
-            help="Store no graphs in the library, which `nacre graph` draws.",
+            help="Omit the graphs that `nacre graph` draws from the library.",
         ),
     )
     cc: str | None = field(

@@ -56,7 +56,7 @@ def bounded_passes(source_model: SourceModel, options: Options) -> tuple[Pass, .
 
 
 def _with_recompute(passes: tuple[Pass, ...], source_model: SourceModel) -> tuple[Pass, ...]:
-    """Returns the passes with one for each limit on the memory of a function, behind `cse` and before `fuse`."""
+    """Returns the passes with one for each limit on the memory of a function, after `cse` and before `fuse`."""
     limits = [b for b in source_model.budgets if b.metric == "memory" and b.comparison in ("<", "<=")]
     place = next((number for number, step in enumerate(passes) if step.name == "fuse"), len(passes))
     fuses = place < len(passes)

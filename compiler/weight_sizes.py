@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
-from ..dialect.dims import product
+from ..dialect.dims import product, static_size
 from ..dialect.graph import Module, Parameter
 from ..dialect.ops import OPERATORS
 from ..passes.layout.winograd import Winograd
@@ -148,7 +148,7 @@ def folded_data(constants: Sequence[FoldedConstant]) -> list[dict[str, Any]]:
 def measure_weights(written: Module, lowered: Lowered) -> WeightSizes:
     """Measures the weights of a lowered module. `written` is the model as it declares its parameters."""
     used = {p.name: p for found in used_parameters(written).values() for p in found}
-    total = sum(static_bytes(p.type) * int(str(product(p.counts))) for p in used.values())
+    total = sum(static_bytes(p.type) * static_size(product(p.counts)) for p in used.values())
     return WeightSizes(total, sum(static_bytes(w.type) for w in lowered.weights), tuple(_growth(lowered.weights)))
 
 

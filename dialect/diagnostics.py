@@ -1,7 +1,7 @@
 """Diagnostics about errors in the input: codes, spans, labels, notes, one help.
 
 A diagnostic is data; `render` turns it into the text that a terminal shows. This module prints nothing, and does not
-know the origin of a diagnostic.
+depend on the origin of a diagnostic.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _render(diagnostic: Diagnostic, sources: Mapping[str, Sequence[str]], width:
 
 
 def _labelled(bar: str, carets: str, label: str, width: int) -> list[str]:
-    """Returns the carets with their label, which has lines of its own where it does not fit beside them."""
+    """Returns the carets with their label, which has separate lines where it does not fit beside them."""
     line = f"{bar}{carets} {label}".rstrip()
     if not label or len(line) <= width:
         return [line]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import SupportsIndex
 
 from .lazy_dataclass import dataclass
 
@@ -161,6 +162,15 @@ def _terms(size: Size) -> dict[Monomial, int]:
     if isinstance(size, int):
         return {(): size} if size else {}
     return dict(size.terms)
+
+
+def static_size(size: object) -> int:
+    """Returns a size, or an attribute that holds one, as a number. Raises DimError if it depends on a dim."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, SupportsIndex):  # an integer of numpy
+        return int(size)
+    raise DimError(f"size `{size}` depends on a dim, where a number is required")
 
 
 def add(left: Size, right: Size) -> Size:
@@ -427,8 +437,8 @@ def symbols_of(sizes: Iterable[Size]) -> tuple[Symbol, ...]:
 
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
-    """Returns the size with dims replaced by name. Raises DimError if a value is not the multiple that its dim
-    promises."""
+    """Returns the size with dims replaced by name. Raises DimError if a value is not a multiple of the divisor of its
+    dim."""
     if isinstance(size, int):
         return size
     total: Size = 0

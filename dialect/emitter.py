@@ -1,7 +1,8 @@
 """The protocol by which an operator lowers itself to structured ops; the compiler implements it with MLIR linalg.
 
-An operator sees tensors with symbolic shapes, index maps and element-wise bodies, and no MLIR. Lowerings prefer
-parallel maps and reductions, since the tiler supports exactly these; `scan` is for sequential computations.
+The interface for operators consists of tensors with symbolic shapes, index maps and elementwise bodies. It contains no
+MLIR. Lowerings prefer parallel maps and reductions, since the tiler supports exactly these; `scan` is for sequential
+computations.
 
 Elements of f16 and bf16 are computed in f32 and rounded after each operation, as in numpy. Integer arithmetic wraps.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .control_flow import CONTROL_FLOW
 from .diagnostics import Diagnostic, DiagnosticError
-from .dims import DimError, divide_exactly, evaluate, symbols
+from .dims import DimError, divide_exactly, evaluate, static_size, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .operator import InvalidOperandsError
 from .ops import OPERATORS
@@ -186,7 +186,7 @@ class Interpreter:
                 raise EndlessError([Diagnostic("endless-loop", message, node.span)])
             return self._run_region(region, arrays, values, dims)
 
-        found = control.run(node, inputs, run_region, lambda size: int(str(self._concrete(size, dims))))
+        found = control.run(node, inputs, run_region, lambda size: static_size(self._concrete(size, dims)))
         return [self._result(r, v.type.dtype) for r, v in zip(found, node.outputs, strict=True)]
 
     def _result(self, array: Array, dtype: DType) -> Array:

@@ -28,7 +28,7 @@ _MOST_AXES = 32
 
 
 class LiteralReader(Reader):
-    """A reader that knows the dims of a module and the data of elided constants."""
+    """A reader that has the dims of a module and the data of elided constants."""
 
     def __init__(self, text: str, file: str, constants: Mapping[str, Array]) -> None:
         super().__init__(text, file)

@@ -1,8 +1,8 @@
 """The operator record, which contains all facts about an operator.
 
-Type inference, reference, gradient, lowering and example cases stand in one record, so that the parametrised test can
-run every slot of every operator. This module defines the record and the builder that writes gradients and
-decompositions; the operators themselves stand in `ops/`.
+One record contains type inference, reference, gradient, lowering and example cases, so that a parametrised test can run
+every field of every operator. This module defines the record and the builder that writes gradients and decompositions;
+the operators themselves are in `ops/`.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class Operator:
     - `group`: its region becomes one kernel, and uses no values but its arguments
     - `stored`: the result is data of the artifact
     - `conversion`: the first operand's numbers in another dtype
-    - `composite`: its parts are kernels of their own, so it is decomposed before any other pass
+    - `composite`: its parts are separate kernels, so it is decomposed before any other pass
     - `convolution`: a contraction over windows with a weight; `transposed`: its transpose in the input
 
     Properties for fusion:
@@ -448,7 +448,7 @@ PROPERTIES = frozenset(
 
 
 _SIGNATURES: dict[str, inspect.Signature] = {}
-"""The signatures of the methods of builders, by operator: passes ask for methods often."""
+"""The signatures of the methods of builders, by operator: passes call these methods often."""
 
 
 def _signature_of(operator: Operator) -> inspect.Signature:

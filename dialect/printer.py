@@ -16,8 +16,8 @@
       return %3
     }
 
-A state may have an initial value, which is a parameter. A function lists the states that it uses behind its arguments,
-and returns their values after the call behind its results.
+A state may have an initial value, which is a parameter. A function lists the states that it uses after its arguments,
+and returns their values after the call after its results.
 
     state "attention.keys" : f16[B, 4, S, 32]
     state "count" : i64 = "count.initial"

@@ -1,4 +1,5 @@
-"""A cursor over text: words, strings, numbers, brackets, and errors with their spans. It knows no grammar."""
+"""A cursor over text: words, strings, numbers, brackets, and errors with their spans. It does not depend on a
+grammar."""
 
 from __future__ import annotations
 

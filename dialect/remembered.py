@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def by_identity(compute: Callable[[Object], Result], most: int = 256) -> Callable[[Object], Result]:
-    """Returns a function that computes the same, once for each object. It forgets all results once it has `most`."""
+    """Returns a function that computes the same, once for each object. It drops all results when it has `most`."""
     # The object is kept beside its result: another one cannot take its identity.
     found: dict[int, tuple[Object, Result]] = {}
 
@@ -113,7 +113,7 @@ def _array_key(array: Array) -> tuple[object, ...]:
 
 
 def _exact(value: object) -> object:
-    """Returns a key that tells apart 0.0 and -0.0, and 1, 1.0 and True, which are equal."""
+    """Returns a key that distinguishes 0.0 from -0.0, and 1, 1.0 and True from each other, although they are equal."""
     if isinstance(value, tuple):
         return tuple(map(_exact, value))
     return (type(value), value.hex() if isinstance(value, float) else value)

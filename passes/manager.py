@@ -1,6 +1,6 @@
 """The base class of passes, and the pass manager: verification, timing, rewrite counts, hooks after each pass.
 
-This module knows no particular pass, and prints nothing.
+This module depends on no particular pass, and prints nothing.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class PassManager:
                 raise PassError(step, before, f"{type(error).__name__}: {error}") from error
             seconds = time.perf_counter() - start
             stage = Stage(number, step.name, module, seconds, len(self.context.rewrites) - done, step)
-            # Callbacks see an invalid graph before it is refused, since its text is needed to find the error.
+            # Callbacks receive an invalid graph before it is refused, because its text is needed to find the error.
             self._watch(stage)
             if self.check and stage.changed:
                 try:

@@ -121,7 +121,7 @@ class DTypes:
         if self.raw_floats:
             return np.dtype(bits)
         try:
-            # Only an artifact with such arguments pays for this import.
+            # Imported only for artifacts with such arguments.
             dtype: DType = np.dtype(getattr(importlib.import_module("ml_dtypes"), theirs))
         except ImportError:
             raise NacreError(

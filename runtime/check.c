@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "internal.h"
-#include "state.h"
 
 static const struct {
     const char *name;
@@ -242,6 +241,21 @@ static nacre_status bind_dim(const nacre_session *session, const nacre_entry *en
     nacre_status status = nacre_check_range(dim, value, where.text);
     dims[binding->dim] = value;
     return status;
+}
+
+nacre_status nacre_check_states(const nacre_session *session, const nacre_entry *entry, const int64_t *dims) {
+    if (entry->state_count == 0) return NACRE_OK;
+    if (session == NULL || session->states == NULL)
+        return nacre_fail(NACRE_INVALID, "entry `%s` has states, and the session was created without dims",
+                          entry->name);
+    for (int32_t i = 0; dims && i < entry->dim_count; i++) {
+        const nacre_binding *binding = &entry->bindings[i];
+        if (binding->argument >= 0 || dims[binding->dim] == session->dims[binding->axis]) continue;
+        return nacre_fail(NACRE_INVALID, "entry `%s`: dim `%s` is %" PRId64 ", the session was created with %" PRId64,
+                          entry->name, entry->dims[binding->dim].name, dims[binding->dim],
+                          session->dims[binding->axis]);
+    }
+    return NACRE_OK;
 }
 
 nacre_status nacre_bind_inputs(const nacre_session *session, const nacre_entry *entry, const nacre_tensor *inputs,

@@ -1,4 +1,12 @@
-/* Declarations that the parts of the fixed runtime share. */
+/* Declarations that the parts of the fixed runtime share.
+
+   A file calls only functions of files to its right:
+
+   api -> observe -> session -> state -> check -> error
+          session -> weights, cpu -> error
+          session, state -> workers, pool, share, helpers (the worker threads, which call one another) -> park, affinity
+          api, session, state -> cuda/ (see device.h), or no_device in its place
+   single_thread replaces weights, workers and pool where there are no threads. */
 #ifndef NACRE_INTERNAL_H
 #define NACRE_INTERNAL_H
 
@@ -37,6 +45,8 @@ nacre_status nacre_check_tensor(const nacre_argument *expected, const char *role
 nacre_status nacre_check_data(const nacre_argument *expected, const char *role, const nacre_tensor *got);
 nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *expected, const char *role,
                                const nacre_tensor *got, const int64_t *dims);
+/* Can the session run the entry, at these dims? */
+nacre_status nacre_check_states(const nacre_session *session, const nacre_entry *entry, const int64_t *dims);
 nacre_status nacre_check_range(const nacre_dim *dim, int64_t value, const char *where);
 int64_t nacre_dtype_bytes(nacre_dtype dtype);
 nacre_status nacre_bind_inputs(const nacre_session *session, const nacre_entry *entry, const nacre_tensor *inputs,
@@ -69,6 +79,7 @@ void nacre_return_workspace(nacre_session *session);
 nacre_status nacre_read_options(const nacre_options *options, nacre_options *given);
 nacre_status nacre_session_create(const nacre_options *options, nacre_session **session);
 void nacre_session_destroy(nacre_session *session);
+nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **session);
 nacre_status nacre_session_reserve(nacre_session *session, int64_t bytes);
 
 #endif

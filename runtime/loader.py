@@ -518,7 +518,7 @@ class Model:
 
 
 class Session(Model):
-    """A model with states of its own, for calls one at a time: a second call at the same time raises BusyError."""
+    """A model with separate states, for calls one at a time: a second call at the same time raises BusyError."""
 
     def __init__(self, path: str, session: _Session, dtypes: DTypes) -> None:
         super().__init__(path, session, dtypes)
@@ -576,7 +576,7 @@ def load(
     device: `cpu`, `cuda:0` or another GPU by its number, or `auto`: a GPU where there is one for which the artifact has
         code, else the CPU; by default `$NACRE_DEVICE`, else `auto`.
     graphs: a GPU receives repeated calls as graphs, with one call of its driver, and not each kernel alone.
-    raw_floats: arrays of bf16, f8e4m3 and f8e5m2 are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
+    raw_floats: arrays of bf16 and of 8-bit floats are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
     results: `torch`: calls return tensors of PyTorch, where no `out` is given, also in bf16 and 8-bit floats.
     """
     if results not in ("numpy", "torch"):

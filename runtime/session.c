@@ -83,6 +83,29 @@ void nacre_session_destroy(nacre_session *session) {
     free(session);
 }
 
+nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **result) {
+    if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
+    *result = NULL;
+    if (source == NULL || source->states == NULL)
+        return nacre_fail(NACRE_INVALID, "cannot fork without a session that has states");
+    nacre_options given;
+    nacre_status status = nacre_read_options(options, &given);
+    if (status) return status;
+    given.bytes = sizeof given;
+    given.dims = source->dims;
+    given.dim_count = (uint32_t)nacre_this_artifact.session_dim_count;
+    nacre_session *made = NULL;
+    status = nacre_session_create(&given, &made);
+    if (status) return status;
+    status = nacre_copy_states(source, made);
+    if (status) {
+        nacre_session_destroy(made);
+        return status;
+    }
+    *result = made;
+    return NACRE_OK;
+}
+
 int nacre_take_workspace(nacre_session *session) {
     const int own = nacre_process_number();
     int user = 0;

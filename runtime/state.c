@@ -120,21 +120,6 @@ nacre_status nacre_take_states(nacre_session *session, const char *who) {
 
 void nacre_return_states(nacre_session *session) { atomic_store(&session->state_user, 0); }
 
-nacre_status nacre_check_states(const nacre_session *session, const nacre_entry *entry, const int64_t *dims) {
-    if (entry->state_count == 0) return NACRE_OK;
-    if (session == NULL || session->states == NULL)
-        return nacre_fail(NACRE_INVALID, "entry `%s` has states, and the session was created without dims",
-                          entry->name);
-    for (int32_t i = 0; dims && i < entry->dim_count; i++) {
-        const nacre_binding *binding = &entry->bindings[i];
-        if (binding->argument >= 0 || dims[binding->dim] == session->dims[binding->axis]) continue;
-        return nacre_fail(NACRE_INVALID, "entry `%s`: dim `%s` is %" PRId64 ", the session was created with %" PRId64,
-                          entry->name, entry->dims[binding->dim].name, dims[binding->dim],
-                          session->dims[binding->axis]);
-    }
-    return NACRE_OK;
-}
-
 int32_t nacre_find_state(const char *name) {
     for (int32_t i = 0; name && i < artifact()->state_count; i++)
         if (strcmp(artifact()->states[i].tensor.name, name) == 0) return i;
@@ -211,27 +196,10 @@ nacre_status nacre_state_reset(nacre_session *session, int32_t state) {
     return NACRE_OK;
 }
 
-nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **result) {
-    if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
-    *result = NULL;
-    if (source == NULL || source->states == NULL)
-        return nacre_fail(NACRE_INVALID, "cannot fork without a session that has states");
-    nacre_options given;
-    nacre_status status = nacre_read_options(options, &given);
+nacre_status nacre_copy_states(nacre_session *source, nacre_session *target) {
+    nacre_status status = take_for_host(source, "fork", 0);
     if (status) return status;
-    given.bytes = sizeof given;
-    given.dims = source->dims;
-    given.dim_count = (uint32_t)artifact()->session_dim_count;
-    nacre_session *made = NULL;
-    status = nacre_session_create(&given, &made);
-    if (status) return status;
-    status = take_for_host(source, "fork", 0);
-    if (status) {
-        nacre_session_destroy(made);
-        return status;
-    }
-    memcpy(made->state_memory, source->state_memory, (size_t)all_bytes(source->dims));
+    memcpy(target->state_memory, source->state_memory, (size_t)all_bytes(source->dims));
     nacre_return_states(source);
-    *result = made;
     return NACRE_OK;
 }

@@ -11,8 +11,8 @@ void nacre_states_close(nacre_session *session);
 nacre_status nacre_take_states(nacre_session *session, const char *who);
 void nacre_return_states(nacre_session *session);
 
-/* Is the session one that can run the entry, at these dims? */
-nacre_status nacre_check_states(const nacre_session *session, const nacre_entry *entry, const int64_t *dims);
+/* Copies the states of a session to a session with the same dims. */
+nacre_status nacre_copy_states(nacre_session *source, nacre_session *target);
 
 /* The functions of the table, see ABI.md. */
 int64_t nacre_session_bytes(const int64_t *dims, int32_t count);
@@ -21,6 +21,5 @@ int32_t nacre_state_shape(const nacre_session *session, int32_t state, int64_t *
 nacre_status nacre_state_read(nacre_session *session, int32_t state, void *data, int64_t bytes);
 nacre_status nacre_state_write(nacre_session *session, int32_t state, const void *data, int64_t bytes);
 nacre_status nacre_state_reset(nacre_session *session, int32_t state);
-nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **session);
 
 #endif

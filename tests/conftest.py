@@ -102,6 +102,15 @@ def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     tempfile.tempdir = os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("temporary"))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m quick`, skips files without quick tests: importing them would take most of the time of the run."""
+    tests = Path(__file__).parent
+    if config.option.markexpr != "quick" or not collection_path.is_relative_to(tests) or collection_path == tests:
+        return None
+    name = collection_path.relative_to(tests).as_posix() + "/" * collection_path.is_dir()
+    return None if any(entry.startswith(name) or name.startswith(entry) for entry in QUICK) else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(QUICK):

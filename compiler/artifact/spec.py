@@ -261,7 +261,7 @@ class ArtifactSpec:
 
     @property
     def file_weights(self) -> tuple[WeightSpec, ...]:
-        """The contents of an external file: the weights, and behind them a device's own."""
+        """The contents of an external file: the weights, and after them a device's own."""
         own = () if self.device is None else self.device.weights or ()
         moved = (replace(w, name=DEVICE_PREFIX + w.name, offset=self.weight_bytes + w.offset) for w in own)
         return (*self.weights, *moved)

@@ -1,6 +1,6 @@
 """Tables of text for people, which fit a width without cutting a figure or a name.
 
-Where the rows are too wide, the columns of names move to a line of their own above the figures of their row:
+Where the rows are too wide, the columns of names move to a separate line above the figures of their row:
 
     time      share  kernel                            a_long_name
     1.25 ms   12.5%  a_long_name         becomes         1.25 ms   12.5%

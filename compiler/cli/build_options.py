@@ -249,7 +249,7 @@ def progress_line() -> Iterator[Callable[[str], None]]:
 
 
 SECONDS = 10.0
-"""The time between two lines of progress where there is no terminal."""
+"""The time between two lines of progress if the output is not a terminal."""
 
 
 def _lines() -> Callable[[str], None]:

@@ -24,7 +24,7 @@ _Opcode = tuple[str, int, int, int, int]
 
 
 def colour_difference(difference: str) -> str:
-    """Colours the lines of a unified diff; click drops the colours if the output is no terminal."""
+    """Colours the lines of a unified diff; click omits the colours if the output is not a terminal."""
     lines = []
     for line in difference.splitlines():
         colour = _STYLES.get(line[:1])

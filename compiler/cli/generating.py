@@ -22,28 +22,32 @@ from .models import THREADS, open_model
 
 _MODEL = click.argument("model", metavar="MODEL.so|MODEL.gguf|FOLDER", type=PATH)
 _TOKENS = click.option(
-    "--tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Most tokens of an answer."
+    "--tokens",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Maximum number of tokens of an answer.",
 )
 _CAPACITY = click.option(
     "--capacity",
     type=click.IntRange(min=1),
-    help="Tokens that the session holds, prompt and answers.  [default: what the answer needs, or 2048 in a chat]",
+    help="Capacity of the session in tokens.  [default: prompt and answer, or 2048 in a chat]",
 )
 _LOOKUP = click.option(
     "--lookup",
     type=click.IntRange(min=0, max=64),
     default=0,
     show_default=True,
-    help="Most tokens that are drafted from earlier text and computed in one call; needs --temperature 0.",
+    help="Maximum number of tokens drafted from earlier text; requires --temperature 0.",
 )
 _HELP = {
-    "temperature": "Divides logits; 0 chooses the most likely token.",
-    "top_k": "Chooses among this many tokens; 0 for all.",
-    "top_p": "Chooses among the fewest tokens with this probability together.",
-    "min_p": "Chooses among tokens with this part of the largest probability.",
-    "penalty": "Makes tokens that occurred less likely.",
-    "window": "Last tokens that the penalty applies to.",
-    "seed": "The same seed gives the same text.",
+    "temperature": "Divisor of the logits; 0 selects the most likely token.",
+    "top_k": "Keep this many of the most likely tokens; 0 keeps all.",
+    "top_p": "Keep the fewest tokens whose probabilities add up to this.",
+    "min_p": "Keep tokens with this fraction of the largest probability.",
+    "penalty": "Penalty for tokens that have occurred; 1 for none.",
+    "window": "Number of last tokens to which the penalty applies.",
+    "seed": "Seed of the random numbers; the same seed gives the same text.",
 }
 _RANGES: dict[str, click.ParamType[Any]] = {
     "temperature": click.FloatRange(0, 100),
@@ -171,7 +175,7 @@ def chat_command(
     chosen: Chosen,
     threads: int,
 ) -> None:
-    """Talk with a compiled language model, with the template that its file carries.
+    """Talk with a compiled language model, with the chat template of its file.
 
     \b
       nacre chat model.so

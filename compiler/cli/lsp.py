@@ -15,8 +15,9 @@ def lsp_command() -> int:
       pip install -e ".[lsp]"
       nacre lsp               # an editor starts it
 
-    The editor starts this command and speaks the Language Server Protocol over standard input and output. A folder
-    beside the server, `compiler/tools/language_server/vscode`, is an extension for Visual Studio Code.
+    The editor starts this command and communicates with it over standard input and output, by the Language Server
+    Protocol. A folder beside the server, `compiler/tools/language_server/vscode`, is an extension for Visual Studio
+    Code.
     """
     try:
         from ..tools.language_server.server import serve  # noqa: PLC0415  (an extra)

@@ -41,7 +41,7 @@ _AGAIN = f"reproduce with `sh {RERUN}` in"
 
 
 def colour(text: str) -> str:
-    """Colours the parts of a rendered diagnostic; click drops the colours if the output is no terminal."""
+    """Colours the parts of a rendered diagnostic; click omits the colours if the output is not a terminal."""
     lines = []
     style: Mapping[str, Any] = {}  # of the lines that continue a message, a label or a help
     for line in text.splitlines():

@@ -22,31 +22,47 @@ from .models import THREADS, open_model
 @click.command("serve")
 @click.argument("model", metavar="MODEL.so|MODEL.gguf|FOLDER", type=PATH)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for any free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 for any free one.",
+)
 @click.option("--name", help="Name of the model in requests.  [default: the name of the file]")
 @click.option(
-    "--slots", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests that run at the same time."
+    "--slots",
+    type=click.IntRange(1, 256),
+    default=4,
+    show_default=True,
+    help="Maximum number of requests that run at the same time.",
 )
 @click.option(
-    "--queue", type=click.IntRange(0), default=64, show_default=True, help="Requests that may wait; others get 429."
+    "--queue",
+    type=click.IntRange(0),
+    default=64,
+    show_default=True,
+    help="Maximum number of waiting requests; further ones get status 429.",
 )
 @click.option(
     "--capacity",
     type=click.IntRange(min=2),
-    help="Tokens of a session, prompt and answer.  [default: 2048, or the context of the model]",
+    help="Capacity of a session in tokens, for prompt and answer.  [default: 2048, or the context of the model]",
 )
 @click.option(
     "--pool",
     type=click.IntRange(min=1),
-    help="Tokens that all requests hold together, where they are computed together.  [default: slots * capacity]",
+    help="Tokens in the pool that all requests of a paged model share.  [default: slots * capacity]",
 )
-@click.option("--body", type=click.IntRange(1), default=1 << 20, show_default=True, help="Most bytes of a request.")
+@click.option(
+    "--body", type=click.IntRange(1), default=1 << 20, show_default=True, help="Maximum number of bytes of a request."
+)
 @click.option(
     "--lookup",
     type=click.IntRange(min=0, max=64),
     default=0,
     show_default=True,
-    help="Most tokens that are drafted from earlier text and computed in one call, at temperature 0.",
+    help="Maximum number of tokens drafted from earlier text, at temperature 0.",
 )
 @click.option(
     "--grace", type=click.IntRange(0), default=30, show_default=True, help="Seconds for open requests at shutdown."
@@ -78,9 +94,10 @@ def serve_command(
       curl localhost:8000/v1/completions \\
         -d '{"model": "model", "prompt": "Once", "max_tokens": 8}'
 
-    /v1/completions and /v1/chat/completions answer whole or as a stream; /v1/models, /health and /metrics (Prometheus)
-    say more. A model compiled with --set page=32 computes the next tokens of all requests in one call, and keeps their
-    keys and values in pages of 32 tokens of a common pool; requests to others take turns.
+    /v1/completions and /v1/chat/completions return a complete answer or a stream. /v1/models, /health and /metrics
+    (Prometheus) report the models and the state of the server. A model compiled with --set page=32 computes the next
+    tokens of all requests in one call, and keeps their keys and values in pages of 32 tokens of a common pool.
+    Requests to other models take turns.
 
     For other models, /v2/models/NAME/infer calls the entries without states; --slots is the number of calls that run at
     the same time. An encoder of text with a tokenizer answers /v1/embeddings as well. SIGINT and SIGTERM end the server

@@ -49,7 +49,9 @@ from .tensors import read_tensor, split_assignments
     help="Entry whose first result is averaged over the --validate samples.",
 )
 @click.option("-o", "--output", type=PATH, help="Checkpoint after each epoch.  [default: MODEL.safetensors here]")
-@click.option("--resume", is_flag=True, help="Continue from the checkpoint, with the same bits as without a break.")
+@click.option(
+    "--resume", is_flag=True, help="Continue from the checkpoint; results equal those of an uninterrupted run."
+)
 @click.option("--log", type=PATH, metavar="FILE", help="Write `step,loss` lines to this file.")
 @click.option(
     "--entry",
@@ -57,7 +59,9 @@ from .tensors import read_tensor, split_assignments
     shell_complete=ENTRIES,
     help="Training step to call, if there are several entries with states.",
 )
-@click.option("--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session that no sample has.")
+@click.option(
+    "--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session that the samples do not determine."
+)
 @THREADS
 @WEIGHTS
 @build_options

@@ -54,7 +54,7 @@ class CodeOptions:
     quick: leave the machine code unoptimised, which takes a third of the time.
     visible: let a loader find the entries by name.
     cache: reuse cached objects, and store new ones.
-    strict: round results as the structured ops say, except for the order of sums.
+    strict: round results as the structured ops specify, except for the order of sums.
     debug: line tables. The code is the same, but kernels are shared only where they come from the same lines.
     tf32: round the factors of products of f32 to 11 bits, on GPUs.
     start: the stage of the texts that replace the kernels' own texts.

@@ -102,7 +102,7 @@ class Dumps:
         self._write(stage, language, format_parts(language, self._graph, parts))
 
     def write_module(self, name: str, language: str, parts: Sequence[Part]) -> None:
-        """Takes a text that is not a stage and is only kept: one part per target, each a module of its own."""
+        """Takes a text that is not a stage and is only kept: one part per target, each a separate module."""
         if name in self.keep:
             self.texts[name] = format_parts(language, "", parts)
 

@@ -5,13 +5,13 @@ of several work items is distributed over the threads of the call, if it has any
 record for the caller, see `check_indices`; if the record holds an index, the entry returns. Each entry has a second
 copy for observed calls, which also calls the observer before and after every kernel.
 
-A kernel that reads by index may watch the indices itself: it sets the alarm, a word behind the record. The entry clears
+A kernel that reads by index may watch the indices itself: it sets the alarm, a word after the record. The entry clears
 the alarm first, and calls a deferred check only if the alarm is set:
 
     store i64 0, ptr %alarm      call void @gather_launch(..., ptr %alarm)
                                  br i1 %alarmed, label %due, label %done    due: call void @check_launch(...)
 
-A check of weights alone runs `once`: behind the alarm is the address of a byte for each check of the entry. The entry
+A check of weights alone runs `once`: after the alarm is the address of a byte for each check of the entry. The entry
 skips the check if its byte is not 0, and sets the byte when the check has passed.
 
 Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls is
@@ -203,7 +203,7 @@ class EntryText:
         ]
 
     def load(self, type: str, pointer: str) -> str:
-        """Returns the instruction that reads a number of memory which kernels write."""
+        """Returns the instruction that reads a number from memory that kernels write."""
         return f"load {type}, ptr {pointer}, align {int(type[1:]) // 8}"
 
     def store_word(self, value: str, pointer: str) -> None:

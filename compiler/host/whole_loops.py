@@ -2,7 +2,7 @@
 
 A loop whose body does little work per iteration spends a part of its time between kernels: launches, counts of work
 items, and addresses that are computed again. Such a loop becomes one function of the entry's object, with copies of the
-kernels in it, see `loop_text`. It runs on one thread, which is no loss for so little work:
+kernels in it, see `loop_text`. It runs on one thread, because so little work does not benefit from several:
 
     scan of an LSTM with 8 units, batch B         1024 + 512*B bytes per iteration
     B = 1                                         1536 <= MOST_BYTES: one function
@@ -36,7 +36,8 @@ Place = TypeVar("Place")
 @dataclass(frozen=True, slots=True)
 class LoopReport:
     """A loop of an entry: its operator, the kernels of an iteration, and the bytes that they read and write. A `reason`
-    says why the loop is no function of its own; without one, it is, where the bytes are at most `MOST_BYTES`."""
+    gives the reason why the loop is not a separate function; without one, it is, where the bytes are at most
+    `MOST_BYTES`."""
 
     entry: str
     operator: str

@@ -127,7 +127,7 @@ def _root(ref: Ref) -> Ref | None:
 
 
 def _place_results(plan: Arrangement) -> None:
-    """Places each result in the memory of the caller, behind a copy where that is impossible."""
+    """Places each result in the memory of the caller, after a copy where that is impossible."""
     for number, ref in enumerate(plan.results):
         # The caller's memory has no shape: a reshape at the end costs nothing.
         while isinstance(ref.op, Reshape):

@@ -52,7 +52,7 @@ class Shared:
     weights_end: int = 0
 
     def weight(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> Weight:
-        """Returns the storage of a source's data, packed for a kernel that sees them under some shape."""
+        """Returns the storage of a source's data, packed for a kernel that reads them with some shape."""
         stored = self._stored(source, packing, seen)
         if stored is not None:
             source, packing, seen = stored.source, stored.packing, stored.source.type

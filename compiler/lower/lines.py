@@ -57,11 +57,11 @@ class Scope:
 
     @property
     def definition(self) -> str:
-        """Returns the text behind the function's arguments."""
+        """Returns the text after the function's arguments."""
         return f" !dbg {self.name}" if self.name else ""
 
     def at(self, span: Span | None) -> str:
-        """Returns the text behind an instruction that comes from a span, or from the function as a whole."""
+        """Returns the text after an instruction that comes from a span, or from the function as a whole."""
         if self.metadata is None or self.span is None:
             return ""
         place, scope = span or self.span, self.name

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from ...dialect.diagnostics import Span
-from ...dialect.dims import Size, Symbol
+from ...dialect.dims import Size, Symbol, static_size
 from ...dialect.graph import Constant, Parameter, Value
 from ...dialect.types import Array, TensorType
 from ..artifact.spec import align
@@ -52,7 +52,7 @@ class LoweredWeight:
         if self.packing is None:
             return data
         try:
-            packed = self.packing(data.reshape(tuple(int(str(size)) for size in self.seen.shape)))
+            packed = self.packing(data.reshape(tuple(static_size(size) for size in self.seen.shape)))
         except Exception as error:
             raise PackingError(self.name, f"{type(error).__name__}: {error}") from error
         if packed.shape != self.type.shape:

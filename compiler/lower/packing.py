@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...dialect.dims import static_size
 from ...dialect.emitter import ZERO, IndexMap
 from ...dialect.types import ANY, F32, I32, Array, DType, TensorType
 from ..targets.vector_unit import PanelSizes
@@ -67,7 +68,7 @@ class Packing:
         return f"packed_{axes}_{self.lane}x{self.width}" + (f"x{self.group}" if self.group > 1 else "")
 
     def type(self, type: TensorType) -> TensorType:
-        sizes = [int(str(s)) for s in type.shape]
+        sizes = [static_size(s) for s in type.shape]
         panels = -(-sizes[self.lane] // self.width)
         *outer, last = (sizes[a] for a in self.summed)
         groups = (*outer, -(-last // self.group))

@@ -27,7 +27,7 @@ def scanned_slice(node: Node, sources: Mapping[str, Source], counts: Mapping[str
     axis %= x.type.rank
     if index.name not in counts or isinstance(base, Inline) or any(size != 1 for size in x.type.shape[:axis]):
         return None
-    # An index behind the end would read the last slice.
+    # An index after the end would read the last slice.
     if not at_least(x.type.shape[axis], counts[index.name]):
         return None
     return Sliced(base, index.name, x.type.with_shape(x.type.shape[axis + 1 :]).bytes)

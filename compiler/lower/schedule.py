@@ -1,7 +1,7 @@
 """The order of kernel calls in a function: a tree of calls, loops and branches.
 
-Regions of control flow become loops and branches around the calls of their bodies. A tensor has one place in memory for
-the whole call of the function, so the tree says which calls run, and never where a tensor is:
+Regions of control flow become loops and branches around the calls of their bodies. A tensor has one location in memory
+during the whole call of the function. The tree therefore describes the calls and no locations:
 
     carried value        one memory for all iterations, named as the result of the loop. A call before the loop copies
                          the initial value into it, one at the end of the body the next value.

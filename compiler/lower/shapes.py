@@ -95,7 +95,7 @@ def reshape_groups(source: Shape, target: Shape) -> tuple[Groups, Groups]:
         return [], []
     cuts = [(0, 0)]
     if product(source) != 0:
-        # Products of leading axes; pairs of equal ones do not cross. Behind size 0 they carry no information.
+        # Products of leading axes; pairs of equal ones do not cross. After size 0 they carry no information.
         before, below = _leading_products(source), _leading_products(target)
         for i in range(1, len(source)):
             j = next((j for j in range(cuts[-1][1] + 1, len(target)) if below[j] == before[i]), None)

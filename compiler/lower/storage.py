@@ -46,7 +46,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The word behind this record, which kernels set where an index is out of range."""
+    """The word after this record, which kernels set where an index is out of range."""
 
 
 @dataclass(frozen=True, slots=True)

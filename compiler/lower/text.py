@@ -117,7 +117,7 @@ class FunctionText:
             if isinstance(atom, Symbol):
                 factor = self.dims[atom]
                 if atom.multiple != 1:
-                    # A dim is a multiple of its divisor, by the promise of its declaration.
+                    # A dim is a multiple of its divisor, as its declaration requires.
                     factor = self.define("arith.divui", f"{factor}, {self.index(atom.multiple)}", ": index")
             elif isinstance(atom, FloorDiv):
                 parts = f"{self.size(atom.numerator)}, {self.size(atom.denominator)}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ...dialect.dims import static_size
 from ...dialect.graph import Constant, Module, Parameter
 from ...dialect.types import TensorType
 from .lowered import LoweredWeight
@@ -61,7 +62,7 @@ class Tied:
         *before, last = formula.body
         axes, (inner,) = last.attribute("axes"), last.inputs
         assert isinstance(axes, tuple), last
-        order = tuple(int(str(axis)) % len(axes) for axis in axes)
+        order = tuple(static_size(axis) % len(axes) for axis in axes)
         if len(before) == 1 and formula.parameters:
             return formula.parameters[0], order
         base = self._by_formula.get(replace(formula, body=tuple(before), result=inner))

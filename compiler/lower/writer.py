@@ -15,7 +15,7 @@ from functools import partial
 
 from ...dialect import emitter as protocol
 from ...dialect.diagnostics import Span
-from ...dialect.dims import Size, Symbol
+from ...dialect.dims import Size, Symbol, static_size
 from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import BOOL, I64, TensorType
 from ..targets.vector_unit import PanelSizes
@@ -181,7 +181,7 @@ class KernelWriter:
         """Returns the number of work items: 1, unless the kernel is a scan of work items alone."""
         working = [op for op in self.plan.ops if not isinstance(op, (Argument, Dense, Resident, Reshape))]
         if len(working) == 1 and isinstance(working[0], Scan) and working[0].work_items:
-            return int(str(working[0].sizes[0]))
+            return static_size(working[0].sizes[0])
         return 1
 
     def _pack(self) -> None:
@@ -238,7 +238,7 @@ class KernelWriter:
                 known = self._bind(f"p{op.slot}", type, "restrict")
             else:
                 assert isinstance(op, Dense), op
-                known = self.text.dense(op.values, [int(str(s)) for s in op.types[0].shape], op.types[0].dtype)
+                known = self.text.dense(op.values, [static_size(s) for s in op.types[0].shape], op.types[0].dtype)
             self.names[key(tensor)] = known
         return known
 

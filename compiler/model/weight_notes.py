@@ -1,4 +1,4 @@
-"""Facts about the checkpoints of a model that are no errors: files that do not exist, and tensors that nothing reads.
+"""Facts about the checkpoints of a model that are not errors: files that do not exist, and tensors that nothing reads.
 
 Only headers are read.
 """

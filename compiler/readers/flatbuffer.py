@@ -23,7 +23,7 @@ very many."""
 
 
 class FormatError(Exception):
-    """The bytes are no valid flatbuffer."""
+    """The bytes are not a valid flatbuffer."""
 
 
 @dataclass(slots=True)

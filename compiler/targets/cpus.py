@@ -18,7 +18,7 @@ _FEATURES = "Available features"
 
 @lru_cache(maxsize=64)
 def ask_features(cpu: str, features: str) -> frozenset[str]:
-    """Returns the features of a CPU that the runtime can detect; none for a CPU that LLVM does not know."""
+    """Returns the features of a CPU that the runtime can detect; none if LLVM has no such CPU."""
     done = _ask(cpu, features)
     return frozenset(done.stdout.split()) if done.returncode == 0 else frozenset()
 

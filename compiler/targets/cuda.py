@@ -23,7 +23,8 @@ PTX_VERSIONS: Mapping[str, int] = {
     "sm_120": 87,
     "sm_120a": 87,
 }
-"""The supported architectures, each with the oldest version of PTX that knows it, which decides the oldest driver."""
+"""The supported architectures, each with the oldest version of PTX that supports it. The version determines the
+oldest driver."""
 
 BLOCKS, IMAGE = "_blocks", "_image"
 """The suffixes of what the object of a kernel defines for each launch: the function that counts its blocks, and the

@@ -1,7 +1,7 @@
 """A family of targets: the processors of one architecture, and everything in a build that depends on the architecture.
 
 A new family is one more record beside `x86.py`, and a line in `families.py`. The stages of a build read the fields of
-the record; none of them asks for the name of a family.
+the record; none of them compares the name of a family.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Family:
     system: what its artifacts run on.
     passes, strict_passes: its graph passes at each optimisation level.
     packs: the lowest level at which weights are stored in the order in which contractions read them.
-    device: whether kernels run on a device of their own, which entries on the host launch.
+    device: whether kernels run on a separate device, which entries on the host launch.
     runtime: the C sources of the runtime that reach the device, without `.c`.
     routes: the route from linalg to machine code at each level; `codegen/workers/routes.py` defines them.
     """

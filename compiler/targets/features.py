@@ -5,7 +5,7 @@ module with one callee for each feature reveals them: the remaining callees are 
 that LLVM implies by another one is found as well.
 
 Only a child process imports this module. `python -m nacre.compiler.targets.features` answers the compiler's process:
-with a CPU and features as arguments, it prints the available features; with a triple, the names that LLVM knows for it.
+with a CPU and features as arguments, it prints the available features; with a triple, LLVM's names for it.
 """
 
 from __future__ import annotations

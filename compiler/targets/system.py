@@ -22,7 +22,7 @@ class System:
     link_flags: those that are added to link an artifact. It is in a folder with `exports.map`, a version script.
     export: the flags that export the given functions.
     merge_flags: those that merge objects into one.
-    external_weights: whether weights may be in a file of their own.
+    external_weights: whether weights may be in a separate file.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Targets of machine code: a CPU level, any CPU that LLVM knows, or another machine.
+"""Targets of machine code: a CPU level, any CPU that LLVM supports, or another machine.
 
 A level is a name for a set of CPU features, https://gitlab.com/x86-psABIs/x86-64-ABI. An artifact may hold code for
 several levels; the runtime selects the best one that the CPU supports.
@@ -76,7 +76,7 @@ class Target:
 
     @property
     def _beyond_family(self) -> str:
-        """The CPU and the features behind a triple, where they differ from those of the family."""
+        """The CPU and the features after a triple, where they differ from those of the family."""
         if self.family is None:
             return ""
         cpu = "" if self.cpu == self.family.cpu else f":{self.cpu}"
@@ -89,7 +89,7 @@ class Target:
 
     @property
     def is_device(self) -> bool:
-        """Whether its kernels run on a device of their own."""
+        """Whether its kernels run on a separate device."""
         return self.family is not None and self.family.device
 
     @property

@@ -1,7 +1,7 @@
 """Named tensors in files: headers are read first, and data is memory-mapped if the format allows.
 
 A `Checkpoint` has the same interface for every format: names, types from headers alone, and data on demand. Readers of
-formats create `StoredTensor` records; this module knows no format. Every error is a diagnostic.
+formats create `StoredTensor` records; this module does not depend on a format. Every error is a diagnostic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elementwise activation functions, each written with simpler operators so that passes see them.
+"""Elementwise activation functions, each decomposed to simpler operators, which passes support.
 
 Functions that only compare and select are exact in every dtype; the others compute f16 and bf16 in f32 and round once.
 """

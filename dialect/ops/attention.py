@@ -162,7 +162,7 @@ def least_score(dtype: DType) -> float:
 def write_scores(
     b: Builder, q: Value, keys: Value, mask: Value | None, attributes: Attributes, hide: Callable[[Value], Value]
 ) -> Value:
-    """Writes the scores of all keys [..., d, S]; `hide` masks those behind a query."""
+    """Writes the scores of all keys [..., d, S]; `hide` masks those after a query."""
     dtype, width, scale = q.type.dtype, q.type.shape[-1], attributes["scale"]
     if scale is not None:
         factor = b.scalar(scale, dtype)

@@ -1,4 +1,4 @@
-"""Block-quantized values: each block of neighbours along the last axis has a scale of its own, and short integers.
+"""Block-quantized values: each block of neighbours along the last axis has a separate scale, and short integers.
 
 `quantize_blocks` quantizes a tensor, and `dequantize_blocks` restores the represented numbers exactly. No other
 operator computes with such a value. Its planes, `block_codes`, `block_scales` and `block_zeros`, are ordinary tensors,

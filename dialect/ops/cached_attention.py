@@ -1,11 +1,11 @@
-"""Attention to a cache of keys and values that tokens fill up to a length; memory behind the length may hold anything.
+"""Attention to a cache of keys and values that tokens fill up to a length; memory after the length may hold anything.
 
     position      0    1    2    3    4    5    6    7         capacity S = 8, length 5, T = 2 queries
     query 0       x    x    x    x
     query 1       x    x    x    x    x                        the last query sees the last key if `causal`
 
-Three masks keep the memory behind the length out: scores there are -inf, weights and values are 0. Weights need theirs
-for a length of 0, where the softmax has no maximum. A kernel skips the keys and values behind the length.
+Three masks keep the memory after the length out: scores there are -inf, weights and values are 0. Weights need theirs
+for a length of 0, where the softmax has no maximum. A kernel skips the keys and values after the length.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
     dtype, rows = q.type.dtype, q.type.shape[-2]
 
     def hide(scores: Value) -> Value:
-        # Query i sees the keys before i + length - (T - 1).
+        # Query i attends to the keys before i + length - (T - 1).
         ends = b.add(b.iota(shape=(rows,), dtype=I64), b.subtract(b.unsqueeze(lengths, axes=-1), _last(b, rows)))
         ends = b.maximum(ends, b.scalar(0, I64))
         outer = scores.type.rank - 2
@@ -139,7 +139,7 @@ _MASK = np.asarray(np.arange(15).reshape(3, 5) % 3 != 1)
 
 cached_attention = Operator(
     name="cached_attention",
-    summary="`attention` to the first keys only: those at and behind `lengths`, and their values, have no influence, "
+    summary="`attention` to the first keys only: those at and after `lengths`, and their values, have no influence, "
     "even if they are NaN; `lengths` is a scalar, or has the size of the first axis of q, k and v; with `causal`, "
     "query i attends to keys up to i + length - T; a query with no allowed key attends to all keys before the length, "
     "and gives 0 for a length of 0",

@@ -169,7 +169,7 @@ def _lower_search(
                 inner.select(stays, middle, high),
             ]
 
-        return s.iterate(s.constant(64, I64), [zero, total], halve)[0]  # type: ignore[arg-type]
+        return s.iterate(s.constant(64, I64), [zero, total], halve)[0]  # type: ignore[arg-type]  # one of them
 
     return [e.map(types[0], [(values, identity(rank))], element)]
 

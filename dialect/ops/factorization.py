@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor, identity
+from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I64, TensorType
@@ -92,7 +92,7 @@ def _reference_cholesky(x: Numbers) -> Numbers:
 
 
 def _differentiate_cholesky(b: Builder, use: Use) -> Sequence[Value]:
-    """Only the lower triangle of x is read: an element of it stands for both of a symmetric matrix.
+    """Only the lower triangle of x is read: an element of it represents both elements of a symmetric matrix.
 
     S = L^-T tril_half(L^T g) L^-1, where the diagonal of tril_half is halved.
     """
@@ -288,8 +288,8 @@ def _lower_inverse(
         made: Sequence[Tensor] = for_each(s, s.size(size), tensors, column)
         return made
 
-    def unit(s: Any) -> Scalar:
-        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), x.type.dtype)  # type: ignore[no-any-return]
+    def unit(s: BodyEmitter) -> Scalar:
+        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), x.type.dtype)
 
     _, made = e.scan(_outer(x), [_copied(e, x), e.map(x.type, [], unit)], invert)
     return [made]

@@ -95,7 +95,7 @@ def _along(b: Builder, x: Pair, axis: int, form: str, size: Size, sign: int, sca
 
 
 def _scale(b: Builder, x: Value, sizes: Sequence[Size], norm: str, *, inverse: bool) -> Value:
-    """Scales a transform with a length that the call knows."""
+    """Scales a transform whose length is known in a call."""
     if norm == ("forward" if inverse else "backward"):
         return x
     number = size_as(b, product(sizes), x.type.dtype)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Size, bounds, ceil_divide, multiply
+from ..dims import Size, bounds, ceil_divide, multiply, static_size
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..operator import Attributes, Case, InferenceError, Operand, Operator
 from ..types import I64, TensorType
@@ -26,7 +26,7 @@ from .support.fourier_stages import Row, join, separate
 COLUMNS = 16
 """The columns that are transformed together."""
 ITEMS = 8
-"""The most work items, each with buffers of its own."""
+"""The most work items, each with separate buffers."""
 BUFFERED = 1 << 17
 """The most elements of a buffer of several work items."""
 Turned = tuple[Sequence[Tensor], Sequence[Scalar]]
@@ -79,7 +79,7 @@ def _lower(
     total = multiply(rows, blocks)
     count, items = len(types), max(1, min(ITEMS, bounds(total)[1], BUFFERED // (length * wide)))
     share = ceil_divide(total, items)
-    items = items if not isinstance(total, int) or total == 0 else -(-total // int(str(share)))
+    items = items if not isinstance(total, int) or total == 0 else -(-total // static_size(share))
     buffer = TensorType(dtype, (items, length * wide))
 
     def write_item(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -2,7 +2,7 @@
 
     lengths 2, 3    mask_after([[1, 2, nan, 4], [5, 6, 7, inf]], lengths)    [[1, 2, 0, 0], [5, 6, 7, 0]]
 
-Elements at and behind the length have no influence, not even NaN and infinities.
+Elements at and after the length have no influence, not even NaN and infinities.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _case(
 
 mask_after = Operator(
     name="mask_after",
-    summary="x with `fill` in place of the elements at and behind a length along an axis; a masked element has no "
+    summary="x with `fill` in place of the elements at and after a length along an axis; a masked element has no "
     "influence, even if it is NaN; `lengths` has leading axes of x, all before `axis`, of the same sizes or 1, or is a "
     "scalar; a negative length counts from the end",
     operands=(Operand("x", FLOATS), index_operand("lengths")),

@@ -226,7 +226,7 @@ def _standardized_rows(x: Term, rows: Shape, size: Size, eps: float, repeats: Si
     covers `repeats` channels.
 
     The statistics are sums over one axis, so that they need one loop; the elements keep their shape for the operators
-    behind them.
+    after them.
     """
     flat = x.reshape(shape=(*rows, size))
     mean = flat.mean(axis=-1, keepdims=True)

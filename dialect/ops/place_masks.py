@@ -7,7 +7,7 @@ the bits of all trees for each column and each rank, so that the places of a row
 
 Where this table is too large, `border_places` compares the ranks level by level. `add_places` adds the values of the
 leaves at the first of these places in the order of the trees; further places, which only fill vectors, are not read. It
-is a step of its own because the values of large trees lie far apart in memory: behind one another, their loads overlap.
+is a separate step because the values of large trees lie far apart in memory: behind one another, their loads overlap.
 Ranks end at the last row of a column's table, and places count modulo the leaves of a tree, a power of two.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import product
+from ..dims import product, static_size
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
@@ -36,7 +36,7 @@ def _infer_places(types: Sequence[TensorType], attributes: Attributes) -> tuple[
     if ranks.rank != 2 or masks.rank != 3 or not all(isinstance(size, int) for size in sizes):
         message = "`level_places` needs ranks [rows, width] and masks [columns, ranks, trees] of known sizes"
         raise InferenceError("shape-mismatch", f"{message}, not {ranks}, {masks}")
-    width, columns, count = (int(str(size)) for size in sizes)
+    width, columns, count = (static_size(size) for size in sizes)
     if columns > width or not count:
         message = f"`masks` of `level_places` has at most {width} columns, and at least one rank, not {masks}"
         raise InferenceError("shape-mismatch", message, operand=1)
@@ -94,7 +94,7 @@ def _lower_borders(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     ranks, column, border = operands
-    width, levels = int(str(ranks.type.shape[1])), int(str(column.type.shape[1]))
+    width, levels = static_size(ranks.type.shape[1]), static_size(column.type.shape[1])
     is_inside = column.type.dtype == U8 and width >= 1 << U8.bits
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -115,7 +115,7 @@ def _infer_sum(types: Sequence[TensorType], attributes: Attributes) -> tuple[Ten
     places, values, initial = types
     sizes = (*places.shape[1:], *values.shape[:1])
     is_known = places.rank == values.rank == 2 and all(isinstance(size, int) for size in sizes)
-    if not is_known or int(str(sizes[0])) < int(str(sizes[1])) or initial.shape != ():
+    if not is_known or static_size(sizes[0]) < static_size(sizes[1]) or initial.shape != ():
         message = "`add_places` needs places [rows, trees] of values [trees, leaves], of known sizes, and initial []"
         raise InferenceError("shape-mismatch", f"{message}, not {places}, {values}, {initial}")
     leaves = values.shape[1]
@@ -140,7 +140,7 @@ def _lower_sum(
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         (row,) = indices
-        mask = s.constant(int(str(leaves)) - 1, I64)
+        mask = s.constant(static_size(leaves) - 1, I64)
 
         def add(tree: Scalar, t: Sequence[Tensor], totals: Sequence[Scalar]) -> Turn:
             place = s.binary("and", s.cast(s.load(places, [row, tree]), I64), mask)

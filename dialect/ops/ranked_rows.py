@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import ceil_divide, product
+from ..dims import ceil_divide, product, static_size
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
@@ -87,7 +87,7 @@ def _lower_ranks(
 ) -> Sequence[Tensor]:
     x, thresholds, feature, flags = operands
     (result,) = types
-    count, compare, features = int(str(thresholds.type.shape[1])), str(attributes["compare"]), x.type.shape[1]
+    count, compare, features = static_size(thresholds.type.shape[1]), str(attributes["compare"]), x.type.shape[1]
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         row, column = indices
@@ -159,7 +159,7 @@ class _Walk:
         self.ranks, self.column, self.border, self.first, self.nodes, self.values, self.initial = operands
         self.s, self.shape, self.steps = s, str(attributes["shape"]), int(attributes["steps"])
         self.count, self.width, self.size = (
-            int(str(n)) for n in (self.column.type.shape[2], self.ranks.type.shape[1], self.values.type.shape[0])
+            static_size(n) for n in (self.column.type.shape[2], self.ranks.type.shape[1], self.values.type.shape[0])
         )
         self.is_inside = self.column.type.dtype == U8 and self.width >= LEAST_WIDTH
 

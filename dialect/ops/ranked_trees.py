@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import ceil_divide, product
+from ..dims import ceil_divide, product, static_size
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
@@ -50,7 +50,7 @@ MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
 MOST_STEPS = 20
-"""The most levels behind the first ones."""
+"""The most levels after the first ones."""
 CHOSEN_LEVELS = 5
 """The levels of a search whose thresholds are chosen in registers."""
 NAN_IS_ZERO = 32
@@ -148,7 +148,7 @@ def _search(s: BodyEmitter, thresholds: Tensor, column: Scalar, x: Scalar, compa
 
     The thresholds of the first levels are chosen from those that all rows read; later ones are loaded row by row.
     """
-    count = int(str(thresholds.type.shape[1]))
+    count = static_size(thresholds.type.shape[1])
     found: Scalar = s.constant(0, I32)
     beyond: list[Scalar] = []
     step = (count + 1) // 2
@@ -189,11 +189,11 @@ def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
     count, steps = column.shape[2], attributes["steps"]
     oblivious = attributes["shape"] == "levels"
     known = isinstance(count, int) and (count <= MOST_OBLIVIOUS if oblivious else _is_power(count + 1))
-    if not known or (not oblivious and int(str(count)) > MOST_NODES) or not 0 <= steps <= MOST_STEPS:
+    if not known or (not oblivious and static_size(count) > MOST_NODES) or not 0 <= steps <= MOST_STEPS:
         message = f"`ranked_trees` supports {MOST_OBLIVIOUS} levels, or a power of two less 1 up to {MOST_NODES} nodes"
         message += f", and {MOST_STEPS} steps"
         raise InferenceError("shape-mismatch", f"{message}, not {count} and {steps}", operand=1)
-    places = 1 << int(str(count)) if oblivious else int(str(count)) + 1
+    places = 1 << static_size(count) if oblivious else static_size(count) + 1
     if is_complete:
         words = (*first.shape, ((1 << steps) - 1) * places)
         if oblivious or nodes.shape != words:
@@ -259,10 +259,10 @@ class _Body:
 
     def __init__(self, e: Emitter, operands: Sequence[Tensor], attributes: Attributes) -> None:
         ranks, self.column, self.border, _, self.nodes, self.values, _ = operands
-        self.ranks = e.reshape(ranks, (ranks.type.shape[0], int(str(ranks.type.shape[1])) * ROWS))
+        self.ranks = e.reshape(ranks, (ranks.type.shape[0], static_size(ranks.type.shape[1]) * ROWS))
         self.shape, self.steps = str(attributes["shape"]), int(attributes["steps"])
         self.count, self.columns, self.size = (
-            int(str(n)) for n in (self.column.type.shape[2], ranks.type.shape[1], self.values.type.shape[0])
+            static_size(n) for n in (self.column.type.shape[2], ranks.type.shape[1], self.values.type.shape[0])
         )
 
     def write(self, s: BodyEmitter, first: Scalar) -> Scalar:

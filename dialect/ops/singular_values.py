@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..dims import Size, at_least, floor_divide, minimum, multiply
-from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor, identity
+from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I64, TensorType
@@ -57,8 +57,8 @@ def _lower(
     work = e.map(x.type.with_shape((*batch, rows, columns)), [(x, turned)], lambda s, element: element)
     v_type = x.type.with_shape((*batch, columns, columns))
 
-    def unit(s: Any) -> Scalar:
-        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), dtype)  # type: ignore[no-any-return]
+    def unit(s: BodyEmitter) -> Scalar:
+        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), dtype)
 
     u_out, s_out, v_out = e.full(work.type, 0), e.full(types[1], 0), e.full(v_type, 0)
     tensors = [work, e.map(v_type, [], unit), u_out, s_out, v_out]

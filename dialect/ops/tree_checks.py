@@ -39,7 +39,7 @@ def _reference(*arrays: Numbers, features: int, leaves: int, routing: str = "com
 
 @dataclass(frozen=True)
 class _Fault:
-    """A condition that must not hold, and what the record says if it does."""
+    """A condition that must not hold, and the fields of the record if it does."""
 
     holds: Scalar
     index: Scalar

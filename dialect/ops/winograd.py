@@ -17,7 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..dims import Size, at_least, floor_divide
+from ..dims import Size, at_least, floor_divide, static_size
 from ..emitter import Emitter, Index, Loop, Result, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, Array, DType, TensorType
@@ -128,7 +128,7 @@ def _lower_input(
 
 def _reference_input(x: Numbers, matrix: Numbers) -> Numbers:
     batch, height, width, channels = x.shape
-    rows, columns = (int(str(blocks(size))) for size in (height, width))
+    rows, columns = (static_size(blocks(size)) for size in (height, width))
     total = np.zeros((REACH, REACH, batch, rows, columns, channels), x.dtype)
     for a, b in np.ndindex(REACH, REACH):
         part = x[:, a : a + BLOCK * rows : BLOCK, b : b + BLOCK * columns : BLOCK]

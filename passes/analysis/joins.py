@@ -48,7 +48,7 @@ class _Finder:
         self.definitions: dict[str, Node] = {}
         self.origins = Origins(self.definitions, parameters)
         self.sources: dict[str, tuple[int, Node, str]] = {}
-        """The position, the node and the weight of the convolution behind each value, where the values between them
+        """The position, the node and the weight of the convolution after each value, where the values between them
         have no other readers."""
 
     def see(self, node: Node) -> None:

@@ -134,7 +134,7 @@ class _Placement:
 
 def _by_size(life: Life, live: Sequence[float]) -> tuple[float, ...]:
     """Orders tensors by size, largest first. Sizes that must be rounded up come last, since little is known of the
-    offsets behind them."""
+    offsets after them."""
     low, high = bounds(life.size)
     return not divisible(life.size, ALIGNMENT), -high, -low
 

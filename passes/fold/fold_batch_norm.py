@@ -155,7 +155,7 @@ def _apply(b: Builder, op: str, x: Value, y: Value | None) -> Value | None:
 
 
 def _merged(b: Builder, op: str, x: Value, y: Value) -> Value | None:
-    """Combines two values, if the result is no larger than the larger of them."""
+    """Combines two values if the result is not larger than both of them."""
     value = b.apply(op, [x, y])[0]
     return value if value.type.elements in (x.type.elements, y.type.elements) else None
 

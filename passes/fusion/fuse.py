@@ -59,7 +59,7 @@ class Fuse(Pass):
 
     `kinds` selects the kinds of groups, which take nodes in this order: attention (two contractions around a softmax or
     another operator on rows), channels (chains of contractions that compute each channel from one channel alone),
-    contraction (with the elementwise nodes behind it), rows (reductions and normalizations of the same rows), elements
+    contraction (with the elementwise nodes after it), rows (reductions and normalizations of the same rows), elements
     (elementwise nodes). In groups of all kinds except elements, all tensors but indices are computed with the same
     number of bits. No outside node depends on one node of a group and feeds another, and no expensive node is computed
     twice.

@@ -197,7 +197,7 @@ def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_bloc
         if not moves_linearly(node):
             continue
         if permutes(node) and not keeps_last_axis(node) and not _is_read_in_place(flow, number, in_blocks):
-            # A tile needs its columns adjacent in memory: transposing them is a kernel of its own.
+            # A tile needs its columns adjacent in memory: transposing them is a separate kernel.
             continue
         if all(is_weight(flow, v) for v in node.inputs) or not flow.stays_inside(number, members):
             continue

@@ -96,7 +96,7 @@ def frames(node: Node) -> bool:
 
 def _read(node: Node) -> _Reader:
     operator = OPERATORS[node.op]
-    reader: Any = _Reader()  # stands in for an Emitter, with tensors of its own
+    reader: Any = _Reader()  # stands in for an Emitter, with separate tensors
     if operator.lower is not None:
         tensors: Any = [_Tensor(v.type, number) for number, v in enumerate(node.inputs)]
         operator.lower(reader, tensors, operator.complete(dict(node.attributes)), [v.type for v in node.outputs])

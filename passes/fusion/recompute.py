@@ -1,13 +1,13 @@
 """`recompute`: computes values again instead of keeping them, where a function needs more memory than a limit.
 
 Where most memory is in use, the nodes before are divided into segments. Values that only a segment itself and nodes
-behind this point read are not kept: a copy of the segment computes them again, before the first of these nodes. In a
+after this point read are not kept: a copy of the segment computes them again, before the first of these nodes. In a
 training step, the segments are parts of the forward computation:
 
     before    a = f(x)   b = g(a)   c = h(b) | dc  db = g'(b, dc)  da = f'(a, db)               a, b, c are kept
     after     a = f(x)   b = g(a)   c = h(b) | dc  a2 = f(x)  b2 = g(a2)  db = ...  da = ...      x, c are kept
 
-The copies compute the same bits. This pass runs behind `cse`, which would merge them, and before `fuse`.
+The copies compute the same bits. This pass runs after `cse`, which would merge them, and before `fuse`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recompute(Pass):
     pairs such as `B:64`; the fewest segments that suffice are chosen, or else those with the least memory.
 
     The nodes before the point where most memory is in use are divided into segments. Values that only their own segment
-    and nodes behind this point read are not kept: a copy of the segment computes them again, before the first of these
+    and nodes after this point read are not kept: a copy of the segment computes them again, before the first of these
     nodes.
 
     The memory is estimated for the graph after `fuse`, if that pass follows: `fuses`. The budget is checked
@@ -188,7 +188,7 @@ class _Segments:
         return sorted(set(ends))
 
     def _needed(self, internal: Sequence[str], start: int) -> list[int]:
-        """Returns the nodes behind `start` that compute the values from values before it, and from kept ones."""
+        """Returns the nodes after `start` that compute the values from values before it, and from kept ones."""
         own = set(internal)
         waiting, found = [self.makers[name] for name in internal], set[int]()
         while waiting:

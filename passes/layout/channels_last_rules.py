@@ -55,7 +55,8 @@ class Layouts:
     definitions: dict[str, Node] = field(default_factory=dict)
 
     def is_reason(self, node: Node) -> bool:
-        """Returns whether the node is a channels-first convolution that pays for transposes around it."""
+        """Returns whether the node is a channels-first convolution that saves more time than transposes around it
+        take."""
         if not OPERATORS[node.op].has("convolution") or dict(node.attributes).get("layout") != FIRST:
             return False
         return bounds(node.inputs[1].type.shape[0])[0] >= self.channels and self.has_known_weight(node)

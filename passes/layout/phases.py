@@ -9,7 +9,7 @@ For a kernel of 3 and a stride of 2, before the padding is cut off:
 
 A part is a set of phases with equally many taps; they are the channels of one convolution with stride 1. An axis has at
 most two parts, since the number of taps is K / s rounded up or down; it has one if the kernel is padded with zeros to
-whole strides. The results of the parts lie as [m, r, channels]; moving r behind m makes [m * s + r, channels] of them.
+whole strides. The results of the parts lie as [m, r, channels]; moving r after m makes [m * s + r, channels] of them.
 
 With a dilation that is a multiple of the stride, all taps belong to one phase, and the others are zero. Refuses other
 dilations beside a stride, symbolic kernel and padding sizes, and paddings that leave nothing of the first or the last
@@ -214,7 +214,7 @@ class Phases:
         return b.transpose(y, axes=first_order(y.type.rank)) if layout == LAST else y
 
     def _moved(self, b: Builder, y: Value, parts: Sequence[Part], layout: str) -> Value:
-        """Moves the phases of a part behind their positions: [N, m, r, ..., channels], or [N, group, channels, m, r,
+        """Moves the phases of a part after their positions: [N, m, r, ..., channels], or [N, group, channels, m, r,
         ...]."""
         rank = len(self.axes)
         phases = tuple(part.phases for part in parts)

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...dialect.dims import Size, bounds, ceil_divide, product
+from ...dialect.dims import Size, bounds, ceil_divide, product, static_size
 from ...dialect.graph import Constant, Function, Module, Node, Value
 from ...dialect.operator import Builder
 from ...dialect.ops.support.layouts import LAST
@@ -32,11 +32,11 @@ class Winograd(Pass):
     """Rewrites 3x3 convolutions in channels-last layout with f32 sums, known weights, stride 1 and no padding with
     Winograd's F(4x4, 3x3).
 
-    The rewrite applies where it pays: at least `channels` channels are read and computed, and at least `blocks` blocks
-    of 4x4 results share the 36 matrices, which are four times as large as the weight. A symbolic batch counts with its
-    least size, symbolic heights and widths with the geometric mean of the fewest and the most blocks: those in 1..1024
-    pay, those in 1..32 do not. Assumes that `channels-last` has turned the padding into nodes; zeros that fill the last
-    blocks are added to these. Leaves the transform of the weight to `fold-parameters`.
+    The rewrite applies where it saves time: at least `channels` channels are read and computed, and at least `blocks`
+    blocks of 4x4 results share the 36 matrices, which are four times as large as the weight. A symbolic batch counts
+    with its least size, symbolic heights and widths with the geometric mean of the fewest and the most blocks: sizes in
+    1..1024 are rewritten, sizes in 1..32 are not. Assumes that `channels-last` has turned the padding into nodes; zeros
+    that fill the last blocks are added to these. Leaves the transform of the weight to `fold-parameters`.
 
     The transform of a weight in a short dtype is computed in each call, so that the artifact holds the short weight. It
     takes about as long as the products of 16 blocks, so at least `shared-blocks` blocks must share it.
@@ -93,7 +93,7 @@ def _weight_key(function: Function, node: Node) -> str:
 def _added_bytes(node: Node) -> int:
     """Returns the additional bytes of a stored transform compared with the weight, including padding of the last
     panel."""
-    rows, columns, inputs, results = (int(str(size)) for size in node.inputs[1].type.shape)
+    rows, columns, inputs, results = (static_size(size) for size in node.inputs[1].type.shape)
     return 4 * inputs * (REACH * REACH * -(-results // 16) * 16 - rows * columns * results)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...dialect.control_flow import CONTROL_FLOW, trip_count
-from ...dialect.dims import Shape, Size, at_least, multiply, product
+from ...dialect.dims import Shape, Size, at_least, multiply, product, static_size
 from ...dialect.graph import Attribute, Function, Module, Node, Region, Value
 from ...dialect.ops import OPERATORS
 from ..analysis.factors import gathered_axis
@@ -237,7 +237,7 @@ def _reshaped(attributes: Mapping[str, Attribute], count: Size) -> dict[str, Att
 def _turned(attributes: Mapping[str, Attribute], count: Size) -> dict[str, Attribute]:
     axes = attributes["axes"]
     assert isinstance(axes, tuple), axes
-    return {**attributes, "axes": (0, *(int(str(a)) + 1 for a in axes))}
+    return {**attributes, "axes": (0, *(static_size(a) + 1 for a in axes))}
 
 
 _BATCHED: Mapping[str, Callable[[Mapping[str, Attribute], Size], dict[str, Attribute]]] = {

@@ -17,8 +17,8 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 class ParallelOrder(Pass):
     """Replaces `sort`, `argsort` and `top_k` by `merged_order`.
 
-    It executes more operations than the sequential methods, about n log2(n)^2 / 2 for n elements, so it pays on a
-    device with thousands of threads alone. The results are the same.
+    It executes more operations than the sequential methods, about n log2(n)^2 / 2 for n elements, so it is faster only
+    on devices with thousands of threads. The results are the same.
     """
 
     name: ClassVar[str] = "parallel-order"

@@ -34,10 +34,10 @@ class QuantizeWeights(Pass):
     - `contraction(x, w)` becomes `contraction(x, dequantize(quantize(w)))`
     - `gather(table, ids)` becomes `dequantize(gather(quantize(table), ids))`
 
-    A weight is a parameter-only operand. `to` is `bf16` or `f16`, with a cast to it and back; or `i8`, `f8e4m3` or
-    `f8e5m2`, quantized with a scale for each channel of the result or row of a table, and dequantized; or a type in
-    blocks such as `q4[block 32]`, where the axis that is summed over is one of the last two and holds whole blocks.
-    `only` and `but` select by the path of the weight, by the scope, and by the operator.
+    A weight is a parameter-only operand. `to` is `bf16` or `f16`, with a cast to it and back; or `i8` or an 8-bit
+    float, quantized with a scale for each channel of the result or row of a table, and dequantized; or a type in blocks
+    such as `q4[block 32]`, where the axis that is summed over is one of the last two and holds whole blocks. `only` and
+    `but` select by the path of the weight, by the scope, and by the operator.
 
     Changes results. The quantized values are computed in each call unless `fold-parameters` runs afterwards.
     """

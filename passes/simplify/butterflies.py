@@ -28,7 +28,7 @@ class Butterflies(Pass):
     rows. A prime above `prime` is a convolution with a chirp, by transforms of twice its length or
     little more.
 
-    A row is computed in one thread and from the cache, so the pass pays on CPUs. Errors grow with the logarithm of the
+    One thread computes a row, which fits the cache, so the pass is for CPUs. Errors grow with the logarithm of the
     length instead of its root.
     """
 

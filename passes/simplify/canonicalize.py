@@ -1,9 +1,8 @@
 """`canonicalize`: rewrites equivalent expressions to one form.
 
-The rules stand in `arithmetic_rules` (numbers), `element_rules` (casts, choices, logic), `mask_rules` (triangles),
+The rules are in `arithmetic_rules` (numbers), `element_rules` (casts, choices, logic), `mask_rules` (triangles),
 `movement_rules` (elements that are only moved), `structure_rules` (axes, loops) and `control_rules` (loops and branches
-at call time). This file applies them; it knows no
-operator by name.
+at call time). This file applies them; it compares no operator by name.
 """
 
 from __future__ import annotations

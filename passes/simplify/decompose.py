@@ -16,7 +16,7 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 class Decompose(Pass):
     """Replaces every node by the decomposition of its operator, until no operator has one.
 
-    Every level runs it first for `composite` operators, whose parts are kernels of their own.
+    Every level runs it first for `composite` operators, whose parts are separate kernels.
 
     Operators in `keep` are kept. If `having` lists properties, operators without any of them are kept too. New nodes
     have the scope and the span of the replaced node.

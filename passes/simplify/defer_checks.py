@@ -19,7 +19,7 @@ _READING = ("reading", "gathering", "elementwise", "view", "structure")
 
 @dataclass(frozen=True)
 class DeferChecks(Pass):
-    """Moves a check behind a node that reads or writes by the same indices, and lets this node raise the alarm.
+    """Moves a check after a node that reads or writes by the same indices, and lets this node raise the alarm.
 
         %c = check_indices(%i) {sizes = (5,), window = 1}
         %y = gather(%x, %i) {mode = "clamp"}
@@ -64,7 +64,7 @@ def _defer(function: Function, context: Context) -> Function:
 
 
 def _behind(body: Sequence[Node], results: Sequence[Value]) -> dict[int, int]:
-    """Returns for each check the position of the node that it moves behind, or its own position. No check overtakes
+    """Returns for each check the position of the node that it moves after, or its own position. No check overtakes
     another one."""
     positions: dict[int, int] = {}
     last, needed = len(body), _needed(body, results)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nacre.dialect import dims
-from nacre.dialect.dims import DimError, Poly, Size, Symbol
+from nacre.dialect.dims import DimError, Poly, Size, Symbol, static_size
 
 DIMS = {"B": Symbol("B", 1, 64), "T": Symbol("T", 8, 512, multiple=8), "H": Symbol("H", 0, 99)}
 VALUES = st.fixed_dictionaries(
@@ -167,3 +167,10 @@ def test_sizes_of_another_process_are_found_in_tables() -> None:
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run([sys.executable, "-c", write], env=environment, capture_output=True, check=True)
         assert pickle.loads(done.stdout) in {size: True}
+
+
+def test_a_static_size_is_a_number() -> None:
+    assert static_size(8) == 8
+    assert static_size(dims.parse_size("B + 1 - B", DIMS)) == 1
+    with pytest.raises(DimError, match=r"size `B \+ 1` depends on a dim"):
+        static_size(dims.parse_size("B + 1", DIMS))

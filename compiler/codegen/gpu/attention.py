@@ -1,4 +1,4 @@
-"""An attention as its schedule sees it: two products, and the roles of the axes of the scores.
+"""The parts of an attention that its schedule uses: two products, and the roles of the axes of the scores.
 
 The axes are the keys, which are the last one; rows, on which neither the keys nor the values depend, such as queries
 and the heads of a group; and others, the batch.

@@ -27,7 +27,7 @@ class Causal:
 
 
 def find_causal(op: Any) -> Causal | None:
-    """Returns the mask that the epilogue of scores applies: it selects a constant far below for the keys behind a
+    """Returns the mask that the epilogue of scores applies: it selects a constant far below for the keys after a
     row's own position, plus a distance."""
     block = op.regions[0].blocks[0]
     captured = list(captured_by(block))

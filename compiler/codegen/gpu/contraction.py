@@ -50,7 +50,7 @@ class Groups:
 
 
 def find_groups(nest: Nest) -> Groups | None:
-    """Returns the groups of the loops; None if the nest is no contraction that is large enough."""
+    """Returns the groups of the loops; None if the nest is not a contraction or is too small."""
     if len(nest.inputs) < 2 or len(nest.results) != 1 or not nest.reductions or nest.started != (True,):
         return None
     if nest.combines[0] is None or not all(o.in_memory and o.element in _BYTES for o in nest.operands):
@@ -133,7 +133,7 @@ class ContractionWriter:
         self.tiles = [self.tile_type(number) for number in range(len(nest.inputs))]
 
     def tile_type(self, number: int) -> str:
-        """Returns the type of the copy of an input; elements behind each row spread the columns over the banks."""
+        """Returns the type of the copy of an input; elements after each row spread the columns over the banks."""
         return (
             f"memref<{DEPTH}x{(ROWS, COLUMNS)[self.groups.sides[number]] + SIDE}x{self.nest.inputs[number].element}, 3>"
         )

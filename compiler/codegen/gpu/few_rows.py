@@ -148,7 +148,7 @@ class _Writer:
         return [known[loop] for loop in range(len(self.nest.parallel))]
 
     def _sum(self, part: str, column: str) -> list[str]:
-        """Sums the elements of a slice. A group behind the last column has none."""
+        """Sums the elements of a slice. A group after the last column has none."""
         text, nest = self.text, self.nest
         zero = text.constant(0)
         neutral = text.let(f"arith.constant {neutral_of(self.combine, self.element)} : {self.element}")

@@ -7,7 +7,7 @@
     shares   = weights / total           rounded to the dtype of the values
     result   = shares v                  perhaps with an epilogue: rounding
 
-Neither the name of an operator nor a dim is asked for.
+The search depends neither on names of operators nor on dims.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def join_attention(
     scratch: Collection[Any],
     fits: Callable[[Attention | None], bool],
 ) -> list[Group]:
-    """Returns the launches, with one in place of each six that are an attention which `fits`."""
+    """Returns the launches; one launch replaces each group of six that form an attention which `fits`."""
     made: list[Group] = []
     place = 0
     while place < len(groups):

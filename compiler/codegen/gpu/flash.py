@@ -9,7 +9,7 @@ A block of four warps computes ROWS rows of one batch element; rows of several h
     result = o / l
 
 Copies of v overlap the first product, those of the next k the second one. With a causal mask, tiles whose keys all lie
-behind the last row are left out, unless a row's greatest score is a masked one, as in a row without any key; what the
+after the last row are left out, unless a row's greatest score is a masked one, as in a row without any key; what the
 keys and values hold there is then never read. Where a block has 16 rows or fewer, as with one query, its warps share
 the keys instead of the rows, and combine what they have at the end.
 
@@ -77,7 +77,7 @@ class FlashWriter(FlashEnd):
         return results
 
     def find_limit(self) -> str:
-        """Returns the first key, at the begin of a tile, behind which a causal mask keeps none for the block's rows."""
+        """Returns the first key, at the begin of a tile, after which a causal mask keeps none for the block's rows."""
         text, shape, causal = self.text, self.shape, self.attention.causal
         assert causal is not None
         one = text.constant(1)

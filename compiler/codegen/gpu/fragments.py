@@ -1,7 +1,7 @@
 """Tiles in shared memory: asynchronous copies into them, and fragments for tensor cores out of them.
 
 A tile has a slow and a fast axis; the fast one is the axis that is contiguous in memory, so that a copy moves 16 bytes.
-16 more bytes behind each row put the rows of a matrix into different banks. `ldmatrix` reads four matrices of 8 rows of
+16 more bytes after each row put the rows of a matrix into different banks. `ldmatrix` reads four matrices of 8 rows of
 16 bytes, where lane 8 i + r addresses row r of matrix i; it can turn over those of 16-bit elements, so that either
 axis of such a tile may be the depth of the product. For other elements the fast axis is the depth.
 
@@ -142,7 +142,7 @@ class Source:
         return first, [f"{made}#{2 + rank + axis}" for axis in range(rank)]
 
     def copy(self, tile: Tile, first: tuple[str, str], threads: int, aligned: str | None) -> None:
-        """Begins to copy the elements from a position on; zeros stand for those behind the limits. Copies by 16 bytes,
+        """Begins to copy the elements from a position on; zeros stand for those after the limits. Copies by 16 bytes,
         for which sources are `aligned`, and those of crossed words arrive with their group, others at once."""
         text = self.text
         thread = text.special("tid.x")

@@ -1,7 +1,7 @@
 """Elementary functions on a GPU are the compiler's own; a few are instructions.
 
 The functions of `tiler/vector_math` are straight-line arithmetic on single numbers too, so results of f32 on a GPU and
-on a CPU differ by the rounding of sums alone. Those of f64 are in `double_math`. libdevice is not used.
+on a CPU differ by the rounding of sums alone. The functions of f64 are in `double_math`. libdevice is not used.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _expand_double_math(module: Any) -> None:
 
 
 def find_foreign_math(module: Any) -> Any:
-    """Returns an operation that would become the call of a function which no GPU has, or None."""
+    """Returns an operation that would become a call of a library function that does not exist on GPUs, or None."""
     found: list[Any] = []
 
     def visit(operation: Any) -> Any:

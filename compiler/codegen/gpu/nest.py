@@ -1,4 +1,5 @@
-"""A structured op on memory as a schedule sees it: loops, index maps, and a body that is a function of its own.
+"""A structured op on memory, in the form that schedules use: loops, index maps, and a body that is a function of its
+own.
 
 The op `z[i, j] = x[i, j] + y[j]` over memory, with the bias `y`:
 
@@ -6,7 +7,7 @@ The op `z[i, j] = x[i, j] + y[j]` over memory, with the bias `y`:
     operands  x: memref<?x20xf32> at (d0, d1)    y: memref<20xf32> at (d1)    z: memref<?x20xf32> at (d0, d1)
     body      @k_body(%x: f32, %y: f32, %z: f32, %d0: index, %d1: index) -> f32
 
-A schedule reads nothing else. It never sees the name of a graph operator.
+A schedule reads nothing else. It does not contain names of graph operators.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Beside:
 class Nest:
     """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
-    value, an operand behind the captured ones; another one begins with the content of its memory. `combines` names the
+    value, an operand after the captured ones; another one begins with the content of its memory. `combines` names the
     operation by which each result combines what was accumulated with a new value, if it is one operation. If it
     `is_product`, the new value is the product of the two inputs, widened exactly; `signs` tells which are signed
     integers. It `has_loops` if its body runs loops
@@ -93,7 +94,7 @@ class Nest:
 
     @property
     def bodies(self) -> tuple[Nest, ...]:
-        """The nests whose bodies are functions of their own."""
+        """The nests whose bodies are separate functions."""
         return (self, *(beside.nest for beside in self.beside.values()))
 
     @property

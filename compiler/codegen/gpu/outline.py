@@ -133,8 +133,8 @@ def _computing(function: Any) -> list[Any]:
 
 
 def _is_sequence(function: Any, computing: Sequence[Any]) -> bool:
-    """Returns whether operations cannot be told apart. Each launch repeats what writes no memory, which must therefore
-    depend neither on the results of operations nor on memory that they write."""
+    """Returns whether operations are identical. Each launch repeats what writes no memory, which must therefore depend
+    neither on the results of operations nor on memory that they write."""
     if any(list(result.uses) for op in computing for result in op.results):
         return True
     written = {root_of(value) for op in computing for value in _written(op)}

@@ -14,7 +14,7 @@ _FOREIGN = re.compile(r"\.extern \.func .*?(\w+)\s*\(", re.DOTALL)
 
 
 class PtxError(Exception):
-    """Device code that needs a function which no GPU has."""
+    """Device code that calls a library function that does not exist on GPUs."""
 
 
 def mark_kernels(text: str, threads: Mapping[str, int], blocks: Mapping[str, int]) -> str:

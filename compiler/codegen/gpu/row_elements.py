@@ -4,7 +4,7 @@
                                           lane 0: 256 .. 263, and so on
 
 Where a tensor begins is known in the call only. If it is not aligned, a lane takes the same elements in the same order,
-each by a load of its own, so that the sums have the same bits.
+each by a separate load, so that the sums have the same bits.
 """
 
 from __future__ import annotations

@@ -135,6 +135,6 @@ class Text:
         return self.let(f'llvm.call_intrinsic "{name}"{arguments}')
 
     def barrier(self) -> None:
-        """Waits until every thread of the block is here; writes before it are seen by reads behind it."""
+        """Waits until every thread of the block is here; writes before it are seen by reads after it."""
         zero = self.constant(0, "i32")
         self.line(f'llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"({zero}) : (i32) -> ()')

@@ -34,7 +34,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _closing(text: str, position: int) -> int:
-    """Returns the index behind the closing bracket of the one that is open at the position."""
+    """Returns the index after the closing bracket of the one that is open at the position."""
     depth = 1
     for token in _TOKEN.finditer(text, position):
         depth += {"(": 1, ")": -1}.get(token.group(), 0)

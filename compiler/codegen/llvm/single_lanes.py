@@ -1,6 +1,6 @@
 """Rewrites masked stores of a single lane to scalar stores, in LLVM IR that has been optimised.
 
-LLVM's code generator folds a `trunc` into the masked store behind it. If the mask is a constant with one lane set, it
+LLVM's code generator folds a `trunc` into the masked store after it. If the mask is a constant with one lane set, it
 then writes that lane as an element of the wider type: 4 bytes for an `i16` that was an `i32`, which goes beyond the end
 of a tensor. The rewritten form stores exactly one element:
 

@@ -5,14 +5,14 @@ For 8 rows of a causal mask, where the last row sees the keys before 100:
     keys        0        64       100     128      2048
     scores      |--------------------------|             columns up to a multiple of the loop step along rows
     exp, sums   |--------------------------|
-    times V     |-------------------|                    the weights behind are exactly 0
+    times V     |-------------------|                    later weights are exactly 0
 
 Ends are rounded to whole loop iterations, so that a row has the same bits in every block: blocks may overlap, and zeros
 that are added or left out change no sum. A block is computed again with whole rows where one of its maxima is not far
 above the masked scores, as in a fully masked row. It is computed with whole rows at once where the values hold a
 non-finite number.
 
-Where a length masks the rows and the values (see `ranges.py`), the values behind it are never read, so they may be
+Where a length masks the rows and the values (see `ranges.py`), the values after it are never read, so they may be
 anything: the products with values end at the length even in whole rows.
 """
 

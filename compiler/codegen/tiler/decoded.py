@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
-from ....dialect.dims import Size, bounds
+from ....dialect.dims import Size, bounds, static_size
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
 from .order import Order
@@ -54,7 +54,7 @@ def _are_worth_it(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> bool:
     if weights is None or any(w.kind == "read" for w in weights) or not all(isinstance(s, int) for s in sizes):
         return False
     # The dequantized block stays in the nearest cache beside rows.
-    return 4 * roles.width * len(weights) * prod(int(str(s)) for s in sizes) <= roles.caches.first
+    return 4 * roles.width * len(weights) * prod(static_size(s) for s in sizes) <= roles.caches.first
 
 
 def _weights(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> list[Node] | None:
@@ -87,7 +87,7 @@ class DecodedTiles(Tiles):
         self.products = [replace(scaled, products=(factors,)) for factors in scaled.products]
         self.outer = [loop for loop in self.loops if loop[0][0] not in scaled.inner]
         self.inner = [loop for loop in self.loops if loop[0][0] in scaled.inner]
-        words = len(self.weights) * prod(int(str(size)) for _, size in self.inner)
+        words = len(self.weights) * prod(static_size(size) for _, size in self.inner)
         self.numbers = evaluator.stack("numbers", op, words * roles.width, scaled.type)
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
 
@@ -187,7 +187,7 @@ class DecodedTiles(Tiles):
         length = self.roles.width * len(self.weights)
         for numbers, size in reversed(self.inner):
             strides[self.stage.of(self.op, numbers[-1])] = length
-            length *= int(str(size))
+            length *= static_size(size)
         origin = column.times(-1)
         return {
             self._node(weight): Kept(self.numbers, strides, origin.plus(i * self.roles.width))

@@ -2,7 +2,7 @@
 
 A weight that is stored in groups (`compiler/lower/packing.py`) is read as words of 32 bits, one for each column. So is
 the other factor, which is contiguous in memory, or is gathered where every column has its own elements. The rest of the
-tiler sees a group as one step of the sum. Integers are summed exactly on every CPU. bf16 products are summed in f32.
+tiler treats a group as one step of the sum. Integers are summed exactly on every CPU. bf16 products are summed in f32.
 The bf16 instruction treats denormal inputs as zero and flushes denormal sums; the path without it, which `strict` code
 takes, does not.
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....dialect.dims import Size
+from ....dialect.dims import Size, static_size
 from .evaluate import Evaluator, Iteration
 from .few import find_around, is_copy, write_interleaved
 from .forms import LANES, Form, constant, variable
@@ -66,7 +66,8 @@ class MapStage:
         return self.order[-1] if self.order else None
 
     def _choose_across(self) -> int | None:
-        """Returns the class along which an operand is contiguous that is not contiguous along the lanes."""
+        """Finds an operand that is not contiguous along the lanes, and returns the class along which it is
+        contiguous."""
         if self.lane is None:
             return None
         for op, access in self._accesses():
@@ -98,7 +99,7 @@ class MapStage:
                 write_interleaved(self.evaluator, self.few, iteration, first, last)
             elif self.across is None and self._is_narrow():
                 lane, size = self.lane, self.stage.sizes[self.lane]
-                self._store([{**iteration, lane: constant(i)} for i in range(int(str(size)))])
+                self._store([{**iteration, lane: constant(i)} for i in range(static_size(size))])
             elif self.across is None:
                 self._along(iteration, first, last)
             else:

@@ -1,6 +1,6 @@
 """Reads from pages that a table names, where they are: rows of joined pages are never in memory.
 
-    joined[b, h, s, d] = pool[table[b, s / 32], h, s mod 32, d]          an op of its own, with pages of 32
+    joined[b, h, s, d] = pool[table[b, s / 32], h, s mod 32, d]          a separate op, with pages of 32
     y[b, h, i, d]      = sum of w[b, h, i, s] * joined[b, h, s, d] over s
     ->
     y[b, h, i, d]      = sum of w[b, h, i, s] * pool at (Page(s, 32), h, Panel(s, 32, within), d)

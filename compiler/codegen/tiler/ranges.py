@@ -10,7 +10,7 @@ Two facts hold at run time only: `greatest` is far above `low`, and the values a
 computes whole rows where they do not hold.
 
 A mask may instead keep the columns before a length that is known at run time, the same for all rows of a block. Then
-the values are selected by the same length, and need not be finite behind it:
+the values are selected by the same length, and need not be finite after it:
 
     masked   = select(column < length, scores, -inf)
     result   = sum of weights / total * select(column < length, values, 0)
@@ -61,7 +61,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The range of a mask: kept elements are at or behind all of `lower` and before all of `upper`, or before `length`,
+    """The range of a mask: kept elements are at or after all of `lower` and before all of `upper`, or before `length`,
     a node in the body of an op; the others are `low`."""
 
     low: Node
@@ -75,7 +75,7 @@ class MaskedRows:
     """A stage whose rows, along the class `column`, matter only where a mask keeps them.
 
     `greatest` are the maxima of the masked rows, `sums` the contractions over them with the factor that multiplies each
-    weight. `hidden` holds if weights behind a length are 0 even in a row without a maximum.
+    weight. `hidden` holds if weights after a length are 0 even in a row without a maximum.
     """
 
     column: int
@@ -219,7 +219,7 @@ class _Uses:
         """Ops that are 0 outside of the kept range."""
         self.sums: list[tuple[Op, Node]] = []
         self.hidden: list[Op] = []
-        """Ops that select 0 behind the length."""
+        """Ops that select 0 after the length."""
 
     def find(self) -> MaskedRows | None:
         """Returns the masked rows; None where an op along the rows is not recognised."""
@@ -296,7 +296,7 @@ class _Uses:
         return self._is_read_of(op, score, [self.masked]) and self._is_read_of(op, most, self.greatest)
 
     def _selects(self, op: Op, node: Node) -> bool:
-        """Returns whether a node is 0 behind the length that masks the rows."""
+        """Returns whether a node is 0 after the length that masks the rows."""
         if self.kept.length is None or node.kind != "arith.select" or node.operands[2].kind != "constant":
             return False
         length = self.masks.length(op, node.operands[0])

@@ -50,7 +50,7 @@ def with_reciprocals(
 
 
 def _row_divisors(evaluator: Evaluator, op: Op, inner: Sequence[int]) -> list[tuple[Op, Node]]:
-    """Returns the row-invariant divisors of vectors of a row, in the ops behind a result."""
+    """Returns the row-invariant divisors of vectors of a row, in the ops after a result."""
     found: list[tuple[Op, Node]] = []
     pending, seen = [op], {id(op)}
     while pending:

@@ -18,7 +18,7 @@ class Rest:
 
 
 def behind(shape: tuple[Size, ...], view: View, sizes: tuple[Size, ...], part: View) -> Rest | None:
-    """Returns the elements of a view that lie behind a part along one axis; None where the part is not its beginning,
+    """Returns the elements of a view that lie after a part along one axis; None where the part is not its beginning,
     with the same sizes along all other axes.
 
     Such parts are the tensors of a concatenation after the first one, in turn.
@@ -55,7 +55,7 @@ class Region:
         return View(whole.view.buffer, offset, strides)
 
     def around(self, whole: Tensor) -> Iterator[Tensor]:
-        """Yields the rest of a constant tensor: for each axis the elements before and behind the part, restricted to
+        """Yields the rest of a constant tensor: for each axis the elements before and after the part, restricted to
         the part along the axes before it; the whole tensor where the part has gaps."""
         if any(step != 1 for step in self.steps):
             yield whole

@@ -41,7 +41,7 @@ MOST_ROWS = 64
 FEWEST = 32
 """The number of blocks, at least, before blocks become larger: threads share them."""
 SHARING_ROWS = 16
-"""The rows of a block that pay for a copy of the vectors that they share."""
+"""The least number of rows in a block for which a copy of the shared vectors is faster."""
 DEPTH = 128
 """The steps of a sum over copied vectors: they stay in the nearest cache."""
 SPACING = 16
@@ -218,7 +218,7 @@ class RowStage:
             (self.bounded.doubt,) = doubts
 
     def _overwritten(self, segment: Sequence[Op], later: Sequence[Op]) -> Op | None:
-        """Returns a result that the only result of a row segment may overwrite: nothing behind the segment reads it,
+        """Returns a result that the only result of a row segment may overwrite: nothing after the segment reads it,
         and its rows have the same shape."""
         if is_tiled(segment[0]):
             return None

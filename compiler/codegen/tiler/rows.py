@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from ....dialect.dims import Size, bounds
+from ....dialect.dims import Size, bounds, static_size
 from .evaluate import Evaluator, Iteration, Kept
 from .folds import Fold, choose_fold
 from .forms import LANES, constant, variable
@@ -180,7 +180,7 @@ class RowWriter:
                 keep(at)
 
             self._chunks(lane, iteration, step)
-            count = -(-int(str(self.stage.sizes[lane])) // self.writer.lanes)
+            count = -(-static_size(self.stage.sizes[lane]) // self.writer.lanes)
             # A strand without vectors would add its neutral element.
             strands = strands[: max(1, min(count, AT_ONCE))]
         else:

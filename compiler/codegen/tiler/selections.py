@@ -1,6 +1,6 @@
 """Selections and conversions inside of contractions: a mask of values is applied where the contraction reads them.
 
-    masked[j, c] = select(j < n, v[j, c], 0)                  an op of its own, which only the contraction reads
+    masked[j, c] = select(j < n, v[j, c], 0)                  a separate op, which only the contraction reads
     y[i, c]      = sum of w[i, j] * masked[j, c] over j
     ->
     y[i, c]      = sum of w[i, j] * select(j < n, v[j, c], 0)

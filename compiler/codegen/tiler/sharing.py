@@ -41,7 +41,7 @@ def share_rows(stage: Stage, kept: Op | None) -> Sharing:
 
 def _read_behind(stage: Stage, kept: Op) -> set[Buffer]:
     """Returns the buffers that may be read after a row has been kept: the operands of the reductions and results
-    behind it, without those of the row itself."""
+    after it, without those of the row itself."""
     behind = stage.ops[stage.ops.index(kept) + 1 :]
     pending = [op for op in behind if op.reduced or op in stage.sinks]
     found: set[Buffer] = set()

@@ -36,7 +36,7 @@ slice."""
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A slice of a buffer between stages: a tensor of its own with `elements` elements."""
+    """A slice of a buffer between stages: a separate tensor with `elements` elements."""
 
     buffer: Buffer
     elements: int

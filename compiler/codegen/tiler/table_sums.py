@@ -108,7 +108,7 @@ def _bytes(element: str, shape: Sequence[Size]) -> int:
 
 
 def chunk_of(evaluator: Evaluator, number: Form, count: int, size: Size) -> tuple[str, str]:
-    """Returns the first index of a chunk of a loop, and the index behind its last one."""
+    """Returns the first index of a chunk of a loop, and the index after its last one."""
     writer = evaluator.writer
     first = writer.index(number.times(count))
     past = writer.let(f"arith.addi {first}, {writer.size(count)} : index")

@@ -192,7 +192,7 @@ class Writer:
 
     @contextmanager
     def carrying(self, start: str, end: str, step: int, carried: Sequence[Value]) -> Iterator[CarryingLoop]:
-        """Writes a loop over carried values. The body's author sets `after`; `results` are valid behind the loop."""
+        """Writes a loop over carried values. The body's author sets `after`; `results` are valid after the loop."""
         if not carried:
             with self.loop(start, end, step) as name:
                 yield CarryingLoop(name, ())
@@ -515,7 +515,7 @@ def _zero_text(element: str) -> str:
 
 
 class CarryingLoop:
-    """A loop that carries values: `values` inside it, `after` at the end of its body, `results` behind it."""
+    """A loop that carries values: `values` inside it, `after` at the end of its body, `results` after it."""
 
     def __init__(self, index: str, values: Sequence[Value]) -> None:
         self.index, self.values = index, list(values)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ....dialect.dims import Size, add, bounds, multiply
+from ....dialect.dims import Size, add, bounds, multiply, static_size
 from ....dialect.emitter import Index
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
@@ -188,7 +188,7 @@ class Tiles:
             return [{**p, **fixed, classes[-1]: form} for p in iterations]
 
         if size == 1 or (self.roles.windowed and isinstance(size, int)):
-            for number in range(int(str(size))):
+            for number in range(static_size(size)):
                 totals = self._sum(inner, at(constant(number)), masks, totals, rows, within)
             return totals
         writer = self.writer

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product as combinations
 from math import prod
 
+from ....dialect.dims import static_size
 from ....dialect.emitter import Index
 from .structure import Op
 
@@ -29,7 +30,7 @@ WINDOW = 32
 def is_window(op: Op) -> bool:
     """Returns whether the sum has few steps, and their number is known."""
     sizes = [op.loops[i] for i in op.reduced]
-    return all(isinstance(s, int) for s in sizes) and prod(int(str(s)) for s in sizes) <= WINDOW
+    return all(isinstance(s, int) for s in sizes) and prod(static_size(s) for s in sizes) <= WINDOW
 
 
 def overlaps(op: Op, loop: int) -> bool:
@@ -56,7 +57,7 @@ def order_steps(op: Op, row: int | None, rows: int) -> list[tuple[Step, int]]:
     are outermost, so that few of the other shared vectors are live at a time. The order of one row's steps does not
     depend on the number of rows.
     """
-    sizes = [range(int(str(op.loops[i]))) for i in op.reduced]
+    sizes = [range(static_size(op.loops[i])) for i in op.reduced]
     steps = [dict(zip(op.reduced, numbers, strict=True)) for numbers in combinations(*sizes)]
     moving = [] if row is None else [p for p in _positions(op, row) if any(not op.parallel[n] for n in p)]
     along = {n for position in moving for n in position}

@@ -8,7 +8,7 @@ object depends on the builds before it. A child has two connections:
        +------ lifeline: closed by the builder, it ends the child; server
                when the child ends, it carries the exit status
 
-Forks of the builder share its servers. A server ends with the last process that could ask it for a child.
+Forks of the builder share its servers. A server exits when no process is left that could request a child.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Routes from linalg on tensors to the LLVM dialect: named lists of stages, each a pass pipeline of MLIR.
 
-A route is data; the worker runs it. Under every route, a kernel keeps the signature that its callers know. A further
+A route is data; the worker runs it. All routes keep the signature of a kernel, on which its callers depend. A further
 route is one more entry of the table.
 """
 
@@ -29,7 +29,7 @@ _BUFFERIZED = Stage(
     "bufferized",
     (
         "one-shot-bufferize{allow-unknown-ops=0},canonicalize,cse",
-        # By default, MLIR would copy strided memory through a library of its own.
+        # By default, MLIR would copy strided memory through a separate library.
         ":copies-to-linalg",
         ":assert-no-allocation",
     ),
@@ -80,8 +80,7 @@ _DEVICE_LLVM = Stage(
 )
 
 DEVICE, TILED = "device", "tiled"
-"""The route of kernels for a device, which ends with an object that holds the code of the device, and that of vector
-code."""
+"""The routes of kernels for a device and of vector code. The former ends with an object that holds the device code."""
 
 ROUTES: Mapping[str, Route] = {
     # Upstream passes alone, one loop nest per structured op in the stated order.

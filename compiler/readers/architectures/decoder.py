@@ -29,7 +29,7 @@ class Decoder:
     base, local_base: of the angles of positions; `local_base` of layers with a window, 0 if it is the same.
     factors, rotary_scale: divisors of the frequencies of pairs, empty if they are 1, and a factor of both functions.
     has_factors: the divisors are a parameter, `rope_freqs.weight`.
-    windows: by layer, the number of tokens that attention sees; 0 for all.
+    windows: by layer, the number of tokens in the attention window; 0 for all.
     activation: `silu`, `gelu`, `gelu-tanh` or `relu`.
     norm_offset: the difference of gains from the stored values.
     fused: queries, keys and values are one product, and so are gate and feed-forward.

@@ -1,6 +1,6 @@
 """Reads a model source of this folder with a configuration, for the checkpoint of a file or folder.
 
-The parameters of a source have names of their own; `named` gives their keys in the checkpoint.
+The parameters of a source have separate names; `named` gives their keys in the checkpoint.
 """
 
 from __future__ import annotations

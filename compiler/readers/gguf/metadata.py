@@ -1,6 +1,6 @@
 """The configuration of a model source, from the metadata and the tensors of a GGUF file.
 
-The names of keys are those of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, each behind the name of the
+The names of keys are those of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, each after the name of the
 architecture: `llama.block_count`.
 """
 
@@ -119,7 +119,7 @@ class Gpt2:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """The differences between members of the Llama family that no metadata tells."""
+    """The differences between members of the Llama family that the metadata do not contain."""
 
     neighbours: bool = False
     activation: str = "silu"

@@ -112,7 +112,7 @@ def _tied(c: Configuration, default: bool) -> bool:
 
 
 def _windows(c: Configuration, layers: int, default: Callable[[int], bool]) -> tuple[int, ...]:
-    """Returns the window of each layer. `default` says which layers have one, where the file does not."""
+    """Returns the window of each layer. `default` defines which layers have one if the file does not."""
     types = c.find("layer_types")
     if types is not None and (not isinstance(types, list) or len(types) != layers):
         raise c.wrong("layer_types", f"a list of {layers} types")

@@ -23,7 +23,7 @@ _T5_CONTEXT = 512
 class Encoder:
     """A source, its configuration, the names of parameters by the instance in front of them, and its entries.
 
-    probe: a parameter that every checkpoint has, which tells the prefix of its keys.
+    probe: a parameter that every checkpoint has, from which the prefix of the keys is derived.
     """
 
     source: str
@@ -163,7 +163,7 @@ def _bert(c: Configuration) -> Encoder:
 
 
 def _counted(c: Configuration) -> dict[str, Any]:
-    """Positions of RoBERTa begin behind the number of the padding token."""
+    """Positions of RoBERTa begin after the number of the padding token."""
     padding = c.count("pad_token_id", 1)
     positions = c.size("max_position_embeddings")
     if positions <= padding + 1:

@@ -27,7 +27,7 @@ class Names:
     """The names of a kind of checkpoints.
 
     layers: the name of the array of layers.
-    whole, inner: names outside of layers and in them, each without `.weight` or `.bias` behind it, or whole.
+    whole, inner: names outside of layers and in them, each without `.weight` or `.bias` after it, or whole.
     prefixes: texts before every key, one of which a checkpoint has; `bare` keys have none.
     transposed: the names, of those in layers, of matrices that are stored as [inputs, outputs].
     """

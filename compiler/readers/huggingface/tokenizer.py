@@ -59,7 +59,7 @@ def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _around(tokenizer: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-    """Returns the ids that the template of single texts puts before and behind a text."""
+    """Returns the ids that the template of single texts puts before and after a text."""
     steps = _steps(tokenizer.get("post_processor"))
     before: list[int] = []
     behind: list[int] = []

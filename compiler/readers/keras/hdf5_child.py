@@ -1,4 +1,4 @@
-"""Reads a file of HDF5 in a process of its own: `python -m ...hdf5_child FILE OUTPUT`.
+"""Reads a file of HDF5 in a separate process: `python -m ...hdf5_child FILE OUTPUT`.
 
 The library of HDF5 is written in C, and damaged files can crash it or let it run without an end. The child has limits
 of memory and time. It writes `OUTPUT`, an npz file with the datasets, and prints the attributes as JSON.

@@ -1,7 +1,7 @@
 """Reads a Keras model: calls its layers in the order of their operands, and gives each to its converter.
 
-Sequential and functional models are read, also as layers of others in `.keras` files. Layers that hold Python code, and
-classes that no converter knows, are refused together, before any layer is converted.
+Sequential and functional models are read, also as layers of others in `.keras` files. The reader refuses layers that
+contain Python code, and classes without a converter. It reports all of them together, before it converts a layer.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class _Arranger:
         return self.tokens[place + 1].type in NAMES | {"INT", "FLOAT", "LPAR"} and following != "ASSIGN"
 
     def _is_picked(self, index: int) -> bool:
-        """Returns whether the value of a branch begins here with a part of a tensor: `x[:, 0]`, without `=` behind."""
+        """Returns whether the value of a branch begins here with a part of a tensor: `x[:, 0]`, without `=` after."""
         if not (self.at_start and self.open and self.open[-1].is_branch and self._next_type(index) == "LSQB"):
             return False
         depth = 0

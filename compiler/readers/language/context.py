@@ -179,7 +179,7 @@ class Context:
         return value
 
     def named(self, name: syntax.Name, binding: Binding | None) -> None:
-        """Tells the listener that a name stands for a binding."""
+        """Reports to the listener that a name refers to a binding."""
         if self.listener is not None and binding is not None:
             self.listener.named(name, binding)
 

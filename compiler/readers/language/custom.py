@@ -1,4 +1,4 @@
-"""Calls of blocks with a gradient of their own: the results and the gradients become the regions of a `custom` node.
+"""Calls of blocks with a separate gradient: the results and the gradients become the regions of a `custom` node.
 
     block Swish(x: f32[...]) -> y: f32[...] {
       y = x * sigmoid(x)

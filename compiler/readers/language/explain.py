@@ -280,7 +280,7 @@ def _block_after_pipe(error: Mistake) -> str:
 
 
 def _foreign_comment(error: Mistake) -> str:
-    """Recognises `// ...` on a line of its own, which continues the line before."""
+    """Recognises `// ...` on a separate line, which continues the line before."""
     for before, token in pairwise(error.statement):
         if token.type == "FLOOR" and token.line == error.found.line and before.line != token.line:
             return "a comment begins with `#`"

@@ -171,7 +171,7 @@ def _chunks(tokens: list[Token]) -> list[Segment]:
     words = list(_words(tokens))
     depths = _depths(words)
     breaks = _kept_breaks([word for word, depth in zip(words, depths, strict=True) if depth == 0])
-    comments: list[str] = []  # on lines of their own, outside brackets
+    comments: list[str] = []  # on separate lines, outside brackets
     for position, word in enumerate(words):
         segment = stack[-1].segments[-1] if stack else chunks[-1]
         if isinstance(word, str):

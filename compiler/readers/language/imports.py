@@ -1,7 +1,7 @@
 """A file's own names: dims, constants, configurations, blocks, and imports from other files.
 
 `import "x.nacre"` brings the blocks and dims of another file, `import "x.nacre" as m` the file itself, whose names
-follow a dot. Constants do not come along: those of two files may have one name. A block always sees the names of the
+follow a dot. Constants do not come along: those of two files may have one name. A block always resolves names in the
 file that defines it. A dim is shared by the whole program: files that declare the same name must give it the same
 range.
 """

@@ -3,8 +3,8 @@
 An index is a name that is new. It runs over the axis that it selects alone. In `x[i + k]`, an index that selects no
 axis alone runs as far as the sum stays inside, or over the whole axis if a condition guards the read. The indices are
 the axes of a space; each tensor that the expression reads is laid out in this space, with size 1 along the indices that
-it does not have. What remains are elementwise operators and one reduction, so gradients, passes and targets need
-nothing more:
+it does not have. The other accesses become elementwise operators and one reduction, so gradients, passes and targets
+support them:
 
     y[i, j] = max(k) x[i, k] + w[k, j]      x: [i, 1, k]   w: [1, j, k]   max(x + w, axis=2)
     y[b, o] = sum(i) x[b, i] * w[o, i]      einsum("ac,bc->ab", x, w)

@@ -71,7 +71,7 @@ Part = Word | Group
 
 @dataclass(slots=True)
 class Entry:
-    """A comment on a line of its own, or a statement or item: its lines, and its body if it has one."""
+    """A comment on a separate line, or a statement or item: its lines, and its body if it has one."""
 
     chunks: list[Segment] = field(default_factory=list)  # more than one if the author's breaks are kept
     comment: str = ""

@@ -7,7 +7,7 @@
     %5 = relu(%4) @head
 
 An instance of an array has a number in its scope, `layer.0`, or braces if a loop's variable selects it, `layer.{}`.
-Nodes without a body of their own, which parameters and constants are, belong to the calls that read them.
+Nodes without a separate body, which parameters and constants are, belong to the calls that read them.
 """
 
 from __future__ import annotations

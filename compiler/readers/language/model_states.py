@@ -1,7 +1,7 @@
 """States of a graph as model text: their declarations, assignments to their parts, and their values after a call.
 
 A state's name is a word: `layer.0.keys` becomes `layer_0_keys`. In the text, the name of a state means the value that
-was assigned last, so a value that is needed later gets a name of its own first:
+was assigned last, so a value that is needed later gets a separate name first:
 
     old = keys                      keys_2 = update_slice(keys, k, at)
     keys[:, at:at + T] = k          return ... keys, keys_2 ...
@@ -119,7 +119,7 @@ class StateWriter:
         return True
 
     def _keep(self, body: Body, word: str) -> None:
-        """Gives the value that a state's name means a name of its own."""
+        """Gives the value that a state's name means a separate name."""
         value = self.current[word]
         if self.uses[value] and body.texts[value].expression == word:
             name = body.names.give(flattened(value))

@@ -124,9 +124,9 @@ def stored_key(context: Context, frame: Frame, key: syntax.String, base: Instanc
     """Returns the key in the checkpoint with `{}` for each index of an array.
 
     `{path}` is the path of the instance, with its indices. `{}` is the next index. `{i}` is the index with the loop
-    variable `i`, else the value of a hyper-parameter `i`, else the next index: a block may name the loop variables of
-    its callers, although it does not see them. Integers and integer hyper-parameters may be added to it: `{i+1}`,
-    `{i+first}`.
+    variable `i`, else the value of a hyper-parameter `i`, else the next index: a block may use the loop variables of
+    its callers here, although they are not in its scope. Integers and integer hyper-parameters may be added to it:
+    `{i+1}`, `{i+first}`.
     """
     report = context.reporter.error
     used: list[int] = []

@@ -1,9 +1,9 @@
 """`repeat`: a loop with a number of iterations that is known at compile time.
 
-It becomes one node that carries the names which exist before it and which its body assigns; all other names of the
-body end with it. The body is elaborated once, for any count. It is elaborated for each iteration instead, and no node
-is written, in three cases: the body uses states, the loop runs over a list, or the number of iterations of an inner
-loop depends on this one.
+It becomes one node, which carries the names that exist before the loop and that its body assigns; all other names of
+the body end with it. The body is elaborated once, for any count. It is elaborated for each iteration instead, and no
+node is written, in three cases: the body uses states, the loop runs over a list, or the number of iterations of an
+inner loop depends on this one.
 
     repeat i in 0..n { x = layer[i](x) }              one node
     repeat layer in layers { x = layer(x) }           the same node
@@ -224,7 +224,7 @@ class _Loop:
         return value
 
     def _symbol(self, index: Value) -> Size:
-        """Returns the loop variable as a size that knows its range. As a tensor, it is the index of the region."""
+        """Returns the loop variable as a size with its range. As a tensor, it is the index of the region."""
         writer, indices = self.context.writer, self.elements.indices
         name = self._hint
         taken = writer.loop_names() | set(self.context.program.dims)

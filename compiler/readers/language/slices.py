@@ -1,4 +1,4 @@
-"""Slices of tensors that are no states: the assignment `y[:, t] = h`, and the slices of one axis as a list.
+"""Slices of tensors that are not states: the assignment `y[:, t] = h`, and the slices of one axis as a list.
 
 An assignment to a slice gives the name a new tensor; other names of the old one keep it. A slice is a box: on each axis
 an index or a range. Both may move with the variable of a loop, and must be inside for all its values.

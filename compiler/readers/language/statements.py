@@ -1,5 +1,5 @@
-"""The statements of a body, in order: parameters, states, instances, assignments, the return. Loops stand in `repeats`
-and `control_flow`.
+"""The statements of a body, in order: parameters, states, instances, assignments, the return. Loops are handled in
+`repeats` and `control_flow`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """States: a `state` becomes a tensor with a path that a session keeps, and assignments give its value after a call.
 
 Reading a state is reading an SSA value: at first the argument that holds its value before the call, after an assignment
-the assigned value. The writer knows the states of its function; blocks that are called twice under one path continue
+the assigned value. The writer holds the states of its function; blocks that are called twice under one path continue
 with the value of the first call.
 """
 
@@ -134,7 +134,7 @@ def unroll_states(
     context: Context, frame: Frame, write: Callable[[], None], run: Callable[[int], None], indices: range
 ) -> None:
     """Writes a loop with `write`. If its body uses states, and has no errors, the loop is discarded and elaborated
-    again with `run`, for each index: each iteration has states of its own, which a region cannot carry."""
+    again with `run`, for each index: each iteration has separate states, which a region cannot carry."""
     program, writer = context.program, context.writer
     if program.frozen is not None:
         # Every loop of a training step is unrolled, as its gradients need it.

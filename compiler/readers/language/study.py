@@ -1,4 +1,4 @@
-"""A source file by position: the value of each expression, and the definition of each name. Editors ask for them.
+"""A source file by position: the value of each expression, and the definition of each name. Editors use them.
 
 block Linear<inputs, outputs>(x: f32[..., inputs]) -> f32[..., outputs] {
   param weight: f32[outputs, inputs]          # `weight` is defined here; `inputs` and `outputs` in the header

@@ -1,8 +1,8 @@
 """The syntax tree of a source file, before name lookup.
 
-Every node is immutable and knows its span. Spans do not take part in equality, so trees with the same content are
-equal; a table keyed by nodes uses their `id` or span. Parentheses, comments and line breaks are not represented: the
-formatter works on tokens. Names and shapes are not resolved here.
+Every node is immutable and has a span. Spans do not take part in equality, so trees with the same content are equal; a
+table keyed by nodes uses their `id` or span. Parentheses, comments and line breaks are not represented: the formatter
+works on tokens. Names and shapes are not resolved here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`minimize`: appends the gradients of a loss to a training step, and the updates of its parameters.
 
 The forward nodes are differentiated when the statement is reached, so every later stage takes an ordinary graph: an
-update is a call of a block, which reads a parameter and its gradient, keeps states of its own, and returns the new
+update is a call of a block, which reads a parameter and its gradient, keeps separate states, and returns the new
 value of the parameter.
 
     minimize loss with adamw(lr=lr)      adamw.hidden.weight.mean, adamw.hidden.weight.square: states

@@ -162,7 +162,7 @@ class Given:
 @dataclass(slots=True)
 class FileScope:
     """A source file: its tree and the names of its items. `folder` is None if no other file may be read. Names are
-    missing without an error of their own if the file `lacks_blocks` of a file that cannot be read."""
+    missing without a separate error if the file `lacks_blocks` of a file that cannot be read."""
 
     name: str
     folder: Path | None

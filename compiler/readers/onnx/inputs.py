@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 47
 
 @dataclass(slots=True)
 class Dims:
-    """The symbolic sizes of a model, by their names in the file. A size without a name is a dim of its own, unless an
+    """The symbolic sizes of a model, by their names in the file. A size without a name is a separate dim, unless an
     operator needs it to equal another one: `same` maps the one to the other. `stated` are sizes that the caller of the
     reader gives for names, and `most` are the greatest values of dims that an operator needs."""
 

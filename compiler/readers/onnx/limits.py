@@ -55,7 +55,7 @@ def has_too_many_fields(data: bytes, schema: Any) -> bool:
 
 
 def _read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns a number and the position behind it; a number that is cut off ends at `end`."""
+    """Returns a number and the position after it; a number that is cut off ends at `end`."""
     value = shift = 0
     while at < end:
         byte = data[at]

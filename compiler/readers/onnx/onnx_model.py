@@ -1,7 +1,7 @@
 """Reads an ONNX file: walks its nodes, and gives each to its converter.
 
 Every error of a file is reported in one run: unknown operators first, then nodes that cannot be converted. A result of
-such a node is missing, and nodes that read it are left out without an error of their own.
+such a node is missing, and nodes that read it are left out without a separate error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The optional package `onnx`, which parses the protobufs and knows the schemas of operators."""
+"""The optional package `onnx`, which parses the protobufs and provides the schemas of operators."""
 
 from __future__ import annotations
 

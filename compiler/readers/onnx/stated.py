@@ -1,7 +1,7 @@
 """Statements about arguments, which the caller of the reader gives as settings: `shape=[2, 3]`, `images=[[3, 8], [3]]`.
 
 A tensor has the stated value in every call, which the artifact checks: axes and shapes among the arguments are then
-known while the file is read. A sequence is stated by the shapes of its tensors, each an argument of its own. An
+known while the file is read. A sequence is stated by the shapes of its tensors, each a separate argument. An
 optional value is stated as its content, or as `none` if it is empty. A setting with the name of a size in the types of
 the arguments states this size.
 """

@@ -76,7 +76,8 @@ class Column:
 
 @dataclass
 class Scope:
-    """The columns that a model sees, by name, and the rows whose prediction is NaN because a value is not permitted."""
+    """The columns that a model reads, by name, and the rows whose prediction is NaN because a value is not
+    permitted."""
 
     g: GraphWriter
     columns: dict[str, Column] = field(default_factory=dict)
@@ -134,7 +135,7 @@ def write_column(scope: Scope, own: Field, values: Tensor) -> Column:
 
 
 def apply_schema(scope: Scope, schema: Element) -> Scope:
-    """Returns what a model sees of the fields around it."""
+    """Returns the fields of the surrounding model that a model reads."""
     inner = Scope(scope.g, {}, scope.invalid)
     for element in active_fields(schema):
         name = element.attribute("name")

@@ -58,7 +58,7 @@ class _Tables:
 @dataclass
 class ModelWriter:
     """Writes the models of a file. `rows` is a column, for the number of rows; `derived` are the fields that all models
-    see; `target` is the one of models that name none."""
+    read; `target` is the one of models that name none."""
 
     g: GraphWriter
     dictionary: Mapping[str, Field]
@@ -68,7 +68,7 @@ class ModelWriter:
     ensembles: int = 0
 
     def write(self, scope: Scope, model: Element, trees: str = "tree 0") -> Result:
-        """Returns the result of a model that sees the fields of `scope`."""
+        """Returns the result of a model that reads the fields of `scope`."""
         inner = self._inside(scope, model)
         result = self._write(inner, model, trees)
         return apply_targets(self.g, model, result)
@@ -251,7 +251,7 @@ class ModelWriter:
     # Chains
 
     def _chain(self, inner: Scope, segments: Sequence[Element]) -> Result:
-        """Each model sees the outputs of those before it; the last one gives the result."""
+        """Each model reads the outputs of the previous ones; the last one gives the result."""
         self._require_true(segments, "modelChain")
         scope = Scope(inner.g, dict(inner.columns), inner.invalid)
         for number, segment in enumerate(segments):

@@ -6,7 +6,7 @@ becomes a chain of tests; the ends of a chain are children, or leaves: the score
     children  x < 1: a    x < 5: b    True: c          x < 1 ? a : (x < 5 ? b : c)
 
 If a predicate is unknown, `missingValueStrategy` decides: the next child is tried, or the default child is taken, or
-the score of the node, or there is no prediction. Where a test cannot lead a missing value there, a node before it asks
+the score of the node, or there is no prediction. Where a test cannot lead a missing value there, a preceding node tests
 whether the value is missing; below, it is known. Chains that read several columns and have a default child read a
 column that holds the number of the child instead.
 """

@@ -60,7 +60,7 @@ def _wide(g: GraphWriter, x: Tensor) -> Tensor:
 
 
 def apply_targets(g: GraphWriter, model: Element, result: Result) -> Result:
-    """Bounds, scales and rounds the numbers of a regression, as its `Targets` say."""
+    """Clamps, scales and rounds the numbers of a regression, as its `Targets` say."""
     targets = model.first("Targets")
     target = targets.first("Target") if targets is not None else None
     if target is None or result.probabilities is not None:

@@ -69,7 +69,7 @@ def classes_of(model: Element, target: Field | None) -> Classes:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Shares of classes, times a weight, and behind them the place of the chosen class."""
+    """Shares of classes, times a weight, and after them the place of the chosen class."""
 
     classes: Classes
     weight: float = 1.0

@@ -82,7 +82,7 @@ def _rows(scope: Scope, element: Element) -> tuple[Tensor, Tensor]:
         column, name = scope.find(pair.attribute("field"), pair), pair.attribute("column")
         cells = np.asarray([column.field.code(_cell(row, name), row) for row in rows], np.float64)
         if not column.field.is_numeric:
-            # No value is equal to NaN, so a text that the field does not know is in no row.
+            # No value is equal to NaN, so no row contains a text that the field does not define.
             cells[cells < 0] = np.nan
         matches.append(g.equal(g.unsqueeze(column.values, axes=(1,)), known(cells)))
         missing.append(g.isnan(column.values))

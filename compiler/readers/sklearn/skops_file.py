@@ -1,6 +1,6 @@
 """Reads estimators of scikit-learn from files: `.skops`, without running code of the file; pickles are refused.
 
-A `.skops` file names the type of each object. The package skops knows types that it trusts; the reader adds classes of
+A `.skops` file names the type of each object. The package skops has a list of trusted types; the reader adds classes of
 scikit-learn, such as its trees and kernels, and refuses a file with any other one.
 """
 

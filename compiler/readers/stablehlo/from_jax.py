@@ -19,8 +19,8 @@ def from_jax(
 ) -> SourceModel:
     """Returns the model of a JAX function, for `nacre.compile`.
 
-    function: a function of arrays, or of containers of arrays; it may be jitted. What it closes over becomes constants
-        and parameters of the model.
+    function: a function of arrays, or of containers of arrays; it may be jitted. Arrays that it closes
+        over become constants and parameters of the model.
     args: example arguments; their leaves become the arguments of the model, in the order of `jax.tree.leaves`.
     shapes: for each argument, its symbolic shape as `jax.export.symbolic_shape` takes it, such as `"batch, 28, 28"`;
         None for the shape of the example. An equal name is an equal dim.

@@ -1,6 +1,7 @@
 """Parses StableHLO with the bindings of MLIR, and writes its operations as JSON: `python -m ... FILE`.
 
-It runs in a process of its own, because MLIR may abort. Exit code 1: the file cannot be parsed, stderr says why.
+It runs in a separate process, because MLIR may abort. Exit code 1: the file cannot be parsed, stderr contains the
+reason.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _KINDS = {"FloatAttr": float, "IntegerAttr": int, "BoolAttr": bool}
 
 def main(path: str) -> int:
     context = ir.Context()
-    context.allow_unregistered_dialects = True  # JAX writes hints for devices in a dialect of their own
+    context.allow_unregistered_dialects = True  # JAX writes hints for devices in a separate dialect
     stablehlo = import_module(f"{PACKAGE}._mlir_libs._stablehlo")
     stablehlo.register_dialect(context)
     data = Path(path).read_bytes()

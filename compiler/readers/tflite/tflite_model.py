@@ -1,7 +1,7 @@
 """Reads a TFLite file: walks the operators of its first graph, and gives each to its converter.
 
 Variables become states: the graph that `CALL_ONCE` names gives their initial values. A file with several signatures is
-read as its first graph alone. Operators that no converter knows are reported together.
+read as its first graph alone. Operators without a converter are reported together.
 """
 
 from __future__ import annotations

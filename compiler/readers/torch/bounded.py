@@ -1,4 +1,4 @@
-"""Sizes that depend on data: tensors are as large as they can become, and a count says how many elements are used.
+"""Sizes that depend on data: tensors have their largest possible size, and a count gives the number of valid elements.
 
 A symbol of PyTorch without a value, such as the number of boxes that are kept, has a bound and a count. Tensors with
 such an axis have the size of the bound; elements after the count are computed and have no meaning. Operators that read

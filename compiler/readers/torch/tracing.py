@@ -1,7 +1,7 @@
 """Traces modules with `torch.export`, with recurrent layers as single nodes.
 
 PyTorch traces a recurrent layer step by step, so that the length of a sequence could not be symbolic. While a module is
-traced here, its recurrent layers call operators `nacre::lstm` and so on, whose shapes the tracer knows.
+traced here, its recurrent layers call operators `nacre::lstm` and so on, for which the tracer has shape functions.
 """
 
 from __future__ import annotations

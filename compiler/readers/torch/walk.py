@@ -1,7 +1,7 @@
 """Visits the nodes of a program in order, and gives each to its converter.
 
 Operators without a converter are reported first, all at once. A node that cannot be converted is reported, its results
-are missing, and nodes that read them are left out without an error of their own.
+are missing, and nodes that read them are left out without a separate error.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Walk:
         return results if isinstance(described, (list, tuple)) else results[0] if results else None
 
     def _has_new_size(self, described: Any) -> bool:
-        """Returns whether a result has a size that PyTorch gives a name of its own, and that no bound is known of."""
+        """Returns whether a result has a size that PyTorch gives a separate name, and that no bound is known of."""
         if not hasattr(described, "shape"):
             return False
         try:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ....dialect.dims import Symbol, multiply
+from ....dialect.dims import Symbol, multiply, static_size
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
@@ -32,7 +32,7 @@ from .tree import Numbers
 
 FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
 """Fewer rows are followed from node to node: a block of ranks costs as much for one row as for all. Trees with nodes
-behind their complete levels cost more in a block. Without ranks, a node costs more to follow."""
+after their complete levels cost more in a block. Without ranks, a node costs more to follow."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
 _TABLES = 8
 """The tables before `values`."""
@@ -261,7 +261,7 @@ def _leaves(writer: _Writer, model: TreeModel, features: Value) -> Value:
     first = b.apply("constant", (), {"value": Constant(ensemble.first_leaves.astype(np.int32))})[0]
     own = b.transpose(b.subtract(found, first), axes=(0, 2, 1))
     rows, trees, groups = own.type.shape
-    flat = b.reshape(own, shape=(rows, int(str(trees)) * int(str(groups))))
+    flat = b.reshape(own, shape=(rows, static_size(trees) * static_size(groups)))
     if len(set(ensemble.counts)) == 1:
         return flat
     kept = [

@@ -1,8 +1,8 @@
 """Parts of an ensemble: consecutive trees as tables with the same number of levels.
 
-The first levels of a tree are complete: below a leaf, all nodes lead to it. So are the levels behind them, unless that
+The first levels of a tree are complete: below a leaf, all nodes lead to it. So are the levels after them, unless that
 makes the tables much larger. Then the nodes are words, children side by side, level after level, and a leaf is a word
-that leads to itself. Trees of other depths are parts of their own. A part adds to the sums of the part before it:
+that leads to itself. Trees of other depths are separate parts. A part adds to the sums of the part before it:
 
     depths of trees    10 10 9 10 10 0 0 0 0 0 0 0     parts    10 10 9 10 10 | 0 0 0 0 0 0 0
 """

@@ -92,7 +92,7 @@ def _kernels(point: PointDifference) -> str:
 
 
 def _format_facts(a: Build, b: Build) -> Iterator[str]:
-    """Yields a table of the facts of both builds; a long value, such as a hash, has a line of its own."""
+    """Yields a table of the facts of both builds; a long value, such as a hash, has a separate line."""
     rows = list(_facts(a, b))
     yield from _table([row for row in rows if max(map(len, row)) <= _SHORT])
     for name, x, y, differs in rows:

@@ -97,7 +97,7 @@ def join_profile(profile: Profile, nodes: Mapping[tuple[str, str], Measured]) ->
         node = nodes.get((profile.entry, name))
         if node is not None and node.flops == call.flops:
             found[node.number] = call
-    # Copies of results have names of their own that no node defines.
+    # Copies of results have separate names that no node defines.
     if not found or sum(call.seconds for call in found.values()) < _LEAST_KNOWN * sum(
         call.seconds for call in profile.calls.values()
     ):

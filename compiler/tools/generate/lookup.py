@@ -1,9 +1,9 @@
 """Drafts of the tokens that follow: a text often repeats itself, as summaries and edited programs do.
 
     ids      a b c d e ... b c
-    draft    d e ...            behind the last earlier place of `b c`
+    draft    d e ...            after the last earlier place of `b c`
 
-The model computes the logits behind all tokens of a draft in one call, which reads its weights once. Tokens of the
+The model computes the logits after all tokens of a draft in one call, which reads its weights once. Tokens of the
 draft that it would not have chosen are dropped from the cache.
 """
 

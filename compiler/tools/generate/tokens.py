@@ -41,7 +41,7 @@ class Sampling:
 
 
 def check_language_model(model: Model) -> None:
-    """Raises DiagnosticError if a model is no language model."""
+    """Raises DiagnosticError if a model is not a language model."""
     missing = [name for name in _ENTRIES if name not in model.entries]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
@@ -122,7 +122,7 @@ class Generator:
         where the form of a guide is complete and nothing can follow.
 
         With `lookup`, and at temperature 0, tokens are drafted and computed in one call; see `draft`. They are chosen
-        from the logits behind each token. These differ in their last bits from the logits of single calls. Where that
+        from the logits after each token. These differ in their last bits from the logits of single calls. Where that
         might decide, the tokens since the last single call are computed again one by one.
         """
         if not prompt:
@@ -173,7 +173,7 @@ class Generator:
         return bool(largest[1] - largest[0] > _ROUNDING * np.abs(logits).max())
 
     def _again(self, exact: int, known: int) -> Logits:
-        """Computes the tokens from `exact` to `known` one by one, and returns the logits behind the last one."""
+        """Computes the tokens from `exact` to `known` one by one, and returns the logits after the last one."""
         again = self.ids[exact:known]
         self.keep(exact)
         for number in again:
@@ -181,7 +181,7 @@ class Generator:
         return logits
 
     def append_each(self, ids: Sequence[int]) -> list[Logits]:
-        """Adds tokens to the cache and returns the logits behind each of them."""
+        """Adds tokens to the cache and returns the logits after each of them."""
         if len(ids) == 1:
             return [self.append(ids)]
         rows = list(self.session.entries["score"](np.array(ids, np.int32)))
@@ -190,7 +190,7 @@ class Generator:
 
 
 def choose(sample: Entry, allowed: Mask, logits: Logits, ids: Sequence[int], s: Sampling) -> int:
-    """Returns the token behind `ids` by the entry `sample`."""
+    """Returns the token after `ids` by the entry `sample`."""
     recent = ids[max(0, len(ids) - s.window) :] if s.penalty != 1 else []
     numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, len(ids))
     token, _probability = sample(logits, np.array(recent, np.int32), allowed, *numbers)

@@ -33,7 +33,7 @@ def load_package(package: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`begin` are the ids before every text, `behind` those behind a whole one, `end` the ids that end an answer;
+    """`begin` are the ids before every text, `after` those after a whole one, `end` the ids that end an answer;
     `template` is empty if there is none."""
 
     tokenizer: Any

@@ -1,7 +1,7 @@
 """One open file: its text, what was read of it, and the conversion between spans and positions of the protocol.
 
 A span counts lines and columns from 1, in code points. A position of the protocol counts from 0, in UTF-16 code units
-unless the editor asks for others; `pygls` converts these.
+unless the editor requests others; `pygls` converts these.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .document import Document, contains
 
 
 def locate(document: Document, line: int, column: int) -> tuple[Path, Span] | None:
-    """Returns the file and the span of the definition of what stands at a place."""
+    """Returns the file and the span of the definition of the name at a position."""
     study = document.readable or document.study
     occurrence = document.occurrence(line, column)
     if occurrence is not None and occurrence.definition != occurrence.span:

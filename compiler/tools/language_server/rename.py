@@ -1,4 +1,4 @@
-"""The edits of a rename, in all files of a folder that see the name.
+"""The edits of a rename, in all files of a folder that use the name.
 
 A rename must not change the model. A parameter is named by its key in the checkpoint, so a renamed parameter states
 its old key; the name of an instance or a state is part of such keys, and cannot be renamed where it matters.

@@ -83,8 +83,8 @@ def _measure(trials: Trials, path: str, choice: str, plain: float, estimate: boo
 
 
 def plan_steps(plain: Mapping[str, float], measured: Mapping[str, Mapping[str, Measured]]) -> tuple[Step, ...]:
-    """Returns the steps from f32 everywhere to the fastest assignment, the best rate first. Those of one layer follow
-    the lower hull of its choices, so that their rates decrease."""
+    """Returns the steps from f32 everywhere to the fastest assignment, the best rate first. The changes of one layer
+    follow the lower hull of its choices, so that their rates decrease."""
     steps = [step for path in plain for step in _hull(path, plain[path], measured.get(path, {}))]
     return tuple(sorted(steps, key=lambda step: -step.rate))
 

@@ -53,7 +53,7 @@ def _tiled(text: str) -> str:
 
 
 def _assembly(text: str) -> str:
-    """Returns the loop with the first multiplication: from the label before to the jump behind it."""
+    """Returns the loop with the first multiplication: from the label before to the jump after it."""
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if "vfmadd" in line)
     begin = next(i for i in range(at, 0, -1) if lines[i].endswith(":"))

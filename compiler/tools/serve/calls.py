@@ -59,7 +59,7 @@ class Calls:
 
 
 async def read_body(request: Request, most: int) -> tuple[dict[str, Any], bytes]:
-    """Returns the JSON of a request, and the bytes behind it. Raises RequestError."""
+    """Returns the JSON of a request, and the bytes after it. Raises RequestError."""
     content = bytearray()
     try:
         async for part in request.stream():

@@ -140,7 +140,7 @@ def _alike(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _padded(texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Returns the ids of texts as rows, and the mask of those that are no padding."""
+    """Returns the ids of texts as rows, and a mask that excludes padding."""
     ids = np.zeros((len(texts), max(map(len, texts))), np.int64)
     mask = np.zeros_like(ids)
     for row, text in enumerate(texts):

@@ -4,7 +4,7 @@ A page that a text has filled is known by its tokens and by the page before it, 
 finds the same pages. A page that no text uses any more keeps its content until another text needs its room; those that
 were used the longest time ago are taken first.
 
-    tokens   a b c d e f g      pages of 3: (a b c) has number 1, (d e f) behind it number 2, (g) is not full
+    tokens   a b c d e f g      pages of 3: (a b c) has number 1, (d e f) after it number 2, (g) is not full
     tokens   a b c d e h        finds number 1; (d e h) differs
 """
 
@@ -63,7 +63,7 @@ class Pages:
             self._next += 1
 
     def release(self, pages: Sequence[int]) -> None:
-        """Gives the pages of a text back. Later pages are forgotten first: they are of use only behind earlier ones."""
+        """Gives the pages of a text back. Later pages are forgotten first: they are of use only after earlier ones."""
         for page in reversed(pages):
             self._users[page] -= 1
             if self._users[page] == 0:

@@ -2,7 +2,7 @@
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 
     {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
-    {"name": "x", "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": 8}}      and 8 bytes behind
+    {"name": "x", "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": 8}}      and 8 bytes after
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def describe(argument: Argument) -> dict[str, Any]:
 
 
 def read_inputs(arguments: Sequence[Argument], body: Mapping[str, Any], rest: bytes) -> list[Tensor]:
-    """Returns the arguments of a call from the JSON of a request and the bytes behind it. Raises RequestError."""
+    """Returns the arguments of a call from the JSON of a request and the bytes after it. Raises RequestError."""
     given = body.get("inputs")
     if not isinstance(given, list) or not all(isinstance(g, dict) and isinstance(g.get("name"), str) for g in given):
         raise RequestError(400, "`inputs` is not a list of objects with a `name`")
@@ -127,7 +127,7 @@ def choose_outputs(results: Sequence[Argument], body: Mapping[str, Any]) -> dict
 
 
 def write_output(result: Argument, tensor: Tensor, binary: bool) -> tuple[dict[str, Any], bytes]:
-    """Returns the JSON of a result, and the bytes behind it. Raises RequestError."""
+    """Returns the JSON of a result, and the bytes after it. Raises RequestError."""
     said = {"name": result.name, "datatype": DATATYPES[result.dtype], "shape": list(tensor.shape)}
     if binary:
         content = np.ascontiguousarray(tensor, _NUMPY[result.dtype]).tobytes()

@@ -1,4 +1,4 @@
-"""Requests on sessions of their own, which take turns.
+"""Requests on separate sessions, which take turns.
 
 A slot keeps the tokens of its last request; a request whose text begins with the same ones goes there, and computes the
 rest alone.

@@ -1,4 +1,4 @@
-"""Runs kernels of a build alone: each through an entry of its own, on guarded memory, in a child process.
+"""Runs kernels of a build alone: each through a separate entry, on guarded memory, in a child process.
 
 A part is a kernel with the nodes that it computes, as a function. The caller supplies the inputs of parts. The first
 wrong part is compiled again with other options; the stage without which it is correct is the cause.

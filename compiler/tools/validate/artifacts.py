@@ -74,8 +74,8 @@ def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
 
 
 def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watched | Died:
-    """Runs a call and records the tensors between kernels. Those of loops and branches are written several times or
-    never, and are left out."""
+    """Runs a call and records the tensors between kernels. Tensors of loops and branches are written several times or
+    never, and are omitted."""
     last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
     once = {
         name for item in lowered.items if isinstance(item, LoweredCall) for name in item.outputs if not item.is_move

@@ -86,7 +86,7 @@ def _describe(
 
 
 def patterned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Returns an aligned array that is filled with a byte pattern that is no result."""
+    """Returns an aligned array filled with a byte pattern that no result has."""
     made = empty_aligned(shape, dtype, max(math.prod(shape) * dtype.itemsize, ALIGNMENT))
     made.reshape(-1).view("u1")[:] = 0x4B
     return made

@@ -25,7 +25,7 @@ def session_sizes(model: Model, dims: Mapping[str, int]) -> dict[str, int]:
 
 
 def result_memory(entry: Entry, arguments: Sequence[Array]) -> list[Array]:
-    """Returns arrays for the results of a call, filled with a byte pattern that is no result. Memory that the loader
+    """Returns arrays for the results of a call, filled with a byte pattern that no result has. Memory that the loader
     allocates may still contain equal results of an earlier call, or of the interpreter in the same process: elements
     that a kernel leaves out would then be right."""
     dims = entry.bind(*arguments)

@@ -65,7 +65,8 @@ def _median(wishes: list[Wish]) -> float:
 
 
 def _apart(wishes: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Returns positions in order, at least 1 apart, with the least weighted squared distance from the wishes."""
+    """Returns positions in order, at least 1 apart, with the least weighted squared distance from the desired
+    positions."""
     pools: list[tuple[float, float, int]] = []  # the mean of wishes minus their index in the row, weight, count
     for number, (wish, weight) in enumerate(zip(wishes, weights, strict=True)):
         pool = (wish - number, weight, 1)

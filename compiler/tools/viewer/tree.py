@@ -126,7 +126,7 @@ class _FunctionTree:
         results: Sequence[Value] = (),
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> Body:
-        """Returns the boxes of nodes in the block `prefix`; without a prefix, each node is a box of its own.
+        """Returns the boxes of nodes in the block `prefix`; without a prefix, each node is a separate box.
 
         `results` have output ports, as do values that are used elsewhere; `names` are the outside names of results.
         """

@@ -103,7 +103,7 @@ def decomposition(formula: Callable[..., Term], *, exact: bool = False) -> Decom
 def gradient_of(formula: Callable[..., Term | Sequence[Term | None] | None]) -> Gradient:
     """Returns a gradient rule from `formula(*operands, result, gradient, **attributes)`: one term per operand.
 
-    None stands for a gradient that is zero everywhere.
+    None represents a gradient that is zero everywhere.
     """
 
     def differentiate(b: Builder, use: Use) -> Sequence[Value | None]:

@@ -11,7 +11,7 @@ Element d of two merged runs a and b begins with a binary search for i, the numb
 the least i with a[i] > b[d - 1 - i]. Elements of a precede equal elements of b, so that the order is stable.
 
 If only the first k elements are wanted, runs no longer than k rounded up to a run keep their first elements alone, and
-each level has half of the elements of the one before. Elements behind the end of a row have the greatest key.
+each level has half of the elements of the one before. Elements after the end of a row have the greatest key.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def merge_rows(e: Emitter, x: Tensor, axis: int, descending: bool, count: Size) 
 
 
 class _Merging:
-    """The levels of one order. `most` is the greatest width of a run whose elements behind are not wanted."""
+    """The levels of one order. `most` is the greatest width of a run whose later elements are not used."""
 
     def __init__(self, e: Emitter, x: Tensor, axis: int, order: Order, count: Size) -> None:
         self.e, self.x, self.axis, self.order = e, x, axis, order

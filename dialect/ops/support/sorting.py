@@ -4,7 +4,7 @@ Elements are compared by keys: integers in the order of the elements, equal for 
 descending order complements them. Elements move as pairs of key and index, and all orders are stable.
 
 - Counting: the position of an element is the number of elements that are smaller, or equal and before it.
-- Radix: bytes of the keys from the lowest to the highest. Each pass moves every pair behind those of smaller bytes.
+- Radix: bytes of the keys from the lowest to the highest. Each pass moves every pair after those of smaller bytes.
 - Selection: a row has at least k elements up to the k-th of the least elements of its blocks. This bound skips most
   blocks. From the other blocks, a buffer collects the pairs within the bound; when it is full, it is ordered and cut to
   k, and the last of these is the new bound.
@@ -290,7 +290,8 @@ def order_some(s: SequenceEmitter, order: Order, size: Scalar, work: Sequence[Te
 
 
 class _Selection(_Method):
-    """Selection of the first elements. It pays only if a row is at least `SELECTED` times as long as the selection."""
+    """Selection of the first elements. It is faster only if a row is at least `SELECTED` times as long as the
+    selection."""
 
     @property
     def kept(self) -> int:

@@ -16,7 +16,7 @@ Meaning = Callable[..., npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """operation: the name by which the tiler asks for it.
+    """operation: the name by which the tiler looks it up.
     lanes: the 32-bit lanes of the vectors.
     needs: the features of the CPU, in LLVM's names.
     intrinsic: the name of the LLVM intrinsic.

@@ -134,7 +134,7 @@ def run_cell(use: Use, kind: str, x: Tensor, states: Sequence[Tensor], backwards
 
 
 def results_of(use: Use, steps: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the results that the configuration of a layer asks for."""
+    """Returns the results that the configuration of a layer requests."""
     result = steps if use.flag("return_sequences") else states[0]
     return [result, *states] if use.flag("return_state") else [result]
 

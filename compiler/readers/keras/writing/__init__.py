@@ -1,1 +1,1 @@
-"""The tools of converters: a layer as its converter sees it."""
+"""The tools of converters: the interface of a layer to its converter."""

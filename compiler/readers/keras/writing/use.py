@@ -1,4 +1,5 @@
-"""One layer, as its converter sees it: the configuration, the weights in their order, the operands, and the writer."""
+"""The interface of one layer to its converter: the configuration, the weights in their order, the operands, and the
+writer."""
 
 from __future__ import annotations
 

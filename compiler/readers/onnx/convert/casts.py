@@ -42,7 +42,8 @@ def _bit_cast(use: Use) -> Sequence[Tensor]:
 
 
 def converted(use: Use, element: str) -> Tensor:
-    """Returns the operand with another type of elements. 8-bit floats saturate, unless the node says otherwise."""
+    """Returns the operand with another type of elements. 8-bit floats saturate, unless an attribute of the node
+    disables it."""
     x, g = use.input(), use.g
     if element in NARROW:
         return narrowed(use, x, NARROW[element])
@@ -56,7 +57,8 @@ def converted(use: Use, element: str) -> Tensor:
 
 
 def _overflowing(g: GraphWriter, x: Tensor, result: Tensor, dtype: DType) -> Tensor:
-    """Replaces the greatest finite numbers that stand for overflow by infinities, or by NaN where there are none."""
+    """Replaces the greatest finite numbers, which represent overflow, by infinities, or by NaN if the type has no
+    infinities."""
     format = dtype.float_format
     wide = g.cast(x, dtype=F32)
     # Numbers up to half a step above the largest round to it.

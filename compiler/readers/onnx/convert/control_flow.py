@@ -127,7 +127,7 @@ def _unrolled(use: Use, body: GraphRecord, trips: Tensor | None, condition: Tens
             break
         if step >= _MOST_UNROLLED:
             use.fail(f"has more than {_MOST_UNROLLED} iterations, with values that change their type")
-        found = use.run_graph(body, [known(np.int64(step)), going, *values])  # type: ignore[list-item]
+        found = use.run_graph(body, [known(np.int64(step)), going, *values])  # type: ignore[list-item]  # tensors
         (going, *_), after = _tensors(use, found[:1]), found[1:]
         values = after[: len(values)]
         slices = _tensors(use, after[len(values) :])

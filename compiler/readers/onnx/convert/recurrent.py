@@ -1,4 +1,4 @@
-"""Recurrent layers: RNN, GRU and LSTM, each direction an operator of its own, or a `scan` over time.
+"""Recurrent layers: RNN, GRU and LSTM, each direction a separate operator, or a `scan` over time.
 
 The operators `rnn`, `gru` and `lstm` have the usual activations, and no lengths, limits or peepholes; a GRU must have
 `linear_before_reset`. They order their gates in another way, which `_Kind` states. Every other layer is a `scan`.

@@ -29,8 +29,8 @@ class _Choice:
 
 
 def reduced_axes(use: Use, x: Tensor, keepdims: bool) -> tuple[int, ...] | list[_Choice]:
-    """Returns the axes of a reduction, counted from 0; all axes if none are given, unless the node says otherwise. For
-    axes that the call gives, returns the choices."""
+    """Returns the axes of a reduction, counted from 0; all axes if none are given, unless an attribute of the node
+    disables it. For axes that the call gives, returns the choices."""
     if use.has("axes"):
         given = use.ints_of("axes")
     elif len(use.operands) > 1 and use.operands[1] is not None:

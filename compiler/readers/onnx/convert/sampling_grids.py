@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....dialect.dims import Size, product
+from .....dialect.dims import Size, product, static_size
 from .....dialect.types import I64
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
@@ -92,7 +92,7 @@ def _block_of(use: Use, x: Tensor, rank: int) -> tuple[int, ...]:
         if int(np.prod(block)) != area:
             continue
         counts = [
-            (int(size) + pads[i] + pads[i + rank] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1  # type: ignore[arg-type]
+            (static_size(size) + pads[i] + pads[i + rank] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
             for i, size in enumerate(image)
         ]
         if all(count > 0 for count in counts) and int(np.prod(counts)) == x.shape[2]:

@@ -82,7 +82,7 @@ def _end(end: Size, size: Size, step: int) -> Size | None:
 def _slice_in_call(use: Use, x: Tensor, starts: Tensor, ends: Tensor, count: int) -> Tensor:
     """Takes a slice with bounds of the call: the declared shape gives its sizes, the call checks them.
 
-    Elements are gathered along each axis at start + i * step, with bounds clipped as the standard says.
+    Elements are gathered along each axis at start + i * step, with bounds clipped as the standard specifies.
     """
     g, declared = use.g, use.declared_shape("bounds")
     rank = x.rank
@@ -205,7 +205,7 @@ def padded(use: Use, x: Tensor, widths: Sequence[Size], mode: str, value: float)
             start = -before if bounds(before)[1] < 0 else 0
             whole.append((start, size + after if bounds(after)[1] < 0 else size))
         x = g.slice(x, starts=tuple(s for s, _ in whole), stops=tuple(e for _, e in whole))
-        pairs = [tuple(0 if bounds(w)[1] < 0 else w for w in pair) for pair in pairs]  # type: ignore[misc]
+        pairs = [tuple(0 if bounds(w)[1] < 0 else w for w in pair) for pair in pairs]  # type: ignore[misc]  # pairs
     if any(isinstance(w, Poly) and not at_least(w, 0) for pair in pairs for w in pair):
         use.fail("has widths that may be negative", code="bad-size")
     if all(width == 0 for pair in pairs for width in pair):

@@ -118,11 +118,11 @@ def _extreme(use: Use, tables: _Tables, ensemble: Ensemble, x: Value, file: _Fil
     flat = g.reshape(Tensor(leaves.type, leaves), shape=(product((rows, trees)),))
     values = known(ensemble.tables["values"][:, 0], label=f"{tables.label}.values")
     chosen = g.reshape(g.gather(values, flat, axis=0, mode="clamp"), shape=(rows, trees))
-    return getattr(g, aggregate.lower())(chosen, axis=1, keepdims=True)  # type: ignore[no-any-return]
+    return getattr(g, aggregate.lower())(chosen, axis=1, keepdims=True)  # type: ignore[no-any-return]  # by name
 
 
 def _numbers(use: Use, name: str, count: int | None = None) -> Sequence[Any]:
-    """Returns floats of an attribute, or of the tensor that may stand in its place."""
+    """Returns floats of an attribute, or of the tensor that may replace it."""
     if use.has(f"{name}_as_tensor"):
         found: Sequence[Any] = use.stored(f"{name}_as_tensor").array.reshape(-1).tolist()
     else:

@@ -157,7 +157,8 @@ def build_automaton(tree: Tree) -> Automaton:
 
 
 def _classes(places: Sequence[_Place]) -> tuple[Any, list[int]]:
-    """Returns the class of each byte, and one byte of each class: bytes that no place tells apart are one class."""
+    """Returns the class of each byte, and one byte of each class: bytes with the same transitions from all places are
+    one class."""
     cuts = {0, *(byte for byte in range(1, 256) if (byte in _WORD_BYTES) != (byte - 1 in _WORD_BYTES))}
     for place in places:
         if place.bytes is not None:

@@ -1,6 +1,6 @@
-"""An ONNX model as records: what the protobufs say, checked for form alone.
+"""An ONNX model as records: the content of the protobufs, of which only the form is checked.
 
-Nothing here knows operators. `proto` makes these records, every other module of the reader takes them.
+This module does not depend on operators. `proto` makes these records, every other module of the reader takes them.
 """
 
 from __future__ import annotations

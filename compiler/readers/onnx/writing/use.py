@@ -1,4 +1,4 @@
-"""One node of a file, as its converter sees it: operands, attributes, and the writer of the graph.
+"""The interface of one node to its converter: operands, attributes, and the writer of the graph.
 
 A converter takes a `Use` and returns the results. `fail` ends it with a diagnostic at the node.
 """

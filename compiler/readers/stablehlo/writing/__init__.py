@@ -1,1 +1,1 @@
-"""The tools of converters: records of operations, and one operation as its converter sees it."""
+"""The tools of converters: records of operations, and the interface of an operation to its converter."""

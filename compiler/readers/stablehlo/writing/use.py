@@ -1,4 +1,4 @@
-"""One operation, as its converter sees it: operands, attributes, regions, and the writer of the graph."""
+"""The interface of one operation to its converter: operands, attributes, regions, and the writer of the graph."""
 
 from __future__ import annotations
 

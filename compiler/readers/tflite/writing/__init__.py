@@ -1,1 +1,2 @@
-"""The tools of converters: records of a file, one operator as its converter sees it, and fixed-point arithmetic."""
+"""The tools of converters: records of a file, the interface of an operator to its converter, and fixed-point
+arithmetic."""

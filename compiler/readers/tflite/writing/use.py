@@ -1,4 +1,4 @@
-"""One operator of a file, as its converter sees it: operands with their quantization, options, and the writer."""
+"""The interface of one operator to its converter: operands with their quantization, options, and the writer."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....dialect.dims import product
+from .....dialect.dims import product, static_size
 from .....dialect.types import F32, I64
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
@@ -69,7 +69,7 @@ def _convolution(use: Use) -> Sequence[Tensor | None]:
     pairs, groups = tuple((width, width) for width in padding), use.number("groups")
     by_x: Tensor | None = None
     if use.types[0] is not None:
-        extents = [d * (int(str(k)) - 1) + 1 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+        extents = [d * (static_size(k) - 1) + 1 for d, k in zip(dilation, weight.shape[2:], strict=True)]
         reached = [
             (n - 1) * s - 2 * p + e for n, s, p, e in zip(gradient.shape[2:], stride, padding, extents, strict=True)
         ]

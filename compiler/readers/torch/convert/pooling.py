@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .....dialect.dims import Size, divide_exactly, product
+from .....dialect.dims import Size, divide_exactly, product, static_size
 from .....dialect.types import F32
 from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
@@ -128,11 +128,11 @@ def _adaptive_max(rank: int) -> Convert:
 
 
 def _uneven_maxima(use: Use, x: Tensor, wanted: Sequence[int]) -> list[Tensor]:
-    """Returns maxima of windows of different sizes and their positions: each window is a slice of its own."""
+    """Returns maxima of windows of different sizes and their positions: each window is a separate slice."""
     g, sizes = use.g, x.shape[2:]
     if not all(isinstance(size, int) for size in sizes):
         use.fail("divides a symbolic size into uneven windows", code="data-dependent")
-    positions = known(np.arange(np.prod([int(str(size)) for size in sizes])).reshape(1, 1, *sizes))
+    positions = known(np.arange(np.prod([static_size(size) for size in sizes])).reshape(1, 1, *sizes))
     values, places = [], []
     for cell in itertools.product(*map(range, wanted)):
         bounds = [(i * s // n, -(-(i + 1) * s // n)) for i, s, n in zip(cell, sizes, wanted, strict=True)]

@@ -1,1 +1,1 @@
-"""The tools of converters: dtypes and arrays of PyTorch, and one node as its converter sees it."""
+"""The tools of converters: dtypes and arrays of PyTorch, and the interface of a node to its converter."""

@@ -1,5 +1,5 @@
-"""One node of a program, as its converter sees it: arguments by the names of the operator's schema, the types that
-PyTorch found for its results, and the writer of the graph.
+"""The interface of one node to its converter: arguments by the names of the operator's schema, the types that PyTorch
+found for its results, and the writer of the graph.
 
 A converter takes a `Use` and returns the results. `fail` ends it with a diagnostic at the node.
 """
