@@ -17,7 +17,7 @@ from ....dialect.dims import Symbol, multiply
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
-from ....dialect.ops.ranked_trees import ROWS
+from ....dialect.ops.feature_ranks import ROWS
 from ....dialect.types import I32, I64, DType, TensorType, dtype_of
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
