@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..dims import ceil_divide, product
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F64, I16, I32, I64, U8, U16, U32, U64, DType, TensorType, dtype_of
 from .feature_ranks import ROWS, least_rank
 from .indexing import zeros_like
@@ -60,7 +59,7 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
     blocks = TensorType(signed, (ceil_divide(rows, ROWS), width, ROWS))
     plain = [TensorType(I32, column.shape), TensorType(signed, border.shape)]
     start = TensorType(initial.dtype, (blocks.shape[0], *column.shape[:1], ROWS))
-    (total,) = ranked_trees.infer([blocks, *plain, *others, start], attributes)
+    (total,) = ranked_trees.infer([blocks, *plain, *others, start], {**attributes, "shape": "nodes"})
     result = TensorType(total.dtype, (rows, total.shape[1]))
     if initial != result:
         raise InferenceError("shape-mismatch", f"`initial` of `ranked_rows` is {result}, not {initial}", operand=6)
@@ -75,12 +74,14 @@ def _reference(
     nodes: Numbers,
     values: Numbers,
     initial: Numbers,
-    **attributes: Any,
+    *,
+    steps: int,
 ) -> Numbers:
     rows, signed = len(ranks), SIGNED[dtype_of(ranks)]
     scaled = column.astype(np.int64) * ROWS
     tables = (scaled, _biased(border, signed), first, nodes, values, _in_blocks(initial))
-    return in_rows(ranked_trees.reference(_in_blocks(_biased(ranks, signed)), *tables, **attributes), rows)
+    blocks = _in_blocks(_biased(ranks, signed))
+    return in_rows(ranked_trees.reference(blocks, *tables, shape="nodes", steps=steps), rows)
 
 
 def _biased(ranks: Numbers, signed: DType) -> Numbers:
@@ -92,7 +93,7 @@ class _Walk:
 
     def __init__(self, s: SequenceEmitter, operands: Sequence[Tensor], attributes: Attributes) -> None:
         self.ranks, self.column, self.border, self.first, self.nodes, self.values, self.initial = operands
-        self.s, self.shape, self.steps = s, str(attributes["shape"]), int(attributes["steps"])
+        self.s, self.steps = s, int(attributes["steps"])
         self.count, self.width, self.size = (
             int(str(n)) for n in (self.column.type.shape[2], self.ranks.type.shape[1], self.values.type.shape[0])
         )
@@ -100,8 +101,7 @@ class _Walk:
 
     def sum(self, row: Scalar, group: Scalar, target: Tensor) -> Tensor:
         s, trees = self.s, self.first.type.shape[1]
-        together = 1 if self.shape == "levels" else PATHS
-        paths = s.constant(together, I64)
+        paths = s.constant(PATHS, I64)
         blocks = s.binary("div", s.size(trees), paths)
         whole = s.binary("mul", blocks, paths)
 
@@ -112,30 +112,23 @@ class _Walk:
             return [total]
 
         state: Turn = ([target], [s.load(self.initial, [row, group])])
-        state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), together, c[0])))
+        state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), PATHS, c[0])))
         rest = s.binary("sub", s.size(trees), whole)
         (done,), (total,) = s.repeat(rest, *state, lambda i, t, c: (t, follow(s.binary("add", whole, i), 1, c[0])))
         return s.store(done, [row, group], total)
 
     def _find(self, row: Scalar, group: Scalar, trees: Sequence[Scalar]) -> list[Scalar]:
         s = self.s
-        is_oblivious = self.shape == "levels"
         places = [s.constant(0, I64) for _ in trees]
-        if is_oblivious:
-            for number, tree in enumerate(trees):
-                for level in reversed(range(self.count)):
-                    bit = self._is_right(row, [group, tree, s.constant(level, I64)])
-                    places[number] = s.binary("add", s.binary("add", places[number], places[number]), bit)
-        else:
-            for _ in range((self.count + 1).bit_length() - 1):
-                bits = [self._is_right(row, [group, t, p]) for t, p in zip(trees, places, strict=True)]
-                one = s.constant(1, I64)
-                places = [
-                    s.binary("add", s.binary("add", s.binary("add", p, p), one), b)
-                    for p, b in zip(places, bits, strict=True)
-                ]
-            places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
-        is_complete, places_of_tree = self.nodes.type.dtype == U32, 1 << self.count if is_oblivious else self.count + 1
+        for _ in range((self.count + 1).bit_length() - 1):
+            bits = [self._is_right(row, [group, t, p]) for t, p in zip(trees, places, strict=True)]
+            one = s.constant(1, I64)
+            places = [
+                s.binary("add", s.binary("add", s.binary("add", p, p), one), b)
+                for p, b in zip(places, bits, strict=True)
+            ]
+        places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
+        is_complete, places_of_tree = self.nodes.type.dtype == U32, self.count + 1
         if is_complete:
             for step in range(self.steps):
                 start = s.constant(((1 << step) - 1) * places_of_tree, I64)
@@ -215,7 +208,8 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
 
 def _cases() -> tuple[Case, ...]:
     made = []
-    for number, case in enumerate(ranked_trees.cases):
+    own = [case for case in ranked_trees.cases if case.attributes["shape"] == "nodes"]
+    for number, case in enumerate(own):
         blocks, column, border, first, nodes, values, initial = (case.arrays[i] for i in range(7))
         rows, kind = min(len(blocks) * ROWS, 7), {"b": np.uint8, "h": np.uint16}[blocks.dtype.char]
         ranks, least = in_rows(blocks, rows).astype(np.int64), -(1 << 8 * blocks.dtype.itemsize - 1)
@@ -225,7 +219,8 @@ def _cases() -> tuple[Case, ...]:
         padded = np.pad(ranks - least, ((0, 0), (0, width - ranks.shape[1]))).astype(kind)
         tables = (numbers, (border.astype(np.int64) - least).astype(kind), first, nodes, values)
         arrays = dict(enumerate((padded, *tables, in_rows(initial, rows))))
-        made.append(replace(case, shapes=tuple(a.shape for a in arrays.values()), arrays=arrays))
+        steps = {"steps": case.attributes["steps"]}
+        made.append(replace(case, shapes=tuple(a.shape for a in arrays.values()), attributes=steps, arrays=arrays))
     return tuple(made)
 
 
@@ -238,7 +233,7 @@ ranked_rows = Operator(
         Operand("border", (U8, U16), "R"),
         *ranked_trees.operands[3:],
     ),
-    attributes=ranked_trees.attributes,
+    attributes=(AttributeSpec("steps", "int", 0),),
     infer=_infer,
     reference=_reference,
     gradient=_differentiate,

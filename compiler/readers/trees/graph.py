@@ -167,7 +167,7 @@ def _sums_of_ranked_rows(writer: TableWriter, model: TreeModel, features: Value,
         column, border = part.in_rows(ranked.columns.dtype)
         tables = writer.table(f"rows{number}.column", column), writer.table(f"rows{number}.border", border)
         others = _write_part(writer, number, part)[2:]
-        total = b.ranked_rows(ranks, *tables, *others, total, shape=ranked.shape, steps=part.steps)
+        total = b.ranked_rows(ranks, *tables, *others, total, steps=part.steps)
     return b.reshape(total, shape=(rows,)) if groups == 1 else total
 
 
