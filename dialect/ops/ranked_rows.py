@@ -11,7 +11,9 @@ level, so that their loads overlap:
     tree 1   node 0 -> node 1 -> node 4 ...      one comparison of all trees, then the next one
     ...
 
-Values of leaves are added in the order of the trees.
+The words of complete trees are laid out [groups, trees, places, 2^steps]: the subtree behind a place is consecutive,
+and the children of its word `n` are 2 n and 2 n + 1, from word 1 on. So four further levels are one cache line; they
+would be four if one level followed another, as in `ranked_trees`. Values of leaves are added in the order of the trees.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError,
 from ..types import F64, I16, I32, I64, U8, U16, U32, U64, DType, TensorType, dtype_of
 from .feature_ranks import ROWS, least_rank
 from .indexing import zeros_like
-from .ranked_trees import ranked_trees
+from .ranked_trees import MOST_STEPS, ranked_trees
 from .row_ranks import LEAST_WIDTH, SIGNED, in_rows
 from .support.accumulate import Numbers
 
@@ -56,6 +58,13 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
         message = f"`ranked_rows` needs ranks and borders of one unsigned dtype, not {ranks}, {border}"
         raise InferenceError("dtype-mismatch", message, operand=2)
     signed = SIGNED[ranks.dtype]
+    nodes, steps = others[1], attributes["steps"]
+    if nodes.rank == 3 and isinstance(column.shape[-1], int) and 0 < steps <= MOST_STEPS:
+        places = column.shape[-1] + 1
+        if nodes.shape[2] != places << steps:
+            message = f"`nodes` of `ranked_rows` has {places << steps} words for each tree, not {nodes}"
+            raise InferenceError("shape-mismatch", message, operand=4)
+        others[1] = TensorType(nodes.dtype, (*nodes.shape[:2], ((1 << steps) - 1) * places))
     blocks = TensorType(signed, (ceil_divide(rows, ROWS), width, ROWS))
     plain = [TensorType(I32, column.shape), TensorType(signed, border.shape)]
     start = TensorType(initial.dtype, (blocks.shape[0], *column.shape[:1], ROWS))
@@ -79,9 +88,31 @@ def _reference(
 ) -> Numbers:
     rows, signed = len(ranks), SIGNED[dtype_of(ranks)]
     scaled = column.astype(np.int64) * ROWS
+    if nodes.ndim == 3 and steps:
+        nodes = _by_levels(nodes, steps)
     tables = (scaled, _biased(border, signed), first, nodes, values, _in_blocks(initial))
     blocks = _in_blocks(_biased(ranks, signed))
     return in_rows(ranked_trees.reference(blocks, *tables, shape="nodes", steps=steps), rows)
+
+
+def by_subtrees(words: Numbers, steps: int) -> Numbers:
+    """Returns the words [..., places << steps] of subtrees, of those of `ranked_trees`, level after level."""
+    if not steps:
+        return words
+    places = words.shape[-1] // ((1 << steps) - 1)
+    made = np.zeros((*words.shape[:-1], places, 1 << steps), words.dtype)
+    for step in range(steps):
+        start, stop = 1 << step, 2 << step
+        level = words[..., (start - 1) * places : (stop - 1) * places]
+        made[..., start:stop] = level.reshape(*words.shape[:-1], places, start)
+    return made.reshape(*words.shape[:-1], places << steps)
+
+
+def _by_levels(words: Numbers, steps: int) -> Numbers:
+    places = words.shape[-1] >> steps
+    each = words.reshape(*words.shape[:-1], places, 1 << steps)
+    levels = [each[..., 1 << s : 2 << s].reshape(*words.shape[:-1], places << s) for s in range(steps)]
+    return np.concatenate(levels, -1)
 
 
 def _biased(ranks: Numbers, signed: DType) -> Numbers:
@@ -130,14 +161,16 @@ class _Walk:
         places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
         is_complete, places_of_tree = self.nodes.type.dtype == U32, self.count + 1
         if is_complete:
-            for step in range(self.steps):
-                start = s.constant(((1 << step) - 1) * places_of_tree, I64)
+            size = s.constant(1 << self.steps, I64)
+            begins, within = [s.binary("mul", p, size) for p in places], [s.constant(1, I64) for _ in places]
+            for _ in range(self.steps):
                 words = [
-                    s.load(self.nodes, [group, t, s.binary("add", p, start)])
-                    for t, p in zip(trees, places, strict=True)
+                    s.load(self.nodes, [group, t, s.binary("add", b, n)])
+                    for t, b, n in zip(trees, begins, within, strict=True)
                 ]
                 bits = [self._passes(row, s.cast(word, I64)) for word in words]
-                places = [s.binary("add", s.binary("add", p, p), bit) for p, bit in zip(places, bits, strict=True)]
+                within = [s.binary("add", s.binary("add", n, n), bit) for n, bit in zip(within, bits, strict=True)]
+            places = [s.binary("add", b, s.binary("sub", n, size)) for b, n in zip(begins, within, strict=True)]
             places_of_tree <<= self.steps
         most = self.size - places_of_tree
         starts = [s.cast(s.load(self.first, [group, tree]), I64) for tree in trees]
@@ -217,6 +250,8 @@ def _cases() -> tuple[Case, ...]:
         width = LEAST_WIDTH if is_narrow else 4
         numbers = (column // ROWS).astype(np.uint8 if is_narrow else np.int32)
         padded = np.pad(ranks - least, ((0, 0), (0, width - ranks.shape[1]))).astype(kind)
+        if nodes.ndim == 3:
+            nodes = by_subtrees(nodes, case.attributes["steps"])
         tables = (numbers, (border.astype(np.int64) - least).astype(kind), first, nodes, values)
         arrays = dict(enumerate((padded, *tables, in_rows(initial, rows))))
         steps = {"steps": case.attributes["steps"]}
