@@ -27,6 +27,7 @@ from . import (
     dynamic_slicing,
     einsum,
     factorization,
+    feature_ranks,
     fixed_point,
     fourier,
     fourier_axis,
@@ -56,6 +57,7 @@ from . import (
     reduction,
     repetition,
     resize,
+    row_ranks,
     sampling,
     scatter,
     shape,
@@ -140,7 +142,9 @@ _FAMILIES = (
     oblivious_trees.OPERATORS,
     linear_trees.OPERATORS,
     place_masks.OPERATORS,
+    row_ranks.OPERATORS,
     ranked_rows.OPERATORS,
+    feature_ranks.OPERATORS,
     ranked_trees.OPERATORS,
 )
 

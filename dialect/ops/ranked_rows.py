@@ -1,24 +1,25 @@
-"""Decision trees on ranks, for calls of few rows: `row_ranks` and `ranked_rows`.
+"""Decision trees on ranks, for calls of few rows: a row follows the nodes of several trees at the same time.
 
-Trees and results are those of `ranked_trees`, but ranks are laid out [rows, width], and a row follows the nodes of a
-tree instead of comparing all of them. Ranks and borders are unsigned, so they count from 0, and columns are plain
-numbers; words are those of `ranked_trees`. A row has a rank for every number that a column in 8 bits can be; wider
-columns count modulo the width, a power of two. The first levels of a tree are complete, so that a node has no children
-in memory: those of node `n` are 2 n + 1 and 2 n + 2. PATHS trees are followed at the same time, level after level, so
-that their loads overlap:
+Trees and results are those of `ranked_trees`, but ranks are those of `row_ranks`, [rows, width], and a row follows the
+nodes of a tree instead of comparing all of them. Ranks and borders are unsigned, so they count from 0, and columns are
+plain numbers; words are those of `ranked_trees`. A row has a rank for every number that a column in 8 bits can be;
+wider columns count modulo the width, a power of two. The first levels of a tree are complete, so that a node has no
+children in memory: those of node `n` are 2 n + 1 and 2 n + 2. PATHS trees are followed at the same time, level after
+level, so that their loads overlap:
 
     tree 0   node 0 -> node 2 -> node 5 ...
     tree 1   node 0 -> node 1 -> node 4 ...      one comparison of all trees, then the next one
     ...
 
-Values of leaves are added in the order of the trees.
+The words of complete trees are laid out [groups, trees, places, 2^steps]: the subtree behind a place is consecutive,
+and the children of its word `n` are 2 n and 2 n + 1, from word 1 on. So four further levels are one cache line; they
+would be four if one level followed another, as in `ranked_trees`. Values of leaves are added in the order of the trees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -26,45 +27,16 @@ from ..dims import ceil_divide, product, static_size
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
-from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType, TensorType, dtype_of
+from ..types import F64, I16, I32, I64, U8, U16, U32, U64, DType, TensorType, dtype_of
+from .feature_ranks import ROWS, least_rank
 from .indexing import zeros_like
-from .ranked_trees import ROWS, feature_ranks, least_rank, ranked_trees, read_missing
+from .ranked_trees import MOST_STEPS, ranked_trees
+from .row_ranks import LEAST_WIDTH, SIGNED, in_rows
 from .support.accumulate import Numbers
 
 PATHS = 8
 """The number of trees that are followed at the same time."""
-LEAST_WIDTH = 256
-"""The least number of ranks of a row."""
-_SIGNED = {U8: I8, U16: I16}
-"""The dtypes of ranks, and those of `feature_ranks` with the same number of bits."""
 Turn = tuple[Sequence[Tensor], Sequence[Scalar]]
-
-
-# Ranks
-
-
-def _signed(attributes: Attributes) -> Attributes:
-    return {**attributes, "dtype": _SIGNED.get(attributes["dtype"], attributes["dtype"])}
-
-
-def _infer_ranks(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-    dtype = attributes["dtype"]
-    (blocks,) = feature_ranks.infer(types, _signed(attributes) if dtype in _SIGNED else {**attributes, "dtype": F32})
-    columns = blocks.shape[1]
-    if not isinstance(columns, int):
-        message = f"`thresholds` of `row_ranks` has a known number of columns, not {columns}"
-        raise InferenceError("shape-mismatch", message, operand=1)
-    return (TensorType(dtype, (types[0].shape[0], row_width(columns))),)
-
-
-def row_width(columns: int) -> int:
-    """Returns the number of ranks of a row."""
-    return 1 << max(columns - 1, LEAST_WIDTH - 1).bit_length()
-
-
-def _in_rows(blocks: Numbers, rows: int) -> Numbers:
-    flat = blocks.transpose(0, 2, 1).reshape(len(blocks) * ROWS, blocks.shape[1])
-    return np.ascontiguousarray(flat[:rows])
 
 
 def _in_blocks(rows: Numbers) -> Numbers:
@@ -75,64 +47,35 @@ def _in_blocks(rows: Numbers) -> Numbers:
     return padded.reshape(blocks, ROWS, width).transpose(0, 2, 1)
 
 
-def _reference_ranks(x: Numbers, thresholds: Numbers, feature: Numbers, flags: Numbers, **attributes: Any) -> Numbers:
-    ranks = _in_rows(feature_ranks.reference(x, thresholds, feature, flags, **_signed(attributes)), len(x))
-    made = np.zeros((len(x), row_width(len(feature))), attributes["dtype"].numpy)
-    made[:, : len(feature)] = ranks.astype(np.int64) - least_rank(_SIGNED[attributes["dtype"]])
-    return made
-
-
-def _lower_ranks(
-    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
-) -> Sequence[Tensor]:
-    x, thresholds, feature, flags = operands
-    (result,) = types
-    count, compare, features = static_size(thresholds.type.shape[1]), str(attributes["compare"]), x.type.shape[1]
-
-    def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        row, column = indices
-        last = s.binary("sub", s.size(features), s.constant(1, I64))
-        place = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), s.constant(0, I64))
-        value, given = s.load(x, [row, place]), s.load(flags, [column])
-        known, is_default, ends = read_missing(s, value, given, count)
-        found: Scalar = s.constant(0, I64)
-        step = (count + 1) // 2
-        while step:
-            tried = s.load(thresholds, [column, s.binary("add", found, s.constant(step - 1, I64))])
-            beyond = s.unary("not", s.compare(compare, known, tried))
-            found = s.binary("add", found, s.select(beyond, s.constant(step, I64), s.constant(0, I64)))
-            step //= 2
-        rank = s.select(is_default, ends, s.cast(found, I32))
-        return [s.store(tensors[0], [row, column], s.cast(rank, result.dtype))]
-
-    return e.scan((result.shape[0], feature.type.shape[0]), [e.full(result, 0)], write)
-
-
-# Trees
-
-
-def _infer_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     ranks, *tables, initial = types
     if ranks.rank != 2 or initial.rank != 2:
         message = f"`ranked_rows` needs ranks [rows, columns] and initial [rows, groups], not {ranks}, {initial}"
         raise InferenceError("shape-mismatch", message)
     rows, width = ranks.shape
     column, border, *others = tables
-    if ranks.dtype not in _SIGNED or border.dtype != ranks.dtype:
+    if ranks.dtype not in SIGNED or border.dtype != ranks.dtype:
         message = f"`ranked_rows` needs ranks and borders of one unsigned dtype, not {ranks}, {border}"
         raise InferenceError("dtype-mismatch", message, operand=2)
-    signed = _SIGNED[ranks.dtype]
+    signed = SIGNED[ranks.dtype]
+    nodes, steps = others[1], attributes["steps"]
+    if nodes.rank == 3 and isinstance(column.shape[-1], int) and 0 < steps <= MOST_STEPS:
+        places = column.shape[-1] + 1
+        if nodes.shape[2] != places << steps:
+            message = f"`nodes` of `ranked_rows` has {places << steps} words for each tree, not {nodes}"
+            raise InferenceError("shape-mismatch", message, operand=4)
+        others[1] = TensorType(nodes.dtype, (*nodes.shape[:2], ((1 << steps) - 1) * places))
     blocks = TensorType(signed, (ceil_divide(rows, ROWS), width, ROWS))
     plain = [TensorType(I32, column.shape), TensorType(signed, border.shape)]
     start = TensorType(initial.dtype, (blocks.shape[0], *column.shape[:1], ROWS))
-    (total,) = ranked_trees.infer([blocks, *plain, *others, start], attributes)
+    (total,) = ranked_trees.infer([blocks, *plain, *others, start], {**attributes, "shape": "nodes"})
     result = TensorType(total.dtype, (rows, total.shape[1]))
     if initial != result:
         raise InferenceError("shape-mismatch", f"`initial` of `ranked_rows` is {result}, not {initial}", operand=6)
     return (result,)
 
 
-def _reference_rows(
+def _reference(
     ranks: Numbers,
     column: Numbers,
     border: Numbers,
@@ -140,12 +83,36 @@ def _reference_rows(
     nodes: Numbers,
     values: Numbers,
     initial: Numbers,
-    **attributes: Any,
+    *,
+    steps: int,
 ) -> Numbers:
-    rows, signed = len(ranks), _SIGNED[dtype_of(ranks)]
+    rows, signed = len(ranks), SIGNED[dtype_of(ranks)]
     scaled = column.astype(np.int64) * ROWS
+    if nodes.ndim == 3 and steps:
+        nodes = _by_levels(nodes, steps)
     tables = (scaled, _biased(border, signed), first, nodes, values, _in_blocks(initial))
-    return _in_rows(ranked_trees.reference(_in_blocks(_biased(ranks, signed)), *tables, **attributes), rows)
+    blocks = _in_blocks(_biased(ranks, signed))
+    return in_rows(ranked_trees.reference(blocks, *tables, shape="nodes", steps=steps), rows)
+
+
+def by_subtrees(words: Numbers, steps: int) -> Numbers:
+    """Returns the words [..., places << steps] of subtrees, of those of `ranked_trees`, level after level."""
+    if not steps:
+        return words
+    places = words.shape[-1] // ((1 << steps) - 1)
+    made = np.zeros((*words.shape[:-1], places, 1 << steps), words.dtype)
+    for step in range(steps):
+        start, stop = 1 << step, 2 << step
+        level = words[..., (start - 1) * places : (stop - 1) * places]
+        made[..., start:stop] = level.reshape(*words.shape[:-1], places, start)
+    return made.reshape(*words.shape[:-1], places << steps)
+
+
+def _by_levels(words: Numbers, steps: int) -> Numbers:
+    places = words.shape[-1] >> steps
+    each = words.reshape(*words.shape[:-1], places, 1 << steps)
+    levels = [each[..., 1 << s : 2 << s].reshape(*words.shape[:-1], places << s) for s in range(steps)]
+    return np.concatenate(levels, -1)
 
 
 def _biased(ranks: Numbers, signed: DType) -> Numbers:
@@ -157,7 +124,7 @@ class _Walk:
 
     def __init__(self, s: SequenceEmitter, operands: Sequence[Tensor], attributes: Attributes) -> None:
         self.ranks, self.column, self.border, self.first, self.nodes, self.values, self.initial = operands
-        self.s, self.shape, self.steps = s, str(attributes["shape"]), int(attributes["steps"])
+        self.s, self.steps = s, int(attributes["steps"])
         self.count, self.width, self.size = (
             static_size(n) for n in (self.column.type.shape[2], self.ranks.type.shape[1], self.values.type.shape[0])
         )
@@ -165,8 +132,7 @@ class _Walk:
 
     def sum(self, row: Scalar, group: Scalar, target: Tensor) -> Tensor:
         s, trees = self.s, self.first.type.shape[1]
-        together = 1 if self.shape == "levels" else PATHS
-        paths = s.constant(together, I64)
+        paths = s.constant(PATHS, I64)
         blocks = s.binary("div", s.size(trees), paths)
         whole = s.binary("mul", blocks, paths)
 
@@ -177,39 +143,34 @@ class _Walk:
             return [total]
 
         state: Turn = ([target], [s.load(self.initial, [row, group])])
-        state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), together, c[0])))
+        state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), PATHS, c[0])))
         rest = s.binary("sub", s.size(trees), whole)
         (done,), (total,) = s.repeat(rest, *state, lambda i, t, c: (t, follow(s.binary("add", whole, i), 1, c[0])))
         return s.store(done, [row, group], total)
 
     def _find(self, row: Scalar, group: Scalar, trees: Sequence[Scalar]) -> list[Scalar]:
         s = self.s
-        is_oblivious = self.shape == "levels"
         places = [s.constant(0, I64) for _ in trees]
-        if is_oblivious:
-            for number, tree in enumerate(trees):
-                for level in reversed(range(self.count)):
-                    bit = self._is_right(row, [group, tree, s.constant(level, I64)])
-                    places[number] = s.binary("add", s.binary("add", places[number], places[number]), bit)
-        else:
-            for _ in range((self.count + 1).bit_length() - 1):
-                bits = [self._is_right(row, [group, t, p]) for t, p in zip(trees, places, strict=True)]
-                one = s.constant(1, I64)
-                places = [
-                    s.binary("add", s.binary("add", s.binary("add", p, p), one), b)
-                    for p, b in zip(places, bits, strict=True)
-                ]
-            places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
-        is_complete, places_of_tree = self.nodes.type.dtype == U32, 1 << self.count if is_oblivious else self.count + 1
+        for _ in range((self.count + 1).bit_length() - 1):
+            bits = [self._is_right(row, [group, t, p]) for t, p in zip(trees, places, strict=True)]
+            one = s.constant(1, I64)
+            places = [
+                s.binary("add", s.binary("add", s.binary("add", p, p), one), b)
+                for p, b in zip(places, bits, strict=True)
+            ]
+        places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
+        is_complete, places_of_tree = self.nodes.type.dtype == U32, self.count + 1
         if is_complete:
-            for step in range(self.steps):
-                start = s.constant(((1 << step) - 1) * places_of_tree, I64)
+            size = s.constant(1 << self.steps, I64)
+            begins, within = [s.binary("mul", p, size) for p in places], [s.constant(1, I64) for _ in places]
+            for _ in range(self.steps):
                 words = [
-                    s.load(self.nodes, [group, t, s.binary("add", p, start)])
-                    for t, p in zip(trees, places, strict=True)
+                    s.load(self.nodes, [group, t, s.binary("add", b, n)])
+                    for t, b, n in zip(trees, begins, within, strict=True)
                 ]
                 bits = [self._passes(row, s.cast(word, I64)) for word in words]
-                places = [s.binary("add", s.binary("add", p, p), bit) for p, bit in zip(places, bits, strict=True)]
+                within = [s.binary("add", s.binary("add", n, n), bit) for n, bit in zip(within, bits, strict=True)]
+            places = [s.binary("add", b, s.binary("sub", n, size)) for b, n in zip(begins, within, strict=True)]
             places_of_tree <<= self.steps
         most = self.size - places_of_tree
         starts = [s.cast(s.load(self.first, [group, tree]), I64) for tree in trees]
@@ -241,13 +202,13 @@ class _Walk:
         column = s.binary("shr", scaled, s.constant(ROWS.bit_length() - 1, I64))
         # The borders of words are signed.
         rank = s.cast(s.load(self.ranks, [row, column]), I32)
-        dtype = _SIGNED[self.ranks.type.dtype]
+        dtype = SIGNED[self.ranks.type.dtype]
         signed = s.binary("add", rank, s.constant(least_rank(dtype), I32))
         border = s.cast(s.cast(word, dtype if self.nodes.type.dtype == U32 else I16), I32)
         return s.cast(s.compare("ge", signed, border), I64)
 
 
-def _lower_rows(
+def _lower(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (result,) = types
@@ -278,42 +239,25 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
     return [None, None, None, None, None, added, use.gradient]
 
 
-def _rank_cases() -> tuple[Case, ...]:
-    unsigned = {signed: own for own, signed in _SIGNED.items()}
-    return tuple(
-        replace(case, attributes={**case.attributes, "dtype": unsigned[case.attributes["dtype"]]})
-        for case in feature_ranks.cases
-    )
-
-
-def _row_cases() -> tuple[Case, ...]:
+def _cases() -> tuple[Case, ...]:
     made = []
-    for number, case in enumerate(ranked_trees.cases):
+    own = [case for case in ranked_trees.cases if case.attributes["shape"] == "nodes"]
+    for number, case in enumerate(own):
         blocks, column, border, first, nodes, values, initial = (case.arrays[i] for i in range(7))
         rows, kind = min(len(blocks) * ROWS, 7), {"b": np.uint8, "h": np.uint16}[blocks.dtype.char]
-        ranks, least = _in_rows(blocks, rows).astype(np.int64), -(1 << 8 * blocks.dtype.itemsize - 1)
+        ranks, least = in_rows(blocks, rows).astype(np.int64), -(1 << 8 * blocks.dtype.itemsize - 1)
         is_narrow = number % 2 == 1
         width = LEAST_WIDTH if is_narrow else 4
         numbers = (column // ROWS).astype(np.uint8 if is_narrow else np.int32)
         padded = np.pad(ranks - least, ((0, 0), (0, width - ranks.shape[1]))).astype(kind)
+        if nodes.ndim == 3:
+            nodes = by_subtrees(nodes, case.attributes["steps"])
         tables = (numbers, (border.astype(np.int64) - least).astype(kind), first, nodes, values)
-        arrays = dict(enumerate((padded, *tables, _in_rows(initial, rows))))
-        made.append(replace(case, shapes=tuple(a.shape for a in arrays.values()), arrays=arrays))
+        arrays = dict(enumerate((padded, *tables, in_rows(initial, rows))))
+        steps = {"steps": case.attributes["steps"]}
+        made.append(replace(case, shapes=tuple(a.shape for a in arrays.values()), attributes=steps, arrays=arrays))
     return tuple(made)
 
-
-row_ranks = Operator(
-    name="row_ranks",
-    summary="the ranks [rows, columns] of features among the sorted thresholds of columns",
-    operands=feature_ranks.operands,
-    attributes=(AttributeSpec("compare", "str", "le", ("le", "lt")), AttributeSpec("dtype", "dtype", U8)),
-    infer=_infer_ranks,
-    reference=_reference_ranks,
-    gradient=None,
-    lower=_lower_ranks,
-    cases=LateCases(lambda: _rank_cases()),
-    properties=frozenset({"costly", "stepped", "sequential"}),
-)
 
 ranked_rows = Operator(
     name="ranked_rows",
@@ -324,13 +268,13 @@ ranked_rows = Operator(
         Operand("border", (U8, U16), "R"),
         *ranked_trees.operands[3:],
     ),
-    attributes=ranked_trees.attributes,
-    infer=_infer_rows,
-    reference=_reference_rows,
+    attributes=(AttributeSpec("steps", "int", 0),),
+    infer=_infer,
+    reference=_reference,
     gradient=_differentiate,
-    lower=_lower_rows,
-    cases=LateCases(lambda: _row_cases()),
+    lower=_lower,
+    cases=LateCases(lambda: _cases()),
     properties=frozenset({"costly", "summing", "sequential"}),
 )
 
-OPERATORS = (row_ranks, ranked_rows)
+OPERATORS = (ranked_rows,)

@@ -1,13 +1,6 @@
-"""Decision trees on ranks: a feature is replaced by its place among the thresholds of the ensemble, as a short integer.
+"""Decision trees on ranks, for blocks of rows: all nodes of the first levels are compared, and later ones followed.
 
-`feature_ranks` counts the thresholds of a column that the number does not pass, so comparing a rank with the place of a
-threshold has the result of comparing the numbers:
-
-    thresholds of a feature    -1.0   0.5   2.0          x <= 0.5   if and only if   rank < 2
-    ranks                    0      1     2     3        (the least number of the dtype is added to all ranks)
-
-A column is a feature with one meaning of missing numbers: the flags of `support/trees.py`. Ranks are laid out
-[blocks, columns, ROWS], so that one instruction compares a column of ROWS rows.
+Ranks are those of `feature_ranks`, [blocks, columns, ROWS], so that one instruction compares a column of ROWS rows.
 
 `ranked_trees` adds the values of leaves to `initial` in the order of the trees. All nodes of the first levels of a tree
 are compared, and the results select one of 2^levels places. The attribute `steps` is the number of further levels, in
@@ -35,146 +28,25 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import ceil_divide, product, static_size
-from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, loops
+from ..dims import product, static_size
+from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType, TensorType
+from .feature_ranks import RANKS, ROWS, is_power, least_rank
 from .indexing import zeros_like
 from .support.accumulate import Numbers
-from .support.trees import DEFAULT_LEFT, NAN_IS_MISSING, NEARLY_ZERO, ZERO_IS_MISSING
 
-ROWS = 32
-"""The rows of a block of ranks."""
 MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
 MOST_STEPS = 20
 """The most levels after the first ones."""
-CHOSEN_LEVELS = 5
-"""The levels of a search whose thresholds are chosen in registers."""
-NAN_IS_ZERO = 32
-"""The flag of a column, besides those of nodes: NaN that is not missing is 0. Else it is above all thresholds."""
-_FLOATS, _RANKS = (F32, F64), (I8, I16)
+_FLOATS = (F32, F64)
 _PLACES = {I8: U8, I16: U16}
 
 
-def least_rank(dtype: DType) -> int:
-    return -(1 << (dtype.bits - 1))
-
-
-def _is_power(count: object) -> bool:
-    return isinstance(count, int) and count > 0 and not count & (count - 1)
-
-
-# Ranks
-
-
-def _infer_ranks(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-    x, thresholds, feature, flags = types
-    if x.rank != 2 or thresholds.rank != 2 or {feature.shape, flags.shape} != {thresholds.shape[:1]}:
-        message = (
-            "`feature_ranks` needs x [rows, features], thresholds [columns, count], and a feature and flags for each"
-        )
-        message += f" column, not {x}, {thresholds}"
-        raise InferenceError("shape-mismatch", message)
-    dtype, count = attributes["dtype"], thresholds.shape[1]
-    if dtype not in _RANKS or not isinstance(count, int) or not _is_power(count + 1) or count >= 1 << dtype.bits:
-        message = (
-            f"`thresholds` of `feature_ranks` has a power of two less 1 columns that {dtype} can count, not {count}"
-        )
-        raise InferenceError("shape-mismatch", message, operand=1)
-    return (TensorType(dtype, (ceil_divide(x.shape[0], ROWS), thresholds.shape[0], ROWS)),)
-
-
-def _reference_ranks(
-    x: Numbers, thresholds: Numbers, feature: Numbers, flags: Numbers, *, compare: str, dtype: DType
-) -> Numbers:
-    rows = np.minimum(np.arange(-(-len(x) // ROWS) * ROWS), len(x) - 1)
-    value = x[rows][:, np.clip(feature, 0, x.shape[1] - 1)]
-    is_nan = np.isnan(value)
-    known = np.where(is_nan & (flags & NAN_IS_ZERO != 0), x.dtype.type(0), value)
-    passed = np.less_equal if compare == "le" else np.less
-    count = (~passed(known[:, :, None], thresholds)).sum(2)
-    missing = (is_nan & (flags & NAN_IS_MISSING != 0)) | (
-        (np.abs(known) <= x.dtype.type(NEARLY_ZERO)) & (flags & ZERO_IS_MISSING != 0)
-    )
-    ends = np.where(flags & DEFAULT_LEFT != 0, 0, thresholds.shape[1])
-    ranks = (np.where(missing, ends, count) + least_rank(dtype)).astype(dtype.numpy)
-    return np.ascontiguousarray(ranks.reshape(-1, ROWS, len(feature)).transpose(0, 2, 1))
-
-
-def _lower_ranks(
-    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
-) -> Sequence[Tensor]:
-    x, thresholds, feature, flags = operands
-    count = thresholds.type.shape[1]
-    assert isinstance(count, int), thresholds
-
-    def element(s: BodyEmitter) -> Scalar:
-        block, column, lane = (s.index(i) for i in range(3))
-        zero, one = s.constant(0, I64), s.constant(1, I64)
-        row = s.binary("add", s.binary("mul", block, s.constant(ROWS, I64)), lane)
-        row = s.binary("min", row, s.binary("sub", s.size(x.type.shape[0]), one))
-        last = s.binary("sub", s.size(x.type.shape[1]), one)
-        place = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), zero)
-        value, given = s.load(x, [row, place]), s.load(flags, [column])
-
-        known, is_default, ends = read_missing(s, value, given, count)
-        found = _search(s, thresholds, column, known, str(attributes["compare"]))
-        rank = s.select(is_default, ends, found)
-        return s.cast(s.binary("add", rank, s.constant(least_rank(types[0].dtype), I32)), types[0].dtype)
-
-    return [e.map(types[0], [], element)]
-
-
-def read_missing(s: ScalarEmitter, value: Scalar, flags: Scalar, count: int) -> tuple[Scalar, Scalar, Scalar]:
-    """Returns the number to search for, whether it is missing, and the rank of a missing one."""
-    kind = value.dtype
-
-    def has(flag: int) -> Scalar:
-        return s.compare("ne", s.binary("and", flags, s.constant(flag, I32)), s.constant(0, I32))
-
-    is_nan = s.compare("ne", value, value)
-    known = s.select(s.binary("and", is_nan, has(NAN_IS_ZERO)), s.constant(0, kind), value)
-    least = s.constant(float(np.float32(NEARLY_ZERO)) if kind == F32 else NEARLY_ZERO, kind)
-    near = s.compare("le", s.unary("abs", known), least)
-    missing = s.binary("or", s.binary("and", is_nan, has(NAN_IS_MISSING)), s.binary("and", near, has(ZERO_IS_MISSING)))
-    return known, missing, s.select(has(DEFAULT_LEFT), s.constant(0, I32), s.constant(count, I32))
-
-
-def _search(s: BodyEmitter, thresholds: Tensor, column: Scalar, x: Scalar, compare: str) -> Scalar:
-    """Returns the number of thresholds of a column that `x` does not pass, by bisection.
-
-    The thresholds of the first levels are chosen from those that all rows read; later ones are loaded row by row.
-    """
-    count = static_size(thresholds.type.shape[1])
-    found: Scalar = s.constant(0, I32)
-    beyond: list[Scalar] = []
-    step = (count + 1) // 2
-
-    def choose(level: int, start: int) -> Scalar:
-        if level == len(beyond):
-            return s.load(thresholds, [column, s.constant(start + step - 1, I64)])
-        half = (count + 1) >> (level + 1)
-        return s.select(beyond[level], choose(level + 1, start + half), choose(level + 1, start))
-
-    while step:
-        if len(beyond) < CHOSEN_LEVELS:
-            tried = choose(0, 0)
-        else:
-            place = s.cast(s.binary("add", found, s.constant(step - 1, I32)), I64)
-            tried = s.load(thresholds, [column, place])
-        beyond.append(s.unary("not", s.compare(compare, x, tried)))
-        found = s.binary("add", found, s.select(beyond[-1], s.constant(step, I32), s.constant(0, I32)))
-        step //= 2
-    return found
-
-
-# Trees
-
-
-def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     ranks, column, border, first, nodes, values, initial = types
     is_complete = nodes.dtype == U32
     given = (ranks.rank, column.rank, nodes.rank, values.rank)
@@ -182,13 +54,13 @@ def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
         message = f"`ranked_trees` needs ranks [blocks, columns, {ROWS}] and tables [groups, trees, nodes]"
         message += f", not {ranks}, {column}, {border}"
         raise InferenceError("shape-mismatch", message)
-    if first.shape != column.shape[:2] or not _is_power(ranks.shape[1]) or ranks.shape[2] != ROWS:
+    if first.shape != column.shape[:2] or not is_power(ranks.shape[1]) or ranks.shape[2] != ROWS:
         message = f"`ranked_trees` needs a power of two of columns, {ROWS} rows of them, and `first` [groups, trees]"
         message += f", not {ranks}, {first}"
         raise InferenceError("shape-mismatch", message)
     count, steps = column.shape[2], attributes["steps"]
     oblivious = attributes["shape"] == "levels"
-    known = isinstance(count, int) and (count <= MOST_OBLIVIOUS if oblivious else _is_power(count + 1))
+    known = isinstance(count, int) and (count <= MOST_OBLIVIOUS if oblivious else is_power(count + 1))
     if not known or (not oblivious and static_size(count) > MOST_NODES) or not 0 <= steps <= MOST_STEPS:
         message = f"`ranked_trees` supports {MOST_OBLIVIOUS} levels, or a power of two less 1 up to {MOST_NODES} nodes"
         message += f", and {MOST_STEPS} steps"
@@ -210,7 +82,7 @@ def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
     return (result,)
 
 
-def _reference_trees(
+def _reference(
     ranks: Numbers,
     column: Numbers,
     border: Numbers,
@@ -325,7 +197,7 @@ class _Body:
         return total
 
 
-def _lower_trees(
+def _lower(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (result,), first, initial = types, operands[3], operands[6]
@@ -361,26 +233,7 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
     return [None, None, None, None, None, added, use.gradient]
 
 
-# Examples
-
-
-def _rank_cases() -> tuple[Case, ...]:
-    rng = np.random.default_rng(0)
-    made = []
-    odd = [0.0, -0.0, 0.5, -1.0, 2.0, np.nan, np.inf, -np.inf, 1e-36]
-    for rows, count, compare, dtype in ((5, 3, "le", I8), (32, 1, "lt", I8), (33, 7, "le", I16), (0, 3, "lt", I8)):
-        arrays: dict[int, Any] = {
-            0: rng.choice(odd, (rows, 3)),
-            1: np.sort(rng.choice([0.0, 0.5, -1.0, np.inf], (4, count)), axis=1),
-            2: rng.integers(0, 3, 4).astype(np.int32),
-            3: np.asarray([0, NAN_IS_MISSING, NAN_IS_ZERO, NAN_IS_ZERO | ZERO_IS_MISSING | DEFAULT_LEFT], np.int32),
-        }
-        attributes = {"compare": compare, "dtype": dtype}
-        made.append(Case(tuple(a.shape for a in arrays.values()), attributes, arrays=arrays, gradient=False))
-    return tuple(made)
-
-
-def _tree_cases() -> tuple[Case, ...]:
+def _cases() -> tuple[Case, ...]:
     rng = np.random.default_rng(1)
     made = []
     for blocks, groups, trees, shape, count, steps, dtype, words in (
@@ -422,43 +275,25 @@ def _tree_cases() -> tuple[Case, ...]:
     return tuple(made)
 
 
-feature_ranks = Operator(
-    name="feature_ranks",
-    summary="the ranks [blocks, columns, 32] of features among the sorted thresholds of columns",
-    operands=(
-        Operand("x", _FLOATS),
-        Operand("thresholds", _FLOATS),
-        Operand("feature", (I32,), "I"),
-        Operand("flags", (I32,), "I"),
-    ),
-    attributes=(AttributeSpec("compare", "str", "le", ("le", "lt")), AttributeSpec("dtype", "dtype", I8)),
-    infer=_infer_ranks,
-    reference=_reference_ranks,
-    gradient=None,
-    lower=_lower_ranks,
-    cases=LateCases(lambda: _rank_cases()),
-    properties=frozenset({"costly", "stepped"}),
-)
-
 ranked_trees = Operator(
     name="ranked_trees",
     summary="initial + the leaves [blocks, groups, 32] that rows of ranks reach in decision trees, in their order",
     operands=(
-        Operand("ranks", _RANKS, "R"),
+        Operand("ranks", RANKS, "R"),
         Operand("column", (I32,), "I"),
-        Operand("border", _RANKS, "R"),
+        Operand("border", RANKS, "R"),
         Operand("first", (I32,), "I"),
         Operand("nodes", (I64, U32), "N"),
         Operand("values", _FLOATS),
         Operand("initial", _FLOATS),
     ),
     attributes=(AttributeSpec("shape", "str", "nodes", ("nodes", "levels")), AttributeSpec("steps", "int", 0)),
-    infer=_infer_trees,
-    reference=_reference_trees,
+    infer=_infer,
+    reference=_reference,
     gradient=_differentiate,
-    lower=_lower_trees,
-    cases=LateCases(lambda: _tree_cases()),
+    lower=_lower,
+    cases=LateCases(lambda: _cases()),
     properties=frozenset({"costly", "summing"}),
 )
 
-OPERATORS = (feature_ranks, ranked_trees)
+OPERATORS = (ranked_trees,)

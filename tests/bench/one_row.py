@@ -2,27 +2,27 @@
 
 500 trees of depth 6 and 10 on 28 features. Nacre is called with `nacre_api.call`, LightGBM with the interface that its
 page calls the fastest for one row, and CatBoost as the C++ code that it exports, compiled with `-O3 -march=native`.
-lleaves is a peer where it is installed. A C loop calls each with 512 rows in turn; each figure is the least thread CPU
-time of 200 calls, in microseconds, and the peers take turns. Nacre's sums must have the bits of the library.
+`--lleaves` names a Python that has lleaves, a peer too. A C loop calls each with 512 rows in turn; each figure is the
+least thread CPU time of 200 calls, in microseconds, and the peers take turns. Nacre's sums must have the bits of the
+library.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
-import importlib
-import importlib.util
 import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import catboost
 import lightgbm
 import nacre
 import numpy as np
+from tree_models import FEATURES, lleaves_code, train_catboost, train_lightgbm
 
-TREES, FEATURES, TRAINED, ROWS, CALLS, ROUNDS = 500, 28, 6000, 512, 200, 40
+ROWS, CALLS, ROUNDS = 512, 200, 40
 CXX = ("g++", "-O3", "-march=native", "-shared", "-fPIC", "-std=c++14")
 TIMER = """
 #include <time.h>
@@ -110,15 +110,12 @@ def peer(timer: Any, name: str, function: Any, *before: Any, rows: Any) -> Timed
     return lambda: float(call(*arguments))
 
 
-def models(folder: Path, depth: int, x: Any, y: Any, rows: Any) -> tuple[dict[str, Timed], list[Any]]:
+def models(folder: Path, depth: int, lleaves: Path | None, rows: Any) -> tuple[dict[str, Timed], list[Any]]:
     """Returns the timed calls by name, and the objects that must live as long as they."""
     timer = ctypes.CDLL(str(build_timer(folder)))
-    options = {"objective": "regression", "num_leaves": 1 << depth, "max_depth": depth, "min_data_in_leaf": 1}
-    light = lightgbm.train({**options, "verbose": -1, "num_threads": 1}, lightgbm.Dataset(x, y), TREES)
-    path = folder / f"light_{depth}.txt"
-    light.save_model(path)
+    light, path = train_lightgbm(folder, depth)
     own = folder / f"own_{depth}_light"
-    own.mkdir()
+    own.mkdir(exist_ok=True)
     found = {"LightGBM model: Nacre": time_nacre(own, path, rows, light.predict(rows, raw_score=True))}
     library, config = lightgbm.basic._LIB, ctypes.c_void_p()
     width = ctypes.c_int32(FEATURES)
@@ -127,19 +124,13 @@ def models(folder: Path, depth: int, x: Any, y: Any, rows: Any) -> tuple[dict[st
     fast = library.LGBM_BoosterPredictForMatSingleRowFast
     found["LightGBM model: LightGBM"] = peer(timer, "time_lightgbm", fast, config, rows=rows)
     code = None
-    if importlib.util.find_spec("lleaves") is not None and depth == 6:
-        code = importlib.import_module("lleaves").Model(model_file=str(path))
-        code.compile(raw_score=True)
-        found["LightGBM model: lleaves"] = peer(timer, "time_lleaves", code._c_entry_func, rows=rows)
+    if lleaves is not None:
+        code, _ = lleaves_code(lleaves, path)
+        found["LightGBM model: lleaves"] = peer(timer, "time_lleaves", code, rows=rows)
     short = rows.astype(np.float32)
-    cat = catboost.CatBoostRegressor(
-        depth=depth, iterations=TREES, verbose=0, thread_count=1, allow_writing_files=False
-    )
-    cat.fit(x, y)
-    path = folder / f"cat_{depth}.cbm"
-    cat.save_model(str(path))
+    cat, path = train_catboost(folder, depth)
     own = folder / f"own_{depth}_cat"
-    own.mkdir()
+    own.mkdir(exist_ok=True)
     found["CatBoost model: Nacre"] = time_nacre(own, path, short, cat.predict(short))
     cat.save_model(str(folder / f"cat_{depth}.cpp"), format="cpp")
     subprocess.run([*CXX, str(folder / f"cat_{depth}.cpp"), "-o", str(folder / f"exported_{depth}.so")], check=True)
@@ -150,13 +141,14 @@ def models(folder: Path, depth: int, x: Any, y: Any, rows: Any) -> tuple[dict[st
 
 
 def main() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(TRAINED, FEATURES))
-    y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) + 0.3 * x[:, 3:10].sum(1) + rng.normal(size=TRAINED)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="keep the trained models in this folder, or use those there")
+    parser.add_argument("--lleaves", type=Path, help="the Python of an environment with lleaves and llvmlite < 0.45")
+    options, rng = parser.parse_args(), np.random.default_rng(1)
     rows = rng.normal(size=(ROWS, FEATURES)).astype(np.float32).astype(np.float64)
     with tempfile.TemporaryDirectory() as name:
         for depth in (6, 10):
-            runs, _kept = models(Path(name), depth, x, y, rows)
+            runs, _kept = models(options.folder or Path(name), depth, options.lleaves, rows)
             best = dict.fromkeys(runs, float("inf"))
             for _ in range(ROUNDS):
                 for each, run in runs.items():

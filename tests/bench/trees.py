@@ -1,56 +1,48 @@
 """Measures 500 trees of depth 6 and 10 on 28 features beside other libraries: `python tests/bench/trees.py`.
 
 LightGBM, XGBoost and CatBoost train the models, which Nacre compiles from their files. Their own prediction is a peer,
-and so are, for ordinary trees, oneDAL, treelite, lleaves and ONNX Runtime, if they are installed. All run in one thread
-of this process, and calls alternate. Each figure is the least CPU time of a call, so that interruptions are excluded.
-Nacre's sums must have the bits of the library that trained the model. A call includes its Python interface, which
-dominates for one row. `--threads` compares two threads of Nacre with one, by elapsed time.
+and so are, for ordinary trees, oneDAL, treelite and ONNX Runtime, if they are installed. `--lleaves` names a Python
+that has lleaves, a peer too. All run in one thread of this process, and calls alternate. Each figure is the least CPU
+time of a call, so that interruptions are excluded. Nacre's sums must have the bits of the library that trained the
+model. A call includes its Python interface, which dominates for one row. `--threads` prints the CPU time of each thread
+of a call of Nacre, beside that of one thread, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import catboost
-import lightgbm
 import nacre
 import numpy as np
-import xgboost
 from nacre.compiler.readers.trees.lightgbm import read_text
+from tree_models import FEATURES, lleaves_code, train_catboost, train_lightgbm, train_xgboost
 
-TREES, FEATURES, TRAINED, ROWS = 500, 28, 6000, 10_000
+ROWS = 10_000
 DEPTHS = (6, 10)
-ROUNDS = 8
+ROUNDS, CALLS_OF_TWO_THREADS = 8, 60
 Call = Callable[[Any], Any]
 
 
-def grow(folder: Path, depth: int, x: Any, y: Any) -> Iterator[tuple[str, Path, Any, dict[str, Call]]]:
+def grow(folder: Path, depth: int, lleaves: Path | None) -> Iterator[tuple[str, Path, Any, dict[str, Call]]]:
     """Yields the name of each library, its model file, the dtype of features, and the predictions by library."""
-    options = {"objective": "regression", "num_leaves": 1 << depth, "max_depth": depth, "min_data_in_leaf": 1}
-    light = lightgbm.train({**options, "verbose": -1, "num_threads": 1}, lightgbm.Dataset(x, y), TREES)
-    path = folder / f"light_{depth}.txt"
-    light.save_model(path)
+    light, path = train_lightgbm(folder, depth)
     native = {"LightGBM": lambda rows: light.predict(rows, raw_score=True, num_threads=1)}
-    yield "LightGBM", path, np.float64, {**native, **dict(peers_of_lightgbm(light, path))}
-    extreme = xgboost.train({"max_depth": depth, "nthread": 1}, xgboost.DMatrix(x, y), TREES)
-    path = folder / f"extreme_{depth}.ubj"
-    extreme.save_model(path)
+    yield "LightGBM", path, np.float64, {**native, **dict(peers_of_lightgbm(light, path, lleaves))}
+    extreme, path = train_xgboost(folder, depth)
     peers = {"XGBoost": lambda rows: extreme.inplace_predict(rows, predict_type="margin")}
     if is_installed("daal4py"):
-        converted = importlib.import_module("daal4py.mb").convert_model(extreme)
-        peers["oneDAL"] = converted.predict
+        peers["oneDAL"] = importlib.import_module("daal4py.mb").convert_model(extreme).predict
     yield "XGBoost", path, np.float32, peers
-    options = {"depth": depth, "iterations": TREES, "verbose": 0, "thread_count": 1, "allow_writing_files": False}
-    cat = catboost.CatBoostRegressor(**options).fit(x, y)
-    path = folder / f"cat_{depth}.cbm"
-    cat.save_model(str(path))
+    cat, path = train_catboost(folder, depth)
     yield "CatBoost", path, np.float32, {"CatBoost": lambda rows: cat.predict(rows, thread_count=1)}
 
 
@@ -58,7 +50,7 @@ def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def peers_of_lightgbm(booster: Any, path: Path) -> Iterator[tuple[str, Call]]:
+def peers_of_lightgbm(booster: Any, path: Path, lleaves: Path | None) -> Iterator[tuple[str, Call]]:
     if is_installed("daal4py"):
         importlib.import_module("daal4py").daalinit(1)
         yield "oneDAL", importlib.import_module("daal4py.mb").convert_model(booster).predict
@@ -66,14 +58,19 @@ def peers_of_lightgbm(booster: Any, path: Path) -> Iterator[tuple[str, Call]]:
         treelite = importlib.import_module("treelite")
         loaded = treelite.frontend.load_lightgbm_model(str(path))
         yield "treelite", lambda rows: treelite.gtil.predict(loaded, rows, nthread=1, pred_margin=True)
-    if is_installed("lleaves"):
-        compiled = importlib.import_module("lleaves").Model(model_file=str(path))
-        start = time.perf_counter()
-        compiled.compile(raw_score=True)
-        print(f"lleaves compiled for {time.perf_counter() - start:.0f} s")
-        yield "lleaves", lambda rows: compiled.predict(rows, n_jobs=1)
+    if lleaves is not None:
+        code, seconds = lleaves_code(lleaves, path)
+        if seconds is not None:
+            print(f"lleaves compiled for {seconds:.0f} s of CPU time", flush=True)
+        yield "lleaves", partial(run_lleaves, code)
     if is_installed("onnx") and is_installed("onnxruntime"):
         yield "ONNX Runtime", onnx_session(path)
+
+
+def run_lleaves(code: Any, rows: Any) -> Any:
+    made = np.empty(len(rows))
+    code(ctypes.c_void_p(rows.ctypes.data), ctypes.c_void_p(made.ctypes.data), 0, len(rows))
+    return made
 
 
 def onnx_session(path: Path) -> Call:
@@ -137,8 +134,8 @@ def measure(calls: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[]
     return best
 
 
-def compare(folder: Path, depth: int, x: Any, y: Any, rng: np.random.Generator) -> None:
-    for library, path, dtype, peers in grow(folder, depth, x, y):
+def compare(folder: Path, depth: int, lleaves: Path | None, rng: np.random.Generator) -> None:
+    for library, path, dtype, peers in grow(folder, depth, lleaves):
         start = time.process_time()
         raw = nacre.compile(path, path.with_suffix(".so"), threads=1).entries["raw"]
         size = path.with_suffix(".so").stat().st_size / 1e6
@@ -155,30 +152,53 @@ def compare(folder: Path, depth: int, x: Any, y: Any, rng: np.random.Generator) 
                 print(f"{shown}| {count / seconds / 1e3:.0f} | {seconds / best['Nacre']:.2f} |", flush=True)
 
 
-def scale(folder: Path, x: Any, y: Any, rng: np.random.Generator) -> None:
-    for library, path, dtype, _ in grow(folder, 6, x, y):
-        rows = rng.normal(size=(ROWS, FEATURES)).astype(dtype)
-        model = nacre.compile(path, path.with_suffix(".so"))
-        two, one = (model.entries["raw"], nacre.load(path.with_suffix(".so"), threads=1).entries["raw"])
-        assert np.array_equal(one(rows), two(rows)), library
-        best = measure({"one": lambda r=rows, m=one: m(r), "two": lambda r=rows, m=two: m(r)}, 60, time.perf_counter)
-        print(f"{library}: {best['one'] / best['two']:.2f} times as fast on all threads as on one", flush=True)
+def scale(folder: Path, depths: Sequence[int], rng: np.random.Generator) -> None:
+    """Prints the CPU time of each thread of a call on two threads, beside that of one thread."""
+    for depth in depths:
+        for library, path, dtype, _ in grow(folder, depth, None):
+            rows = rng.normal(size=(ROWS, FEATURES)).astype(dtype)
+            one = nacre.compile(path, path.with_suffix(".so"), threads=1).entries["raw"]
+            two = nacre.load(path.with_suffix(".so"), threads=2).entries["raw"]
+            assert np.array_equal(one(rows), two(rows)), library
+            best = measure({"one": lambda r=rows, m=one: m(r)}, CALLS_OF_TWO_THREADS, time.thread_time)["one"]
+            shares = min((threads_of_call(two, rows) for _ in range(CALLS_OF_TWO_THREADS)), key=max)
+            shown = " and ".join(f"{share * 1e3:.2f}" for share in shares)
+            ratio = best / max(shares)
+            print(f"| {library} | {depth} | {best * 1e3:.2f} | {shown} | {ratio:.2f} |", flush=True)
+
+
+def threads_of_call(call: Call, rows: Any) -> list[float]:
+    """Returns the CPU seconds of the threads of this process that a call kept busy, the busiest two first."""
+    before = cpu_times()
+    call(rows)
+    after = cpu_times()
+    return sorted((after[thread] - before.get(thread, 0.0) for thread in after), reverse=True)[:2]
+
+
+def cpu_times() -> dict[str, float]:
+    times = {}
+    for thread in Path("/proc/self/task").iterdir():
+        times[thread.name] = int((thread / "schedstat").read_text().split()[0]) / 1e9
+    return times
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", action="store_true")
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(TRAINED, FEATURES))
-    y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) + 0.3 * x[:, 3:10].sum(1) + rng.normal(size=TRAINED)
+    parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS)
+    parser.add_argument("--threads", action="store_true", help="compare two threads with one")
+    parser.add_argument("--folder", type=Path, help="keep the trained models in this folder, or use those there")
+    parser.add_argument("--lleaves", type=Path, help="the Python of an environment with lleaves and llvmlite < 0.45")
+    options, rng = parser.parse_args(), np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
-        if parser.parse_args().threads:
-            scale(Path(name), x, y, rng)
+        folder = options.folder or Path(name)
+        if options.threads:
+            print("| model | depth | one thread, ms | two threads, ms | ratio |\n|---|---|---|---|---|")
+            scale(folder, options.depths, rng)
             return
         print("| model | depth | rows | library | us a row | thousand rows a second | time by that of Nacre |")
         print("|---|---|---|---|---|---|---|")
-        for depth in DEPTHS:
-            compare(Path(name), depth, x, y, rng)
+        for depth in options.depths:
+            compare(folder, depth, options.lleaves, rng)
 
 
 if __name__ == "__main__":

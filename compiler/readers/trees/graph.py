@@ -17,7 +17,8 @@ from ....dialect.dims import Symbol, multiply, static_size
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
-from ....dialect.ops.ranked_trees import ROWS
+from ....dialect.ops.feature_ranks import ROWS
+from ....dialect.ops.ranked_rows import by_subtrees
 from ....dialect.types import I32, I64, DType, TensorType, dtype_of
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
@@ -166,8 +167,10 @@ def _sums_of_ranked_rows(writer: TableWriter, model: TreeModel, features: Value,
     for number, part in enumerate(ranked.parts):
         column, border = part.in_rows(ranked.columns.dtype)
         tables = writer.table(f"rows{number}.column", column), writer.table(f"rows{number}.border", border)
-        others = _write_part(writer, number, part)[2:]
-        total = b.ranked_rows(ranks, *tables, *others, total, shape=ranked.shape, steps=part.steps)
+        _, _, first, nodes, values = _write_part(writer, number, part)
+        if nodes.type.rank == 3 and part.steps:
+            nodes = writer.table(f"rows{number}.nodes", by_subtrees(part.nodes, part.steps))
+        total = b.ranked_rows(ranks, *tables, first, nodes, values, total, steps=part.steps)
     return b.reshape(total, shape=(rows,)) if groups == 1 else total
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....dialect.dtype import DType
-from ....dialect.ops.ranked_trees import ROWS, least_rank
+from ....dialect.ops.feature_ranks import ROWS, least_rank
 from ....dialect.types import I8, I16, U8, U16
 from .tree import Numbers
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....dialect.dtype import DType
-from ....dialect.ops.ranked_trees import NAN_IS_ZERO, ROWS, least_rank
+from ....dialect.ops.feature_ranks import NAN_IS_ZERO, ROWS, least_rank
 from ....dialect.ops.support.trees import DEFAULT_LEFT, NAN_IS_MISSING
 from ....dialect.types import I8, I16, U8
 from .ensemble import Ensemble

@@ -16,7 +16,7 @@ from nacre.compiler.readers.trees.levels import Split, write_levels
 from nacre.compiler.readers.trees.ranked import MOST_THRESHOLDS, Ranked, rank_ensemble
 from nacre.compiler.readers.trees.tree import Tree
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.ranked_trees import ROWS
+from nacre.dialect.ops.feature_ranks import ROWS
 from nacre.dialect.ops.support.trees import NAN_IS_MISSING
 from nacre.dialect.types import Array, dtype_of
 from readers.trees.test_random_ensembles import FEATURES, random_rows, random_tree, walk
