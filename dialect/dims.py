@@ -19,6 +19,8 @@ from .lazy_dataclass import dataclass
 
 INFINITY = 1 << 62
 """The value for "no upper bound"; larger than any size that fits memory."""
+_LARGEST = (1 << 63) - 1
+"""The largest value of a dim without an upper bound: a call passes it as a 64-bit number."""
 
 
 class DimError(ValueError):
@@ -273,7 +275,7 @@ def floor_divide(left: Size, right: Size) -> Size:
         # (r*q + rest) // r == q + rest // r, so that equal sizes have equal forms.
         whole = {m: c // right for m, c in _terms(left).items()}
         rest = {m: c % right for m, c in _terms(left).items()}
-        low, high = bounds(_poly(rest))
+        low, high = _range(_poly(rest))
         if low >= 0 and high < right:
             return _poly(whole)
         return add(_poly(whole), _quotient(rest, right))
@@ -321,19 +323,19 @@ def maximum(left: Size, right: Size) -> Size:
 
 def _product_bounds(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
     products = [x * y for x in a for y in b]
-    return max(min(products), -INFINITY), min(max(products), INFINITY)
+    return min(products), max(products)
 
 
 def _atom_bounds(atom: Atom) -> tuple[int, int]:
     if isinstance(atom, Symbol):
-        high = INFINITY if atom.high == INFINITY else atom.high // atom.multiple
+        high = _LARGEST if atom.high == INFINITY else atom.high // atom.multiple
         return -(-atom.low // atom.multiple), high
     if isinstance(atom, FloorDiv):
-        low, high = bounds(atom.numerator)
-        small, large = bounds(atom.denominator)
+        low, high = _range(atom.numerator)
+        small, large = _range(atom.denominator)
         quotients = [x // y for x in (low, high) for y in (small, large)]
         return min(quotients), max(quotients)
-    (a, b), (c, d) = bounds(atom.left), bounds(atom.right)
+    (a, b), (c, d) = _range(atom.left), _range(atom.right)
     return (min(a, c), min(b, d)) if atom.kind == "min" else (max(a, c), max(b, d))
 
 
@@ -347,7 +349,7 @@ def _interval(size: Size) -> tuple[int, int]:
         for atom, power in monomial:
             for _ in range(power):
                 part = _product_bounds(part, _atom_bounds(atom))
-        low, high = max(low + part[0], -INFINITY), min(high + part[1], INFINITY)
+        low, high = low + part[0], high + part[1]
     return low, high
 
 
@@ -389,7 +391,7 @@ def _least(size: Size, depth: int = _MOST_REPLACED) -> int:
             assert isinstance(d, int), d
             numerator = atom.numerator if high <= 0 else add(atom.numerator, 1 - d)
             found = _least(add(multiply(d, rest), multiply(factor, numerator)), depth - 1)
-            return max(least, -(-found // d)) if found > -INFINITY else least
+            return max(least, -(-found // d))
         # The extreme equals one of its parts, and a minimum is at most each of them.
         found_both = [_least(add(rest, multiply(factor, part)), depth - 1) for part in (atom.left, atom.right)]
         either = (atom.kind == "min") == (high <= 0)
@@ -399,12 +401,19 @@ def _least(size: Size, depth: int = _MOST_REPLACED) -> int:
 
 # Sizes nest: without a cache, shared parts would be visited once per path to them.
 @lru_cache(maxsize=1 << 16)
-def bounds(size: Size) -> tuple[int, int]:
-    """Returns the bounds of a size over all values of its dims; `INFINITY` if there is no upper bound."""
+def _range(size: Size) -> tuple[int, int]:
+    """Returns the bounds of a size as exact numbers: a bound that was cut off would be wrong after a subtraction or a
+    division."""
     low, high = _interval(size)
     if all(isinstance(atom, Symbol) for atom in _atoms(size)):
         return low, high
     return max(low, _least(size)), min(high, -_least(multiply(-1, size)))
+
+
+def bounds(size: Size) -> tuple[int, int]:
+    """Returns the bounds of a size over all values of its dims; `INFINITY` if there is no upper bound."""
+    low, high = _range(size)
+    return max(low, -INFINITY), min(high, INFINITY)
 
 
 def at_least(left: Size, right: Size) -> bool:
@@ -419,6 +428,19 @@ def _atoms(size: Size) -> Iterator[Atom]:
                 yield atom
 
 
+def operands(size: Size) -> Iterator[Size]:
+    """Yields the operands of the quotients, minima and maxima in a size, and those inside of them."""
+    for atom in _atoms(size):
+        if not isinstance(atom, Symbol):
+            for part in _parts(atom):
+                yield part
+                yield from operands(part)
+
+
+def _parts(atom: FloorDiv | Extreme) -> tuple[Size, Size]:
+    return (atom.numerator, atom.denominator) if isinstance(atom, FloorDiv) else (atom.left, atom.right)
+
+
 def symbols(size: Size) -> set[Symbol]:
     """Returns every dim that the size depends on."""
     found: set[Symbol] = set()
@@ -426,8 +448,8 @@ def symbols(size: Size) -> set[Symbol]:
         if isinstance(atom, Symbol):
             found.add(atom)
         else:
-            parts = (atom.numerator, atom.denominator) if isinstance(atom, FloorDiv) else (atom.left, atom.right)
-            found |= symbols(parts[0]) | symbols(parts[1])
+            left, right = _parts(atom)
+            found |= symbols(left) | symbols(right)
     return found
 
 

@@ -234,6 +234,8 @@ def _check_indices(node: Node, inputs: Sequence[Array], dims: Mapping[str, int])
         return
     for use in addresses([v.type for v in node.inputs], dict(node.attributes)):
         indices, window = inputs[use.operand], evaluate(use.window, dims)
+        if use.ignored is not None:
+            indices = np.where(indices == use.ignored, 0, indices)
         sizes = [evaluate(size, dims) for size in use.sizes]
         number = find_outside(indices, sizes, window)
         if number is not None:

@@ -201,11 +201,13 @@ Decompose = Callable[["Builder", Sequence[Value], Attributes], Sequence[Value]]
 @dataclass(frozen=True, slots=True)
 class Addressing:
     """An operand with indices into axes of `sizes`; an index is the start of a window of `window` elements. With a
-    window of 0, an index is a length: the end of the elements before it."""
+    window of 0, an index is a length: the end of the elements before it. An index equal to `ignored` addresses
+    nothing."""
 
     operand: int
     sizes: tuple[Size, ...]
     window: Size = 1
+    ignored: int | None = None
 
 
 Addresses = Callable[[Sequence[TensorType], Attributes], tuple[Addressing, ...]]

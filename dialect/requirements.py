@@ -3,6 +3,7 @@
     dim T in 1..65536
     zeros(shape=(T - 4,))        requires T - 4 >= 0, which the range does not prove
     cast(T*T*T*T, i64)           requires T*T*T*T < 2^63, likewise
+    zeros(shape=(T*T*T*T//S,))   requires T*T*T*T < 2^63, since the quotient of a sum that wraps is wrong
     keys[:, at : at + T] = k     requires S - T >= 0, where `keys` has S rows
 
 A size whose range proves both needs no requirement. The others are checked when the dims are bound: by the artifact,
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from .dims import INFINITY, Poly, Size, add, at_least, bounds, evaluate, format_size, multiply, substitute
+from .dims import INFINITY, Poly, Size, add, at_least, bounds, evaluate, format_size, multiply, operands, substitute
 from .graph import Attribute, Function, Node, Value, walk
 from .lazy_dataclass import dataclass
 from .ops import OPERATORS
@@ -46,10 +47,10 @@ def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requir
     for values, node in _places(function):
         for value in values:
             extents.update((size, None) for size in value.type.shape if bounds(size)[0] < 0)
-            sizes.update((size, None) for size in (*value.type.shape, value.type.bytes) if _may_overflow(size))
+            sizes.update((part, None) for size in (*value.type.shape, value.type.bytes) for part in _overflowing(size))
         if node is not None:
             extents.update((size, None) for size in _box_extents(node) if bounds(size)[0] < 0)
-            sizes.update((size, None) for size in _attribute_sizes(node) if _may_overflow(size))
+            sizes.update((part, None) for size in _attribute_sizes(node) for part in _overflowing(size))
     found = [Requirement(size, extent=True) for size in extents]
     fitting = [*known, *extents]
     # The largest come first, because they imply the others.
@@ -85,6 +86,12 @@ def _places(function: Function) -> Iterator[tuple[tuple[Value, ...], Node | None
 
 def _terms(size: Size) -> tuple[tuple[tuple[tuple[object, int], ...], int], ...]:
     return size.terms if isinstance(size, Poly) else (((), size),)
+
+
+def _overflowing(size: Size) -> Iterator[Size]:
+    """Yields what may exceed 64 bits where a size is computed: the size, and the operands of its quotients, minima and
+    maxima. Sums and products that wrap on the way to a number that fits give that number."""
+    return (part for part in (size, *operands(size)) if _may_overflow(part))
 
 
 def _may_overflow(size: Size) -> bool:

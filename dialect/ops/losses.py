@@ -140,7 +140,9 @@ cross_entropy = Operator(
         Case(((5,), ()), {"reduction": "none"}, arrays={1: _targets()}, terms=5),
     )),
     properties=frozenset({"composite"}),
-    addresses=lambda types, attributes: (Addressing(1, (types[0].shape[_axis(types[0], attributes)],)),),
+    addresses=lambda types, attributes: (
+        Addressing(1, (types[0].shape[_axis(types[0], attributes)],), ignored=attributes["ignore_index"]),
+    ),
 )  # fmt: skip
 
 OPERATORS = (cross_entropy,)

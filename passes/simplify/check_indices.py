@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, walk
-from ...dialect.operator import Addressing, Builder
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
-from ..rewrite import NodeBuilder, Replacement, Rewriter
+from ..rewrite import Names, NodeBuilder, Replacement, Rewriter
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,28 @@ class CheckIndices(Pass):
 
 def has_unchecked_indices(nodes: Sequence[Node]) -> bool:
     """Returns whether the mode of any node is `error`."""
-    return any(_mode(node) == "error" for node in walk(nodes))
+    return any(map(fails_outside, walk(nodes)))
+
+
+def check_node(names: Names, node: Node, operator: str) -> tuple[Node, ...]:
+    """Returns the checks of a node with the mode `error`, and the node, which clamps instead. The checks report
+    `operator`: a node from a decomposition reports the operator that the model calls."""
+    addresses = OPERATORS[node.op].addresses
+    assert addresses is not None, node.op
+    b = NodeBuilder(names, node)
+    for use in addresses([v.type for v in node.inputs], dict(node.attributes)):
+        indices = node.inputs[use.operand]
+        if use.ignored is not None:
+            counted = b.not_equal(indices, b.like(use.ignored, indices))
+            indices = b.where(counted, indices, b.like(0, indices))
+        b.check_indices(indices, sizes=use.sizes, window=use.window, operator=operator)
+    attributes = tuple((name, "clamp" if name == "mode" else value) for name, value in node.attributes)
+    return (*b.nodes, replace(node, attributes=attributes))
+
+
+def fails_outside(node: Node) -> bool:
+    """Returns whether a node fails the call if an index is out of range."""
+    return _mode(node) == "error"
 
 
 def _mode(node: Node) -> object:
@@ -58,17 +78,13 @@ class _Checker(Rewriter):
         if addresses is None or not (mode == "error" or (mode == "drop" and inside is not None)):
             return None
         self.context.count(str(mode), node)
+        if mode == "error":
+            *checks, clamping = check_node(self.names, node, node.op)
+            return Replacement((*checks, clamping), clamping.outputs)
         b = NodeBuilder(self.names, node)
         attributes = dict(node.attributes)
-        if mode == "error":
-            for use in addresses([v.type for v in node.inputs], attributes):
-                _write_check(b, node, use)
         values = b.apply(node.op, node.inputs, attributes | {"mode": "clamp"})
-        if mode == "drop" and inside is not None:
-            (value,) = values
-            values = (b.where(inside(b, node.inputs, attributes), value, b.like(0, value)),)
+        assert inside is not None, node.op
+        (value,) = values
+        values = (b.where(inside(b, node.inputs, attributes), value, b.like(0, value)),)
         return Replacement(tuple(b.nodes), values)
-
-
-def _write_check(b: Builder, node: Node, use: Addressing) -> None:
-    b.check_indices(node.inputs[use.operand], sizes=use.sizes, window=use.window, operator=node.op)

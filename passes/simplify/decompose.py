@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from ...dialect.operator import Operator
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
+from .check_indices import check_node, fails_outside
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,8 @@ class Decompose(Pass):
     """Replaces every node by the decomposition of its operator, until no operator has one.
 
     Every level runs it first for `composite` operators, whose parts are separate kernels.
+
+    A new node that fails for an index out of range is preceded by a check, which reports the replaced operator.
 
     Operators in `keep` are kept. If `having` lists properties, operators without any of them are kept too. New nodes
     have the scope and the span of the replaced node.
@@ -46,4 +50,9 @@ class _Decomposer(Rewriter):
         assert operator.decompose is not None, node.op
         builder = NodeBuilder(self.names, node)
         results = operator.decompose(builder, node.inputs, dict(node.attributes))
-        return Replacement(tuple(builder.nodes), tuple(results))
+        return Replacement(tuple(self._checked(builder.nodes, node.op)), tuple(results))
+
+    def _checked(self, nodes: Iterable[Node], operator: str) -> Iterator[Node]:
+        """Yields the nodes with checks of their indices, which report the decomposed operator."""
+        for node in nodes:
+            yield from check_node(self.names, node, operator) if fails_outside(node) else (node,)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from nacre.dialect.dims import (
+    INFINITY,
     Size,
     Symbol,
     add,
@@ -83,3 +84,21 @@ def test_what_is_known_holds(range_of: tuple[int, int, int]) -> None:
             x, y = (evaluate(size, {"T": value}) for size in (left, right))
             assert not known or x >= y, (left, right, value)
             assert quotient is None or evaluate(quotient, {"T": value}) * y == x, (left, right, value)
+
+
+def test_bounds_beyond_the_largest_number() -> None:
+    """Parts of a size that leave the range of 64 bits have exact bounds: none is cut off before a subtraction or a
+    division."""
+    t, s = Symbol("T", 1, 1 << 40).size, Symbol("S", 1, INFINITY).size
+    square = multiply(t, t)
+    cube = multiply(square, t)
+    for size in (add(square, -1), floor_divide(cube, 1 << 50), add(s, s), add(s, -1)):
+        assert bounds(size)[1] == INFINITY, size
+    assert bounds(add(multiply(s, t), multiply(-1, multiply(s, s)))) == (-INFINITY, INFINITY)
+    assert bounds(floor_divide(square, 1 << 50)) == (0, 1 << 30)
+    assert bounds(floor_divide(s, 4)) == (0, (1 << 61) - 1)
+    assert bounds(floor_divide(cube, INFINITY + 1)) == (0, (1 << 58) - 1)
+    assert bounds(minimum(add(cube, -1), 7)) == (0, 7)
+    assert bounds(maximum(add(cube, -7), 7))[1] == INFINITY
+    assert not at_least(1 << 61, floor_divide(cube, 2))
+    assert evaluate(floor_divide(square, INFINITY + 1), {"T": 1 << 40}) == (1 << 80) // (INFINITY + 1)
