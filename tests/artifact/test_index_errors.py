@@ -17,6 +17,7 @@ from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.tools.validate.inputs import made_up
 from nacre.dialect.interpreter import IndexRangeError, Interpreter
+from nacre.passes.simplify.check_indices import CheckIndices
 from nacre.runtime.library import OutOfRangeError
 from nacre.runtime.observe import Event, observe
 
@@ -199,6 +200,14 @@ def test_interpreted() -> None:
         assert diagnostic.message.startswith(f"{operator}: ") and words in diagnostic.message, diagnostic
     for name, inputs, expected in GOOD:
         assert np.array_equal(interpreter.run(name, inputs)[0], np.asarray(expected, np.float32)), name
+
+
+def test_ignored_classes_where_no_pass_decomposes() -> None:
+    interpreter = Interpreter(CheckIndices().run(read_model(TEXT).module), made_up)
+    (loss,) = interpreter.run("lost", (f32(3, 3), ids(-100, 2, 0), f32(3)))
+    assert np.isfinite(loss)
+    with pytest.raises(IndexRangeError, match="`cross_entropy`: index 3 is out of range"):
+        interpreter.run("lost", (f32(3, 3), ids(-100, 2, 3), f32(3)))
 
 
 PROGRAM = r"""

@@ -237,7 +237,11 @@ def test_all(tester: Tester, wanted: Sequence[tuple[str, Mutant]], options: argp
             if options.at and options.tests:
                 circles = []
             circles += [("named", options.tests), *(WIDER if options.wide else ())]
-            verdict = tester.judge(file, mutant, [each for each in circles if each[1]])
+            circles = [each for each in circles if each[1]]
+            if not circles:
+                print(f"UNTESTED  {mutant.kind:10}  {file}:{mutant.line}  no recorded test is near")
+                continue
+            verdict = tester.judge(file, mutant, circles)
             verdicts[verdict.key] = verdict
             log.write(json.dumps(asdict(verdict)) + "\n")
             log.flush()

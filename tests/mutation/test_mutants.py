@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import c_mutants
 import forks
@@ -148,3 +150,13 @@ def test_mutants_of_a_line() -> None:
     line = mutate.candidates(path)[0].line
     found = mutate.mutants_at([f"{path.relative_to(ROOT)}:{line}"])
     assert found and {mutant.line for _, mutant in found} == {line}
+
+
+def test_a_mutant_without_a_test_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = "dialect/dims.py"
+    mutant = mutate.candidates(ROOT / file)[0]
+    tester = SimpleNamespace(reach=Reach.read(tmp_path / "missing"), tree=SimpleNamespace(root=ROOT))
+    log = tmp_path / "log"
+    options = argparse.Namespace(log=log, again=False, minutes=1, only=("",), at=None, tests=[], wide=False, budget=20)
+    mutate.test_all(tester, [(file, mutant)], options)  # type: ignore[arg-type]  # runs no test
+    assert "UNTESTED" in capsys.readouterr().out and not log.read_text()
