@@ -34,8 +34,9 @@ from .ranked_trees import MOST_STEPS, ranked_trees
 from .row_ranks import LEAST_WIDTH, SIGNED, in_rows
 from .support.accumulate import Numbers
 
-PATHS = 8
-"""The number of trees that are followed at the same time."""
+PATHS, PATHS_OF_DEEP_TREES = 8, 16
+"""The number of trees that are followed at the same time. Trees with further levels are read from caches far away, so
+more of their loads must overlap."""
 Turn = tuple[Sequence[Tensor], Sequence[Scalar]]
 
 
@@ -132,7 +133,8 @@ class _Walk:
 
     def sum(self, row: Scalar, group: Scalar, target: Tensor) -> Tensor:
         s, trees = self.s, self.first.type.shape[1]
-        paths = s.constant(PATHS, I64)
+        together = PATHS_OF_DEEP_TREES if self.steps else PATHS
+        paths = s.constant(together, I64)
         blocks = s.binary("div", s.size(trees), paths)
         whole = s.binary("mul", blocks, paths)
 
@@ -143,7 +145,7 @@ class _Walk:
             return [total]
 
         state: Turn = ([target], [s.load(self.initial, [row, group])])
-        state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), PATHS, c[0])))
+        state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), together, c[0])))
         rest = s.binary("sub", s.size(trees), whole)
         (done,), (total,) = s.repeat(rest, *state, lambda i, t, c: (t, follow(s.binary("add", whole, i), 1, c[0])))
         return s.store(done, [row, group], total)

@@ -142,12 +142,13 @@ def models(folder: Path, depth: int, lleaves: Path | None, rows: Any) -> tuple[d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--depths", type=int, nargs="+", default=(6, 10))
     parser.add_argument("--folder", type=Path, help="keep the trained models in this folder, or use those there")
     parser.add_argument("--lleaves", type=Path, help="the Python of an environment with lleaves and llvmlite < 0.45")
     options, rng = parser.parse_args(), np.random.default_rng(1)
     rows = rng.normal(size=(ROWS, FEATURES)).astype(np.float32).astype(np.float64)
     with tempfile.TemporaryDirectory() as name:
-        for depth in (6, 10):
+        for depth in options.depths:
             runs, _kept = models(options.folder or Path(name), depth, options.lleaves, rows)
             best = dict.fromkeys(runs, float("inf"))
             for _ in range(ROUNDS):

@@ -21,7 +21,7 @@ from .parts import COMPLETE, Part, PartWriter, split_trees
 from .tree import Numbers
 
 MOST_STEPS = 10
-OBLIVIOUS, OBLIVIOUS_OF_FEW_ROWS = 8, 14
+OBLIVIOUS, OBLIVIOUS_OF_FEW_ROWS = 10, 14
 """The most levels of oblivious trees, in blocks and row by row. In blocks, the values of larger trees fill the first
 cache, so it is better to take trees one after another for all rows, as `tree_sum` does."""
 MOST_THRESHOLDS, MOST_COLUMNS = 4095, 2048

@@ -122,9 +122,10 @@ def test_compiled(routing: str, compare: str, dtype: type, words: type, tmp_path
 
 
 @pytest.mark.usefixtures("unchecked")  # the sums are a stricter check
-@pytest.mark.parametrize("depth", [3, 8, 9])
+@pytest.mark.parametrize("depth", [3, 8, 9, 11])
 def test_oblivious_trees(depth: int, tmp_path: Path) -> None:
-    """Few rows run on masks up to 8 levels, and from border to border above; many rows on ranks, or on leaves."""
+    """Few rows run on masks up to 8 levels, and from border to border above; many rows on ranks up to
+    10 levels, and on leaves above."""
     rng, count = np.random.default_rng(depth), 70
     borders = np.asarray([0.0, -0.5, 0.1, 1.0, 2.5, -2.5, 1e-40], np.float32)
     trees: list[tuple[list[Split], Array]] = []
