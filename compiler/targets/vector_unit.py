@@ -34,7 +34,8 @@ class VectorUnit:
     """A vector unit with vectors of `bytes` bytes. The accumulators of a tile are at most `rows` by `vectors`; together
     with the operands loaded beside them, they fill the registers. `window` is the limit where rows share only
     overlapping reads: memory is the bottleneck there, and neighbours in memory should be read together. `halves` is
-    the limit where words of several numbers are split, which needs registers too. `caches` are those of its core.
+    the limit where words of several numbers are split, which needs registers too. `tall` is the limit on the rows of
+    tiles with fewer vectors, if it is greater than `rows`. `caches` are those of its core.
     `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 
@@ -43,6 +44,7 @@ class VectorUnit:
     vectors: int
     window: tuple[int, int]
     halves: tuple[int, int]
+    tall: int = 0
     caches: Caches = field(default_factory=Caches)
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .family import Family
 from .vector_unit import VectorUnit
 
-AVX512 = VectorUnit(bytes=64, rows=8, vectors=3, window=(7, 2), halves=(7, 3))
+AVX512 = VectorUnit(bytes=64, rows=8, vectors=3, window=(7, 2), halves=(7, 3), tall=14)
 AVX2 = VectorUnit(bytes=32, rows=4, vectors=3, window=(2, 4), halves=(4, 2))
 SSE = VectorUnit(bytes=16, rows=4, vectors=2, window=(2, 4), halves=(2, 2))
 """Without `fma`, a product takes a register before it is added."""

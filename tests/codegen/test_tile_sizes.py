@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from nacre.compiler.codegen.tiler.maps import CHUNK, MapStage
-from nacre.compiler.codegen.tiler.roles import assign_roles
+from nacre.compiler.codegen.tiler.roles import assign_roles, even_rows
 from nacre.compiler.codegen.tiler.schedule import Stage
 from nacre.compiler.codegen.tiler.structure import Access, Buffer, Node, Op, Tensor, View
 from nacre.compiler.targets.vector_unit import VectorUnit
+from nacre.dialect.dims import Size, Symbol, multiply
 from nacre.dialect.emitter import Index
 
 LANES = 8
@@ -19,15 +20,16 @@ UNIT = VectorUnit(32, 4, 3, (2, 4), (2, 2))
 ROW_MAJOR, COLUMN_MAJOR = (), (1, 0)
 
 
-def tensor(name: str, shape: tuple[int, ...], order: tuple[int, ...] = ROW_MAJOR) -> Tensor:
+def tensor(name: str, shape: tuple[Size, ...], order: tuple[int, ...] = ROW_MAJOR) -> Tensor:
     """A tensor whose axes lie in memory in this order."""
-    strides, step = [0] * len(shape), 1
+    strides: list[Size] = [0] * len(shape)
+    step: Size = 1
     for axis in reversed(order or range(len(shape))):
-        strides[axis], step = step, step * shape[axis]
+        strides[axis], step = step, multiply(step, shape[axis])
     return Tensor(shape, "f32", View(Buffer(name, "f32"), 0, tuple(strides)))
 
 
-def stage_of(loops: tuple[int, ...], result: Tensor, *reads: tuple[Tensor, tuple[int, ...]], summed: int = 0) -> Stage:
+def stage_of(loops: tuple[Size, ...], result: Tensor, *reads: tuple[Tensor, tuple[int, ...]], summed: int = 0) -> Stage:
     """A stage of one op with these loops. The last loops are summed; each loop is a class."""
 
     def at(numbers: tuple[int, ...]) -> tuple[Index, ...]:
@@ -62,6 +64,33 @@ def test_tiles_of_a_product(rows: int, columns: int, tile: tuple[int, int]) -> N
     roles = assign_roles(stage, stage.ops[0], UNIT, LANES)
     assert (roles.lane, roles.row, roles.outer) == (1, 0, ())
     assert (roles.rows, roles.width) == tile
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "height"),
+    [
+        # Tiles as wide as the unit's: 28 rows are 4 tiles of 7.
+        (28, 48, 7),
+        (14, 48, 7),
+        (9, 48, 5),
+        (128, 48, 8),
+        (7, 48, 7),
+        # Narrower tiles leave registers for more rows.
+        (56, 32, 14),
+        (28, 16, 14),
+        (15, 32, 8),
+        (128, 32, 13),
+        (0, 32, 1),
+        # Remainders of a number that is known in the call only would need a tile for each height.
+        (Symbol("B").size, 32, 8),
+    ],
+)
+def test_heights_of_tiles_are_even(rows: Size, columns: int, height: int) -> None:
+    unit = VectorUnit(64, 8, 3, (7, 2), (7, 3), tall=14)
+    x, w, y = tensor("x", (rows, 40)), tensor("w", (40, columns)), tensor("y", (rows, columns))
+    stage = stage_of((rows, columns, 40), y, (x, (0, 2)), (w, (2, 1)), summed=1)
+    roles = even_rows(stage, assign_roles(stage, stage.ops[0], unit, 16))
+    assert (roles.rows, roles.block) == (height, height)
 
 
 @pytest.mark.parametrize(("columns", "vectors"), [(8, 1), (56, 7), (64, 8), (72, 8), (500, 8)])

@@ -54,3 +54,10 @@ def test_rows_are_overwritten_by_rows_that_are_computed_from_them(tmp_path: Path
 def test_a_part_of_an_argument_is_read_in_place(tmp_path: Path) -> None:
     text = "model m(x: f32[9, 40], w: f32[32, 20]) -> f32[9, 32] { return x[:, 3:23] @ w.T }\n"
     assert "linalg." not in tiled(text, tmp_path)
+
+
+def test_a_step_fetches_one_line_of_the_next_panel(tmp_path: Path) -> None:
+    """32 rows in tiles of 4 share the fetch of the next panel, 6 elements of 48 each: one line a step, not one for each
+    of the 3 vectors. A panel has two tiles."""
+    text = "model m(x: f32[32, 64]) -> f32[32, 48] {\n  param w: f32[64, 48]\n  return x @ w\n}\n"
+    assert tiled(text, tmp_path).count("memref.prefetch") == 2

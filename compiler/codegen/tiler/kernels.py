@@ -37,7 +37,7 @@ from .nest import divisors
 from .order import choose_order
 from .pages import take_pages
 from .read import read_kernel
-from .roles import assign_roles
+from .roles import assign_roles, even_rows
 from .row_blocks import RowStage
 from .scans import ScanStage
 from .schedule import Stage, is_tiled, merge_loops, plan_stages
@@ -253,7 +253,7 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
         (op,) = reductions
         roles = assign_roles(stage, op, unit, evaluator.writer.lanes)
         decoded, turned = share_rows_of(stage, op, roles), share_turned(stage, op, roles)
-        order = choose_order(stage, op, decoded or turned or roles)
+        order = choose_order(stage, op, decoded or turned or even_rows(stage, roles))
         written = write_decoded if decoded is not None else write_turned if turned is not None else write_tiles
         write = partial(written, evaluator, op, order)
         return _Schedule("tile", order.counts, write, share_elements(stage))

@@ -61,12 +61,17 @@ def prefetch_panels(evaluator: Evaluator, op: Op, number: int, iterations: Seque
     group = op.reads[number].width
     shared = bounds(panels.times)[1] >= SHARING
     target = _next_panel(evaluator, op, number, iterations[0], here, panels) if shared else None
-    for vector, at in enumerate(iterations):
-        if target is None:
+    if target is None:
+        for at in iterations:
             _, form = evaluator.home(op.reads[number], op, at)
             evaluator.writer.prefetch(buffer, form.base.plus(AHEAD * group))
-        else:
-            evaluator.writer.prefetch(buffer, target.plus(vector * evaluator.writer.lanes * group))
+        return
+    # Shares of successive steps adjoin: where a share is less than a vector, one prefetch a step covers all of them.
+    length = evaluator.writer.lanes * group
+    fewest = bounds(panels.times)[0]
+    share = -(-panels.width * group // fewest) if fewest >= SHARING else len(iterations) * length
+    for vector in range(min(len(iterations), -(-share // length))):
+        evaluator.writer.prefetch(buffer, target.plus(vector * length))
 
 
 def _next_panel(

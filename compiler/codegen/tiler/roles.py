@@ -19,7 +19,7 @@ sums, a vector of w and an element of x fit in the registers of the CPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...targets.vector_unit import Caches, VectorUnit
 from .dots import has_instruction
@@ -36,7 +36,8 @@ the bits of a row would depend on the number of rows."""
 @dataclass(frozen=True, slots=True)
 class Roles:
     """The class of each role. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height, and
-    `block` the rows of a work item. `caches` are those of the core."""
+    `block` the rows of a work item. `tallest` is the most rows that fit in the registers at this width. `caches` are
+    those of the core."""
 
     lane: int
     row: int | None
@@ -46,6 +47,7 @@ class Roles:
     width: int
     step: int
     windowed: bool
+    tallest: int
     caches: Caches
 
 
@@ -86,9 +88,20 @@ def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequ
         step = packed
         width = _even(packed // lanes, unit.window[1] if short else most_vectors) * lanes
     rows = 1 if row is None else unit.window[0] if short else rows
+    tallest = rows if row is None or short or apart or width // lanes >= unit.vectors else max(rows, unit.tall)
     if row is not None and isinstance(most := stage.sizes[row], int):
         rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), unit.window[0])
-    return Roles(lane, row, outer, rows, rows, width, step, short, unit.caches)
+    return Roles(lane, row, outer, rows, rows, width, step, short, tallest, unit.caches)
+
+
+def even_rows(stage: Stage, roles: Roles) -> Roles:
+    """Returns the roles with tiles of even heights. 28 rows are four tiles of 7 rather than three of 8 and one of 4:
+    low tiles load the vectors that their rows share for few products. Rows whose number is known in the call only keep
+    their tiles, since each remainder is a tile of its own."""
+    if roles.row is None or not isinstance(size := stage.sizes[roles.row], int):
+        return roles
+    rows = _even(max(size, 1), roles.tallest)
+    return replace(roles, rows=rows, block=rows)
 
 
 def _even(count: int, most: int) -> int:
