@@ -89,7 +89,7 @@ class Checkpoint:
         if found is None:
             close = ", ".join(f"`{other}`" for other in self.closest(name))
             help_text = f"the closest names are {close}" if close else ""
-            raise checkpoint_error("tensor-missing", f"`{self.path}` has no tensor `{name}`", help_text)
+            raise checkpoint_error("missing-tensor", f"`{self.path}` has no tensor `{name}`", help_text)
         return found
 
     def info(self, name: str) -> tuple[DType | None, tuple[int, ...]]:
