@@ -86,7 +86,8 @@ def _concatenated(use: Use) -> Sequence[Tensor | None]:
 _KEEPING = (
     "Activation", "ActivityRegularization", "AlphaDropout", "BatchNormalization", "Dense", "Dropout", "ELU",
     "GaussianDropout", "GaussianNoise", "GroupNormalization", "GroupQueryAttention", "GroupedQueryAttention",
-    "Identity", "Attention", "AdditiveAttention", "LayerNormalization", "LeakyReLU", "MultiHeadAttention", "Normalization",
+    "Identity", "Attention", "AdditiveAttention",
+    "LayerNormalization", "LeakyReLU", "MultiHeadAttention", "Normalization",
     "PReLU", "ReLU", "Rescaling", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "ThresholdedReLU",
     "TimeDistributed", "UnitNormalization",
 )  # fmt: skip
