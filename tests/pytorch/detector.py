@@ -1,11 +1,11 @@
 """A detector in two stages: boxes from features, suppression, the features of each box, and a class for each.
 
-The operators are those of torchvision. Without the package they are defined here by operators of PyTorch.
+The operators are those of torchvision. They are defined here by operators of PyTorch if the package is not installed,
+or if its compiled part does not load: wheels for GPUs beside a build of PyTorch for CPUs.
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -51,11 +51,17 @@ def align(
 
 
 def define_operators() -> Any:
-    """Returns the library with the operators, which must stay alive; None with torchvision."""
-    if find_spec("torchvision") is not None:
+    """Returns the library with the operators, which must stay alive; None if torchvision defines them."""
+    try:
         import torchvision  # noqa: F401, PLC0415  # it defines its operators
 
         return None
+    except ImportError:
+        pass
+    except RuntimeError as error:
+        # Its Python modules describe operators, which nothing has defined.
+        if "torchvision::" not in str(error):
+            raise
     library = torch.library.Library("torchvision", "FRAGMENT")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define(
@@ -65,11 +71,11 @@ def define_operators() -> Any:
     library.impl("nms", suppress, "CPU")
     library.impl("roi_align", align, "CPU")
 
-    def describe_nms(dets: Any, scores: Any, limit: float) -> Any:
-        return dets.new_empty([torch.library.get_ctx().new_dynamic_size()], dtype=torch.int64)
-
     def describe_align(x: Any, rois: Any, scale: float, height: Any, width: Any, *rest: Any) -> Any:
         return x.new_empty(rois.shape[0], x.shape[1], height, width)
+
+    def describe_nms(dets: Any, scores: Any, limit: float) -> Any:
+        return dets.new_empty([torch.library.get_ctx().new_dynamic_size()], dtype=torch.int64)
 
     torch.library.register_fake("torchvision::nms", describe_nms, lib=library)
     torch.library.register_fake("torchvision::roi_align", describe_align, lib=library)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,9 @@ from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import Elements, Tensor
 from .convert import find_converter, keywords_of, layer_names
+from .convert.masks import as_mask, check_masks, masks_after
 from .keras_file import Archive, open_archive
-from .layers import Call, Layer, Model, decode_model
+from .layers import Call, Layer, Model, Source, decode_model
 from .writing.use import Use
 
 _DTYPES: Mapping[str, DType] = {
@@ -74,6 +75,14 @@ def _find_unsupported(model: Model) -> Iterator[Diagnostic]:
         yield Diagnostic("unsupported-operator", f"layers of class `{kind}` are not supported: {shown}", help=help_text)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A tensor, and the mask of its steps if it has one."""
+
+    tensor: Tensor
+    mask: Tensor | None = None
+
+
 @dataclass
 class _Run:
     archive: Archive
@@ -97,8 +106,8 @@ class _Run:
                 raise _error(f"`{self.file}` has two inputs `{word}`")
             taken.add(word)
             arguments.append(Value(word, self._input_type(layer)))
-        given = [Tensor(value.type, value) for value in arguments]
-        outputs = self.run(model, given, "")
+        given = [_Held(Tensor(value.type, value)) for value in arguments]
+        outputs = [held.tensor for held in self.run(model, given, "")]
         results = tuple(self.writer.value(tensor) for tensor in outputs)
         names = ("output",) if len(results) == 1 else tuple(f"output_{place}" for place in range(len(results)))
         body = (*self.writer.prologue, *self.writer.builder.nodes)
@@ -127,11 +136,11 @@ class _Run:
                 sizes.append(size)
         return TensorType(_DTYPES[dtype], tuple(sizes))
 
-    def run(self, model: Model, given: Sequence[Tensor], path: str) -> list[Tensor]:
+    def run(self, model: Model, given: Sequence[_Held], path: str) -> list[_Held]:
         """Calls the layers of a model and returns its outputs. `path` is that of the model in the file of weights."""
         if len(given) != len(model.inputs):
             raise _error(f"a model of `{self.file}` has {len(model.inputs)} inputs, and gets {len(given)}")
-        held: dict[tuple[str, int, int], Tensor] = {}
+        held: dict[Source, _Held] = {}
         for layer, tensor in zip(model.inputs, given, strict=True):
             held[layer.name, 0, 0] = tensor
         waiting = [call for layer in model.layers for call in layer.calls if layer.kind != "InputLayer"]
@@ -141,7 +150,7 @@ class _Run:
                 if all(source in held for source in (*call.sources, *call.keywords.values())):
                     named = {name: held[source] for name, source in call.keywords.items()}
                     results = self._call(call, [held[source] for source in call.sources], named, path)
-                    held.update(((call.layer.name, call.number, n), tensor) for n, tensor in enumerate(results))
+                    held.update(((call.layer.name, call.number, n), result) for n, result in enumerate(results))
                 else:
                     later.append(call)
             if len(later) == len(waiting):
@@ -153,7 +162,7 @@ class _Run:
             raise _error(f"`{self.file}` has the output `{missing[0][0]}`, which no layer gives")
         return [held[source] for source in model.outputs]
 
-    def _call(self, call: Call, given: Sequence[Tensor], named: Mapping[str, Tensor], path: str) -> Sequence[Tensor]:
+    def _call(self, call: Call, given: Sequence[_Held], named: Mapping[str, _Held], path: str) -> Sequence[_Held]:
         layer = call.layer
         inside = f"{path}layers/{layer.place}/"
         further = sorted(set(named) - keywords_of(layer.kind))
@@ -171,14 +180,21 @@ class _Run:
             return self.run(layer.model, given, inside)
         weights = self._weights(layer, inside)
         self.writer.at("", None)
+        places: dict[int | str, _Held] = {**dict(enumerate(given)), **named}
+        masks = {place: held.mask for place, held in places.items() if held.mask is not None}
+        keywords = {name: held.tensor for name, held in named.items()}
         use = Use(
-            layer.kind, layer.name, layer.config, self.version, self.writer, tuple(given), weights, self.file, named,
-            call.flags,
+            layer.kind, layer.name, layer.config, self.version, self.writer, tuple(held.tensor for held in given),
+            weights, self.file, keywords, call.flags, masks,
         )  # fmt: skip
+        if "mask" in keywords:
+            use = replace(use, masks={**masks, 0: as_mask(use, keywords["mask"])})
+        check_masks(use)
         convert = find_converter(layer.kind)
         assert convert is not None, layer.kind
         try:
-            return convert(use)
+            results, found = convert(use), masks_after(use)
+            return [_Held(tensor, found[place] if place < len(found) else None) for place, tensor in enumerate(results)]
         except InferenceError as error:
             use.fail(f"does not fit its operands: {error.message}", code=error.code)
         except (DimError, ValueError, OverflowError) as error:

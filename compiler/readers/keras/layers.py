@@ -35,7 +35,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """`keywords` are the tensors that the layer gets by keyword, `flags` its other keywords."""
+    """`keywords` are the tensors that the layer gets by keyword, `flags` its other keywords; the numbers among its
+    arguments are the flag `numbers`."""
 
     layer: Layer
     number: int
@@ -142,6 +143,8 @@ def _sources(call: Any) -> tuple[list[Source], dict[str, Source], dict[str, Any]
             raise _BadConfigError("a layer gets several tensors by one keyword")
         keywords = {name: sources[0] for name, sources in listed.items() if sources}
         flags = {name: value for name, value in given.items() if name not in keywords and name != "initial_state"}
+        numbers = [each for each in call["args"] if isinstance(each, (int, float))]
+        flags |= {"numbers": numbers} if numbers else {}
         return [*_histories(call["args"]), *states], keywords, flags
     found: list[Source] = []
     keywords = {}

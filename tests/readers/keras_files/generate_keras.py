@@ -92,7 +92,46 @@ def image_models() -> Iterator[tuple[str, Any]]:
     )
 
 
+def mask_models() -> Iterator[tuple[str, Any]]:
+    """Masks of steps that layers make, keep, join and use."""
+    ids, film = Input((6,), dtype="int32", name="ids"), Input((6, 4), name="masked")
+    other, given = Input((6, 4), name="other"), Input((6,), dtype="bool", name="mask")
+    x = layers.Embedding(11, 4, mask_zero=True)(ids)
+    y = layers.Masking(0.5)(film)
+    steps = layers.LSTM(3, return_sequences=True)(layers.Dropout(0.5)(layers.Dense(5, activation="tanh")(x)))
+    both = layers.Bidirectional(layers.GRU(2, return_sequences=True))(y)
+    cells = [layers.LSTMCell(3), layers.GRUCell(2)]
+    merges = [kind()([x, y]) for kind in (layers.Add, layers.Multiply, layers.Maximum, layers.Minimum)]
+    merges += [kind()([y, other]) for kind in (layers.Average, layers.Multiply, layers.Maximum)]
+    mean = layers.GlobalAveragePooling1D()
+    # These layers take the masks off their operands, which have no other use therefore.
+    heads = layers.MultiHeadAttention(2, 3)(layers.Dense(3)(steps), layers.Embedding(11, 4, mask_zero=True)(ids))
+    groups = layers.GroupQueryAttention(3, 4, 2)(layers.Masking(0.5)(film), other, use_causal_mask=True)
+    outputs = [
+        steps,
+        layers.GRU(3)(steps),
+        layers.SimpleRNN(3, go_backwards=True, return_sequences=True, zero_output_for_mask=True)(y),
+        *layers.LSTM(2, return_state=True)(y),
+        layers.LSTM(2)(other, mask=given),
+        both,
+        layers.Bidirectional(layers.LSTM(2), merge_mode="sum")(both),
+        layers.RNN(cells, return_sequences=True, go_backwards=True)(y),
+        *merges,
+        *(mean(each) for each in (merges[0], merges[2], merges[4], y)),
+        mean(layers.Concatenate()([x, other])),
+        mean(layers.Concatenate(axis=1)([x, other])),
+        mean(layers.TimeDistributed(layers.Dense(2))(x)),
+        mean(layers.Conv1D(2, 2)(x)),
+        layers.Attention()([x, y]),
+        layers.AdditiveAttention()([x, y, other], use_causal_mask=True),
+        mean(heads),
+        mean(groups),
+    ]
+    yield "masks", Model([ids, film, other, given], outputs)
+
+
 def models() -> Iterator[tuple[str, Any]]:
+    yield from mask_models()
     yield from step_models()
     yield from image_models()
     for padding in ("valid", "same"):
@@ -220,6 +259,11 @@ def main() -> None:
                 is_mask = each.name == "mask"
                 drawn = random.integers(0, 11, shape) if each.dtype == "int32" else random.normal(size=shape)
                 drawn = (drawn > -0.7) if is_mask else drawn
+                if name == "masks" and each.dtype == "int32":
+                    drawn[:, 0] += drawn[:, 0] == 0  # the rows of attention have a step that counts
+                    drawn[:, 2:4] = [[0, 3], [4, 0], [0, 0]]
+                elif each.name == "masked":
+                    drawn[0, 1] = drawn[0, 5] = drawn[1, 2:] = drawn[2, 3] = 0.5
                 inputs.append(drawn.astype(each.dtype))
             found = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
             for suffix in (".keras", ".h5"):

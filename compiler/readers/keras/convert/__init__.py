@@ -13,6 +13,7 @@ from . import (
     convolutions,
     dense,
     images,
+    masks,
     normalization,
     pooling,
     recurrent,
@@ -28,7 +29,7 @@ FAMILIES: Mapping[str, Converters] = {
     "Normalization": normalization.CONVERTERS,
     "Recurrent layers": {**recurrent.CONVERTERS, **cells.CONVERTERS},
     "Attention": attention.CONVERTERS,
-    "Shapes and training": shapes.CONVERTERS,
+    "Shapes and training": {**shapes.CONVERTERS, **masks.CONVERTERS},
     "Images": images.CONVERTERS,
     "Categories": categories.CONVERTERS,
     "Wrappers": wrappers(lambda name: find_converter(name)),
@@ -39,13 +40,13 @@ assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert 
 
 
 def find_converter(name: str) -> Convert | None:
-    """Returns the converter of a class of layers, or None."""
-    return _BY_NAME.get(name)
+    """Returns the converter of a class of layers, or of operations on masks, or None."""
+    return _BY_NAME.get(name, masks.OPERATIONS.get(name))
 
 
 def keywords_of(name: str) -> frozenset[str]:
     """Returns the tensors that a class of layers takes by keyword."""
-    return attention.KEYWORDS.get(name, frozenset())
+    return attention.KEYWORDS.get(name, frozenset()) | ({"mask"} if name in masks.TAKERS else frozenset())
 
 
 def layer_names() -> list[str]:

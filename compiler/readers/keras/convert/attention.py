@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .....dialect.types import BOOL
 from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
+from .masks import as_mask, masked
 
 _WITH_HEADS = ("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention")
 KEYWORDS: Mapping[str, frozenset[str]] = dict.fromkeys(
@@ -28,15 +28,22 @@ def _operands(use: Use) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _mask(use: Use) -> Tensor | None:
-    """Returns the mask [batch, 1, queries, keys]."""
+    """Returns the mask [batch, 1, queries, keys]: the operand, and the masks of the query, the value and the key."""
+    g, found = use.g, []
     mask = use.inputs[3] if len(use.inputs) > 3 else use.keywords.get("attention_mask")
-    if mask is None:
-        return None
-    g = use.g
-    mask = mask if mask.dtype == BOOL else g.not_equal(mask, g.like(0, mask))
-    if mask.rank not in (3, 4):
-        use.fail(f"gets the mask {mask.type}, expected rank 3 or 4", code="unsupported-rank")
-    return g.unsqueeze(mask, axes=(1,)) if mask.rank == 3 else mask
+    if mask is not None:
+        mask = as_mask(use, mask)
+        if mask.rank not in (3, 4):
+            use.fail(f"gets the mask {mask.type}, expected rank 3 or 4", code="unsupported-rank")
+        found.append(g.unsqueeze(mask, axes=(1,)) if mask.rank == 3 else mask)
+    for place, name, axes in ((0, "query", (1, 3)), (1, "value", (1, 2)), (2, "key", (1, 2))):
+        steps = use.masks.get(place, use.masks.get(name))
+        if steps is not None:
+            found.append(g.unsqueeze(steps, axes=axes))
+    total: Tensor | None = None
+    for each in found:
+        total = each if total is None else g.logical_and(total, each)
+    return total
 
 
 def _with_causal(use: Use, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
@@ -118,10 +125,13 @@ def _direct(use: Use) -> Sequence[Tensor]:
     else:
         scores = g.matmul(query, g.transpose(key, axes=(0, 2, 1)))
         scores = scores if scale is None else g.multiply(scores, scale)
-    mask = _with_causal(use, None, query, key)
+    counts = use.masks.get(1)
+    mask = _with_causal(use, None if counts is None else g.unsqueeze(counts, axes=(1, 2)), query, key)
     if mask is not None:
-        scores = g.where(g.squeeze(mask, axes=(1,)), scores, g.like(float("-inf"), scores))
-    return [g.matmul(g.softmax(scores, axis=-1), value)]
+        # As Keras writes it: a query without any key takes the mean of all values.
+        scores = g.where(g.squeeze(mask, axes=(1,)), scores, g.subtract(scores, g.like(1e9, scores)))
+    made = g.matmul(g.softmax(scores, axis=-1), value)
+    return [made if 0 not in use.masks else masked(use, use.masks[0], made, g.like(0, made))]
 
 
 CONVERTERS: Converters = {

@@ -85,16 +85,27 @@ CELLS: Mapping[str, Cell] = {"LSTM": Cell(_lstm, 4, 2), "GRU": Cell(_gru, 3), "S
 
 
 def run_steps(
-    use: Use, x: Tensor, states: Sequence[Tensor], step: Callable[[Tensor, Sequence[Tensor]], list[Tensor]], back: bool
+    use: Use,
+    x: Tensor,
+    states: Sequence[Tensor],
+    step: Callable[[Tensor, Sequence[Tensor]], list[Tensor]],
+    back: bool,
+    mask: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns the results [time, batch, ...] of the steps x [time, batch, ...], and the last states."""
+    """Returns the results [time, batch, ...] of the steps x [time, batch, ...], and the last states. Where the mask
+    [time, batch, 1] is false, the states stay, and the result is that of the step before, or 0."""
     g, time = use.g, x.shape[0]
 
     def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         number, *old = arguments
         place = g.subtract(g.size(time - 1), number) if back else number
         new = step(g.gather(x, place, axis=0), old)
-        return [*new, new[0]]
+        if mask is None:
+            return [*new, new[0]]
+        counts = g.gather(mask, place, axis=0)
+        new = [g.where(counts, made, before) for made, before in zip(new, old, strict=True)]
+        is_zero = use.flag("zero_output_for_mask")
+        return [*new, g.where(counts, new[0], g.like(0, new[0])) if is_zero else new[0]]
 
     region = g.region([TensorType(I64), *(state.type for state in states)], body)
     collected = states[0].type.with_shape((time, *states[0].shape))
@@ -103,8 +114,11 @@ def run_steps(
     return steps, last
 
 
-def run_cell(use: Use, kind: str, x: Tensor, states: Sequence[Tensor], backwards: bool) -> tuple[Tensor, list[Tensor]]:
-    """Returns the results [batch, time, units] of a cell, and its last states. It begins with zeros without states."""
+def run_cell(
+    use: Use, kind: str, x: Tensor, states: Sequence[Tensor], backwards: bool, mask: Tensor | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """Returns the results [batch, time, units] of a cell, and its last states. It begins with zeros without states.
+    The mask is [batch, time]."""
     g, cell, units = use.g, CELLS[kind], use.integer("units")
     kernel, weight = use.array(0, 2), use.array(1, 2)
     if kernel.shape[1] != cell.gates * units or weight.shape != (units, cell.gates * units):
@@ -129,8 +143,19 @@ def run_cell(use: Use, kind: str, x: Tensor, states: Sequence[Tensor], backwards
         return cell.step(part, product, at, old)
 
     begin = list(states) or [zero] * cell.states
-    steps, last = run_steps(use, g.transpose(gates, axes=(1, 0, 2)), begin, step, backwards)
+    counts = None if mask is None else g.transpose(g.unsqueeze(mask, axes=(2,)), axes=(1, 0, 2))
+    steps, last = run_steps(use, g.transpose(gates, axes=(1, 0, 2)), begin, step, backwards, counts)
     return g.transpose(steps, axes=(1, 0, 2)), last
+
+
+def mask_of(use: Use, x: Tensor) -> Tensor | None:
+    """Returns the mask [batch, time] of the steps of a layer, or None."""
+    mask = use.masks.get(0)
+    if mask is not None and mask.rank != 2:
+        use.fail(f"gets the mask {mask.type} of {x.type}, expected rank 2", code="unsupported-rank")
+    if mask is not None and use.flag("zero_output_for_mask") and not use.flag("return_sequences"):
+        use.fail("has `zero_output_for_mask` without `return_sequences`")
+    return mask
 
 
 def results_of(use: Use, steps: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
@@ -162,7 +187,7 @@ def _rnn(use: Use) -> Sequence[Tensor]:
         use.fail("has no cells", code="bad-keras")
     if len(use.inputs) > 1 or (is_stack and use.flag("return_state")):
         use.fail("has states as operands or results, which are supported for layers with one cell of their own")
-    backwards, weights = use.flag("go_backwards"), list(use.weights)
+    backwards, weights, mask = use.flag("go_backwards"), list(use.weights), mask_of(use, x)
     counts: dict[str, int] = {}
     last: list[Tensor] = []
     for number, inner in enumerate(listed):
@@ -178,9 +203,13 @@ def _rnn(use: Use) -> Sequence[Tensor]:
         if not own:
             count = 3 if config.get("use_bias", True) else 2
             own, weights = weights[:count], weights[count:]
+        if number == len(listed) - 1:
+            config = {**config, "zero_output_for_mask": use.flag("zero_output_for_mask")}
         part = replace(use, name=f"{use.name}.{number}" if is_stack else use.name, config=config, weights=own)
         # The layers after the first one get its steps in the order of their computation.
-        x, last = run_cell(part, kind.removesuffix("Cell"), x, (), backwards and not number)
+        if number == 1 and backwards and mask is not None:
+            mask = use.g.flip(mask, axes=1)
+        x, last = run_cell(part, kind.removesuffix("Cell"), x, (), backwards and not number, mask)
     return results_of(use, x, last)
 
 

@@ -8,6 +8,7 @@ from .....dialect.types import I32
 from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 from .activations import activated
+from .masks import masked
 
 
 def _dense(use: Use) -> Sequence[Tensor]:
@@ -19,18 +20,43 @@ def _dense(use: Use) -> Sequence[Tensor]:
 
 
 def _embedding(use: Use) -> Sequence[Tensor]:
-    if use.flag("mask_zero"):
-        use.fail("masks the id 0")
     ids = use.x if use.x.dtype.is_integer else use.g.cast(use.x, dtype=I32)
     return [use.g.embedding(use.weight(0, 2, "embeddings"), ids)]
+
+
+def _product_of_steps(use: Use) -> Tensor:
+    """Returns the product of the operands whose steps count, and 0 where none counts and all have masks."""
+    g, total, found = use.g, None, []
+    for place, x in enumerate(use.inputs):
+        mask = use.masks.get(place)
+        if mask is not None:
+            x = masked(use, mask, x, g.like(1, x))
+            found.append(mask)
+        total = x if total is None else g.multiply(total, x)
+    assert total is not None
+    if len(found) < len(use.inputs):
+        return total
+    counts = found[0]
+    for mask in found[1:]:
+        counts = g.logical_or(counts, mask)
+    return masked(use, counts, total, g.like(0, total))
 
 
 def _folded(name: str) -> Convert:
     def convert(use: Use) -> Sequence[Tensor]:
         if len(use.inputs) < 2:
             use.fail(f"gets {len(use.inputs)} tensors, expected several", code="wrong-operands")
-        total = use.inputs[0]
-        for each in use.inputs[1:]:
+        if use.masks and name == "multiply":
+            return [_product_of_steps(use)]
+        total, mask = use.inputs[0], use.masks.get(0)
+        picks = name in ("maximum", "minimum")
+        for place, each in enumerate(use.inputs[1:], 1):
+            if picks and use.masks:
+                other = use.masks.get(place)
+                # An operand whose step does not count is replaced by the other one.
+                each = each if other is None else masked(use, other, each, total)
+                total = total if mask is None else masked(use, mask, total, each)
+                mask = None if mask is None or other is None else use.g.logical_or(mask, other)
             total = use.g.apply(name, [total, each], {})[0]
         return [total]
 

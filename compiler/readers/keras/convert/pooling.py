@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +28,23 @@ def _pool(kind: str, rank: int) -> Convert:
     return convert
 
 
+def _mean_of_steps(use: Use, mask: Tensor, axis: int, attributes: Mapping[str, Any]) -> Tensor:
+    """Returns the mean over the steps that count."""
+    g = use.g
+    if mask.rank != 2:
+        use.fail(f"gets the mask {mask.type} of {use.x.type}", code="unsupported-rank")
+    counts = g.unsqueeze(mask, axes=(3 - axis,))
+    total = g.apply("sum", [g.where(counts, use.x, g.like(0, use.x))], attributes)[0]
+    return g.divide(total, g.apply("sum", [g.cast(counts, dtype=use.x.dtype)], attributes)[0])
+
+
 def _global(name: str, rank: int) -> Convert:
     def convert(use: Use) -> Sequence[Tensor]:
         spatial(use, use.x, rank)
         first = 1 if use.channels_last else 2
         attributes = {"axis": tuple(range(first, first + rank)), "keepdims": use.flag("keepdims")}
+        if 0 in use.masks and (name, rank) == ("mean", 1):
+            return [_mean_of_steps(use, use.masks[0], first, attributes)]
         return [use.g.apply(name, [use.x], attributes)[0]]
 
     return convert

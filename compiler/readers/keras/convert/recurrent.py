@@ -14,7 +14,7 @@ import numpy as np
 from ...writing.tensors import Elements, Tensor
 from ..writing.use import Converters, Use
 from .activations import activation_name
-from .cells import CELLS, check_steps, results_of, run_cell
+from .cells import CELLS, check_steps, mask_of, results_of, run_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,9 @@ def _layer(
         attributes["activation"] = function
     else:
         is_common = function == "tanh" and activation_name(use, "recurrent_activation", "sigmoid") == "sigmoid"
-    if not is_common or (kind.operator == "gru" and not use.flag("reset_after", True)):
-        steps, states = run_cell(use, kind.layer, x, given_states, backwards)
+    mask = mask_of(use, x)
+    if mask is not None or not is_common or (kind.operator == "gru" and not use.flag("reset_after", True)):
+        steps, states = run_cell(use, kind.layer, x, given_states, backwards, mask)
         return steps, *states
     units = use.integer("units")
     arrays = [use.array(0, 2), use.array(1, 2)]
@@ -97,7 +98,8 @@ def _bidirectional(use: Use) -> Sequence[Tensor]:
         part = replace(
             use,
             name=f"{use.name}.{word}",
-            config=inner["config"],
+            # Steps that do not count are 0 in both directions.
+            config={**inner["config"], "zero_output_for_mask": bool(inner["config"].get("return_sequences"))},
             weights=use.weights[place * count : (place + 1) * count],
         )
         if part.flag("return_state"):

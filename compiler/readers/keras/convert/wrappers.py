@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
+from .masks import USERS
 
 
 def wrappers(find: Callable[[str], Convert | None]) -> Converters:
@@ -23,7 +24,9 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
         batch, steps = x.shape[:2]
         # Each step is an element of a longer batch.
         flat = g.reshape(x, shape=(batch * steps, *x.shape[2:]))
-        made = convert(replace(use, kind=kind, config=inner["config"], inputs=(flat,)))
+        if use.masks and kind in USERS:
+            use.fail(f"gives the mask of its steps to a layer of class `{kind}`")
+        made = convert(replace(use, kind=kind, config=inner["config"], inputs=(flat,), masks={}))
         return [g.reshape(each, shape=(batch, steps, *each.shape[1:])) for each in made]
 
     def spectral(use: Use) -> Sequence[Tensor]:

@@ -19,7 +19,8 @@ REQUIRED = object()
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
     """`kind` is the class of the layer, `version` the main version of Keras, `weights` the arrays by their names.
-    `keywords` are the tensors that the call gives by keyword, `flags` its other keywords."""
+    `keywords` are the tensors that the call gives by keyword, `flags` its other keywords. `masks` are the masks of the
+    operands by their places or keywords, boolean tensors [batch, steps] that are true where a step counts."""
 
     kind: str
     name: str
@@ -31,6 +32,7 @@ class Use:
     file: str
     keywords: Mapping[str, Tensor] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
+    masks: Mapping[int | str, Tensor] = field(default_factory=dict)
 
     def fail(self, message: str, *, code: str = "unsupported-attribute", help: str = "") -> NoReturn:
         raise DiagnosticError([Diagnostic(code, f"the layer `{self.name}` ({self.kind}) {message}", help=help)])

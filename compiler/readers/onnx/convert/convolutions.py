@@ -37,7 +37,15 @@ def window_padding(
 
 def window_attributes(use: Use, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns strides and dilations."""
-    return tuple(use.ints_of("strides", (1,) * rank)), tuple(use.ints_of("dilations", (1,) * rank))
+    return per_axis(use, "strides", rank, 1), per_axis(use, "dilations", rank, 1)
+
+
+def per_axis(use: Use, name: str, rank: int, default: int) -> tuple[int, ...]:
+    """Returns an attribute that has a number for each spatial axis."""
+    found = tuple(use.ints_of(name, (default,) * rank))
+    if len(found) != rank:
+        use.fail(f"has {len(found)} numbers as `{name}` for {rank} spatial axes", code="bad-attribute")
+    return found
 
 
 def _spatial_rank(use: Use, x: Tensor, weight: Tensor) -> int:
@@ -66,8 +74,10 @@ def _conv_transpose(use: Use) -> Sequence[Tensor]:
     x, weight, bias = use.input(0), use.input(1), use.optional(2)
     rank = _spatial_rank(use, x, weight)
     strides, dilations = window_attributes(use, rank)
-    extra = tuple(use.ints_of("output_padding", (0,) * rank))
+    extra = per_axis(use, "output_padding", rank, 0)
     given = use.ints_of("output_shape")
+    if given is not None and len(given) < rank:
+        use.fail(f"has {len(given)} numbers as `output_shape` for {rank} spatial axes", code="bad-attribute")
     extents = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilations, strict=True)]
     full = [(size - 1) * s + e for size, s, e in zip(x.shape[2:], strides, extents, strict=True)]
     mode = use.string("auto_pad", "NOTSET")

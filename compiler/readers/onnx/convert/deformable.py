@@ -10,6 +10,7 @@ from .....dialect.dims import divide_exactly
 from .....dialect.types import F64
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
+from .convolutions import window_attributes
 
 
 def _deform_conv(use: Use) -> Sequence[Tensor]:
@@ -22,8 +23,10 @@ def _deform_conv(use: Use) -> Sequence[Tensor]:
     x, weight, offset = (g.cast(each, dtype=F64) for each in (x, weight, offset))
     batch, channels, *sizes = x.shape
     kernel = [size if isinstance(size, int) else use.fail_unknown("a kernel") for size in weight.shape[2:]]
-    strides, dilations = use.ints_of("strides", (1, 1)), use.ints_of("dilations", (1, 1))
+    strides, dilations = window_attributes(use, 2)
     pads, parts, groups = use.ints_of("pads", (0, 0, 0, 0)), use.integer("offset_group", 1), use.integer("group", 1)
+    if len(pads) != 4 or parts < 1 or groups < 1:
+        use.fail(f"has `pads` = {list(pads)}, {groups} groups and {parts} groups of offsets", code="bad-attribute")
     taps, rows, columns = kernel[0] * kernel[1], *offset.shape[2:]
     inner = divide_exactly(channels, parts)
     if inner is None or not isinstance(channels, int):

@@ -34,6 +34,8 @@ def slice_to(size: Size, wanted: Size) -> Size | None:
 def _gather_nd(use: Use) -> Sequence[Tensor]:
     x, indices, g = use.input(0), use.input(1), use.g
     batch = use.integer("batch_dims", 0)
+    if not 0 <= batch < min(x.rank, indices.rank):
+        use.fail(f"has `batch_dims` = {batch}, for operands of ranks {x.rank} and {indices.rank}", code="bad-attribute")
     for axis in reversed(range(batch)):
         # An index into a leading axis is the position in that axis itself.
         places = g.iota(shape=(indices.shape[axis],))

@@ -123,6 +123,8 @@ def _dilated_ceil(
 def _lp_pool(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     order = use.integer("p", 2) if use.version >= 2 else int(use.number("p", 2.0))
+    if order < 1:
+        use.fail(f"has `p` = {order}, expected a positive number", code="bad-attribute")
     attributes = _windows(use, x)
     rank = x.rank - 2
     powers = g.power(g.abs(x), g.like(order, x))
