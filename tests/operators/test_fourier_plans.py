@@ -85,3 +85,15 @@ def _compare(use: str, got: tuple[Array, ...], expected: list[Array], length: in
         error = float(np.abs(part - wanted).max()) / scale / float(np.finfo(part.dtype).eps)
         # numpy in f64 has an error of the same size.
         assert error < 2 * (1 + math.log2(length)), (use, error)
+
+
+def test_the_middle_of_a_real_row_is_real() -> None:
+    """In even lengths that are no multiples of 8, whose last stage is a sum and a difference."""
+    sizes = (6, 10, 12, 100, 210)
+    functions = [_function("fft", (size,), {}, number, F32) for number, size in enumerate(sizes)]
+    compiled = build_functions(PassManager(PASSES).run(Module("m", dims=(ROWS,), functions=tuple(functions))), level=2)
+    random = np.random.default_rng(4)
+    for number, size in enumerate(sizes):
+        row = random.standard_normal((3, size)).astype(np.float32)
+        _, imaginary = compiled[f"f{number}"]([row, np.zeros_like(row)])
+        assert not imaginary[:, [0, size // 2]].any() and imaginary[:, 1].all(), size

@@ -8,7 +8,8 @@ which the next stage finds its own elements r * s apart:
                          y[q + s * (r * p + k)] = w(p * k; m * r) * dft(a)[k]  for k < r
 
 The loop over q is contiguous on both sides, so it becomes vectors once s is a multiple of their length: the first radix
-of an even plan is 8. An element takes about 5 log2(n) operations. Its error grows with log(n), since every factor
+of a multiple of 8 is 8. Other even lengths end with 2 or 4. Then the results of a real row for 0 and n / 2 are exactly
+real, since each is a sum and a difference of real numbers. An element takes about 5 log2(n) operations. Its error grows with log(n), since every factor
 w(k; n) = exp(sign * 2 pi i * k / n) is computed in f64 and rounded once.
 """
 
@@ -50,7 +51,7 @@ class Stage:
 def radices(size: int) -> list[int] | None:
     """Returns the radices of a transform of `size` elements; None where a prime factor is none of them."""
     rest, found = size, []
-    for radix in (8, 4, 2, *PRIMES):
+    for radix in (8, 4, 2, *PRIMES) if size % 8 == 0 else (*PRIMES, 4, 2):
         while rest % radix == 0:
             found.append(radix)
             rest //= radix
