@@ -41,8 +41,7 @@ READERS: Mapping[str, Reader] = {
     ".mlir": Reader("stablehlo.stablehlo_model", "read_mlir"),
     ".mlirbc": Reader("stablehlo.stablehlo_model", "read_mlir"),
     ".pt2": Reader("torch.torch_program", "read_pt2"),
-    ".pt": Reader("torch.torch_program", "refuse_pickle"),
-    ".pth": Reader("torch.torch_program", "refuse_pickle"),
+    **dict.fromkeys((".pt", ".pth", ".ckpt"), Reader("torch.torch_program", "refuse_pickle")),
     ".skops": Reader("sklearn.skops_file", "read_skops"),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), Reader("sklearn.skops_file", "refuse_pickle")),
 }

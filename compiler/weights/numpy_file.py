@@ -14,6 +14,7 @@ import numpy as np
 
 from ...dialect.types import ANY, Array, dtype_of
 from .checkpoint import Checkpoint, StoredTensor, broken
+from .zip_members import data_offset
 
 _ERRORS = (
     EOFError,
@@ -106,12 +107,8 @@ def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
     if stored.dtype is None:
         return stored
     if member.compress_type == zipfile.ZIP_STORED:
-        # The local header before the data may be longer than the entry in the archive's directory indicates.
         with path.open("rb") as raw:
-            raw.seek(member.header_offset)
-            local = raw.read(30)
-            start = member.header_offset + 30 + int.from_bytes(local[26:28], "little")
-            raw.seek(start + int.from_bytes(local[28:30], "little"))
+            raw.seek(data_offset(path, member))
             mapped = _read_header(raw, path)
             end = raw.tell() - stored.offset + member.file_size
         if mapped.offset + _data_bytes(mapped) > end or end > path.stat().st_size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from ...dialect.diagnostics import DiagnosticError
@@ -11,6 +12,7 @@ from .checkpoint import Checkpoint, checkpoint_error
 from .gguf_file import read_gguf
 from .numpy_file import read_npy, read_npz
 from .safetensors_file import read_safetensors, read_sharded
+from .torch_file import read_torch
 
 _READERS: Mapping[str, Callable[[Path], Checkpoint]] = {
     ".safetensors.index.json": read_sharded,
@@ -18,11 +20,18 @@ _READERS: Mapping[str, Callable[[Path], Checkpoint]] = {
     ".gguf": read_gguf,
     ".npz": read_npz,
     ".npy": read_npy,
+    ".bin.index.json": partial(read_sharded, read=read_torch),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), read_torch),
 }
-_PREFERRED = ("model.safetensors.index.json", "model.safetensors")
+_PREFERRED = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+)
 """The files that are tried first in a folder, before any other file with a known suffix."""
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_PICKLES = (".pkl", ".pickle")
 
 
 def _find_in_folder(folder: Path) -> Path:

@@ -8,7 +8,7 @@ provides neither offsets for mapping nor a rejection reason for each tensor.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
@@ -131,15 +131,15 @@ def _shard_files(path: Path) -> Mapping[str, str]:
     return files
 
 
-def read_sharded(path: Path) -> Checkpoint:
-    """Opens the tensors of all files that an index names."""
+def read_sharded(path: Path, read: Callable[[Path], Checkpoint] = read_safetensors) -> Checkpoint:
+    """Opens the tensors of all files that an index names; `read` opens one file."""
     files = _shard_files(path)
     names = dict.fromkeys(files.values())
     missing = [name for name in names if not (path.parent / name).is_file()]
     if missing:
         errors = [Diagnostic("checkpoint-missing", f"the shard `{path.parent / name}` is missing") for name in missing]
         raise DiagnosticError(errors)
-    shards = {name: read_safetensors(path.parent / name) for name in names}
+    shards = {name: read(path.parent / name) for name in names}
     tensors: dict[str, StoredTensor] = {}
     for name, file in files.items():
         if name not in shards[file]:

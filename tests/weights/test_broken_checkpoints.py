@@ -77,9 +77,9 @@ def test_paths_that_are_no_checkpoint(tmp_path: Path) -> None:
     fails(tmp_path, "checkpoint-unknown", "has no checkpoint")
     (tmp_path / "notes.txt").write_text("x")
     fails(tmp_path / "notes.txt", "checkpoint-unknown", "no known suffix")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    (tmp_path / "weights.pkl").write_bytes(b"x")
     fails(tmp_path, "checkpoint-unknown", "pickled weights only")
-    fails(tmp_path / "pytorch_model.bin", "checkpoint-unknown", "convert them to safetensors")
+    fails(tmp_path / "weights.pkl", "checkpoint-unknown", "convert them to safetensors")
     for name in ("a.npz", "b.npz"):
         np.savez(tmp_path / name, x=np.zeros(1))
     fails(tmp_path, "checkpoint-unknown", "has several checkpoints: `a.npz`, `b.npz`")

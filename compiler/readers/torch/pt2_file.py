@@ -47,8 +47,8 @@ def load_program(path: Path) -> Any:
 
 def refuse_pickle(path: Path) -> DiagnosticError:
     """Returns the error for a file of `torch.save`."""
-    help_text = "export the model with `torch.export.save`, or convert its weights to safetensors"
-    return _error("refused-pickle", f"`{path}` is a Python pickle, which can run any code when it is read", help_text)
+    help_text = "export the model with `torch.export.save`; `--checkpoint` takes weights of `torch.save`"
+    return _error("refused-pickle", f"`{path}` is a Python pickle, and holds no graph", help_text)
 
 
 def _check(path: Path) -> None:

@@ -24,7 +24,7 @@ def read_pt2(path: Path, weights: WeightSource | None = None) -> SourceModel:
 
 
 def refuse_pickle(path: Path, weights: WeightSource | None = None) -> SourceModel:
-    """Refuses a file of `torch.save`: it is a pickle, and holds no graph."""
+    """Refuses a file of `torch.save` as a model: it holds weights, and no graph."""
     raise archive.refuse_pickle(path)
 
 

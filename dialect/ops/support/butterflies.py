@@ -9,8 +9,8 @@ which the next stage finds its own elements r * s apart:
 
 The loop over q is contiguous on both sides, so it becomes vectors once s is a multiple of their length: the first radix
 of a multiple of 8 is 8. Other even lengths end with 2 or 4. Then the results of a real row for 0 and n / 2 are exactly
-real, since each is a sum and a difference of real numbers. An element takes about 5 log2(n) operations. Its error grows with log(n), since every factor
-w(k; n) = exp(sign * 2 pi i * k / n) is computed in f64 and rounded once.
+real, since each is a sum or a difference of real numbers. An element takes about 5 log2(n) operations. Its error grows
+with log(n), since every factor w(k; n) = exp(sign * 2 pi i * k / n) is computed in f64 and rounded once.
 """
 
 from __future__ import annotations
