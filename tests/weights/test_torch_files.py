@@ -72,7 +72,7 @@ def test_foreign_dtypes_have_a_name(tmp_path: Path) -> None:
     tensors = {"c": torch.zeros(2, dtype=torch.complex64), "e": torch.zeros(2, dtype=torch.float8_e8m0fnu)}
     checkpoint = saved(tmp_path / "x.pth", tensors)
     assert checkpoint.info("c") == (None, (2,)) and checkpoint.stored_as("e") == "float8_e8m0fnu"
-    with pytest.raises(DiagnosticError, match="`c` of .* is complex64, which is not supported"):
+    with pytest.raises(DiagnosticError, match=r"`c` of .* is complex64, which is not supported"):
         checkpoint.read("c")
 
 
