@@ -47,7 +47,8 @@ def compile(
     source: the path of a `.nacre` file, the text of a model (a string with a line break or a brace), or a model that
         has been read already, with its weights.
     output: path of the shared library; by default a file in the user's cache, which later calls reuse.
-    weights: a checkpoint (.safetensors, .npz, .npy) or a folder with one; overrides the one named in the source.
+    weights: a checkpoint (.safetensors, .gguf, .npz, .npy, or .pt, .pth, .ckpt, .bin of `torch.save`) or a folder
+        with one; overrides the one named in the source.
     target: `native`, a CPU variant such as `x86-64-v3` or several separated by commas, `portable`, `native,cuda`, or
         any other value of `--target`.
     opt_level: 0 (the reference) to 3.

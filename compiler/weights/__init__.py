@@ -1,4 +1,4 @@
-"""Checkpoints behind one interface: safetensors, also sharded, GGUF, npz, npy, files of `torch.save`, and arrays in memory."""
+"""Checkpoints behind one interface: safetensors, also sharded, GGUF, npz, npy, `torch.save`, and arrays in memory."""
 
 from .checkpoint import Checkpoint
 from .memory import open_arrays

@@ -6,9 +6,9 @@ There are two containers of one pickle, and both keep storages as plain bytes th
     before 1.6     pickles of a magic number, a version, facts of the machine, the object, and the storages' keys;
                    then each storage: its number of elements in 8 bytes, and its bytes
 
-The pickle may hold dicts, lists, numbers and tensors. Tensors in nested dicts have names with dots; a dict `state_dict`
-in the file, as Lightning writes it beside the optimiser, is the checkpoint. A tensor is a view of a storage, and several
-may share one. Quantized and sparse tensors, modules, and any other class are refused by their names.
+The pickle may hold dicts, lists, numbers and tensors. Tensors in nested dicts have names with dots. A dict `state_dict`
+in the file, as Lightning writes it beside the optimiser, is the checkpoint. A tensor is a view of a storage; tensors may
+share one. Quantized and sparse tensors, modules, and any other class are refused by their names.
 """
 
 from __future__ import annotations
@@ -204,20 +204,20 @@ class _Storages:
 
 def read_torch(path: Path) -> Checkpoint:
     """Opens the tensors of a file of `torch.save`. Raises DiagnosticError."""
+    with path.open("rb") as file:
+        start = file.read(4)
     try:
-        with path.open("rb") as file:
-            start = file.read(4)
         if start == b"PK\x03\x04":
             return _read_archive(path)
-        if path.stat().st_size == 0:
+        if not start:
             raise PickleError("it is empty")
         return _read_stream(path)
     except RefusedGlobalError as error:
         message = f"`{path}` names the global `{error.name}`, which is no part of a tensor, so it is not read"
         help_text = "save tensors alone, `torch.save(model.state_dict(), path)`, or convert them to safetensors"
         raise checkpoint_error("refused-pickle", message, help_text) from None
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError, zlib.error) as error:
-        raise broken(path, str(error)) from error
+    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error) as error:
+        raise broken(path, str(error)) from error  # OSError: a seek to a position that a damaged archive names
 
 
 def _read_archive(path: Path) -> Checkpoint:

@@ -1,7 +1,7 @@
 """Reads files of `torch.save` with random damage: `python tests/weights/torch_damage.py --count 2000`.
 
-Each file must be read, with all its tensors, or give a diagnostic. Single bytes are damaged: in the pickle alone, which
-is then in an archive with correct checksums, or anywhere in the file.
+Each file must be read, with all its tensors, or give a diagnostic. Single bytes are damaged, anywhere in the file or in
+its pickle alone, in an archive whose checksums are correct.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _damage_pickle(data: bytes, rng: random.Random) -> bytes:
 
 
 def read_damaged(folder: Path, seed: int, count: int) -> tuple[Counter[str], list[str]]:
-    """Returns the number of files by the code of their diagnostic, and the exceptions that are no diagnostics."""
+    """Returns the number of files by the code of their diagnostic, and other errors."""
     rng, codes, errors = random.Random(seed), Counter[str](), list[str]()
     whole, path = whole_files(), folder / "damaged.pth"
     for number in range(count):
@@ -88,7 +88,10 @@ def read_damaged(folder: Path, seed: int, count: int) -> tuple[Counter[str], lis
                     checkpoint.read(name).tobytes()
             codes["read"] += 1
         except DiagnosticError as error:
-            codes[error.diagnostics[0].code] += 1
+            (found,) = error.diagnostics
+            codes[found.code] += 1
+            if found.code not in ("checkpoint-broken", "refused-pickle"):
+                errors.append(f"file {number} of seed {seed}: {found.code}: {found.message}")
         except Exception:
             errors.append(f"file {number} of seed {seed}:\n{traceback.format_exc()}")
     return codes, errors
