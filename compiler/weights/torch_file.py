@@ -7,8 +7,8 @@ There are two containers of one pickle, and both keep storages as plain bytes th
                    then each storage: its number of elements in 8 bytes, and its bytes
 
 The pickle may hold dicts, lists, numbers and tensors. Tensors in nested dicts have names with dots. A dict `state_dict`
-in it, as Lightning writes it beside the optimiser, is the checkpoint. A tensor is a view of a storage; tensors may share
-one. Quantized and sparse tensors, modules, and any other class are refused by their names.
+in it, as Lightning writes it beside the optimiser, is the checkpoint. A tensor is a view of a storage; several may
+share it. Quantized and sparse tensors, modules, and any other class are refused by their names.
 """
 
 from __future__ import annotations
