@@ -1,4 +1,4 @@
-"""Opens files of `torch.save`: `.pt`, `.pth`, `.ckpt` and `.bin`. No PyTorch is needed, and no code of a file runs.
+"""Opens files of `torch.save`, `.pt`, `.pth`, `.ckpt` and `.bin`, without PyTorch and without running code of the file.
 
 There are two containers of one pickle, and both keep storages as plain bytes that can be mapped:
 
