@@ -88,7 +88,7 @@ FAULTS = (
 
 dim B in 1..16
 
-model f(x: f32[B, 40, 40]) -> f32[B, 40, 40] {
+model f(x: f32[B, 120, 120]) -> f32[B, 120, 120] {
   kept = x @ x
   y = kept @ x  # here
   y = y @ x

@@ -226,7 +226,7 @@ model f(x: f32[B, 21]) -> f32[B, 21] {
         odd_nan,
         _HEAD
         + """
-model f(x: f32[B, 64]) -> f32[B, 1] {
+model f(x: f32[B, 256]) -> f32[B, 1] {
   y = -x
   return max(y + x * 2, axis=1, keepdims=true)  # here
 }

@@ -89,7 +89,7 @@ def test_a_planted_fault_is_blamed_and_shown(
             code, said = nacre("bisect", small, "-o", tmp_path / "again.nacre")
             assert code == 1 and "a kernel alone" in said, said
         else:
-            code, said = nacre("test", small)
+            code, said = nacre("test", small, "--target", fault.target or "native")
             assert code == 1 and "1 passed, 1 failed" in said, said
     code, said = nacre("test", small, "--no-cache")
     assert code == 0, said
