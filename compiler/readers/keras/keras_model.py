@@ -180,7 +180,8 @@ class _Run:
             return self.run(layer.model, given, inside)
         weights = self._weights(layer, inside)
         self.writer.at("", None)
-        places: dict[int | str, _Held] = {**dict(enumerate(given)), **named}
+        places: dict[int | str, _Held] = dict(enumerate(given))
+        places.update(named.items())
         masks = {place: held.mask for place, held in places.items() if held.mask is not None}
         keywords = {name: held.tensor for name, held in named.items()}
         use = Use(

@@ -89,8 +89,9 @@ def _conv_transpose(use: Use) -> Sequence[Tensor]:
         pairs = [_halves(t, mode) for t in totals]
         if any(isinstance(v, int) and v < 0 for pair in pairs for v in pair):
             # A result larger than the full one is padded with zeros at its end.
-            extra = tuple(o - min(t, 0) for o, t in zip(extra, totals, strict=True))
-            pairs = [_halves(max(t, 0), mode) for t in totals]
+            missing = [max(-t, 0) if isinstance(t, int) else 0 for t in totals]
+            extra = tuple(o + m for o, m in zip(extra, missing, strict=True))
+            pairs = [_halves(t + m, mode) for t, m in zip(totals, missing, strict=True)]
     else:
         pairs = list(window_padding(use, x.shape[2:], weight.shape[2:], strides, dilations))
     attributes = {
