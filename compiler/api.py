@@ -44,8 +44,8 @@ def compile(
 ) -> Model:
     """Compiles a model and loads it.
 
-    source: the path of a `.nacre` file, the text of a model (a string with a line break or a brace), or a model that
-        has been read already, with its weights.
+    source: the path of a model file (`.nacre`, `.graph`, `.onnx` and others), the text of a model (a string with a line
+        break or a brace), or a model that `nacre.from_torch`, `from_jax` or `from_sklearn` returned.
     output: path of the shared library; by default a file in the user's cache, which later calls reuse.
     weights: a checkpoint (.safetensors, .gguf, .npz, .npy, or .pt, .pth, .ckpt, .bin of `torch.save`) or a folder
         with one; overrides the one named in the source.
@@ -60,8 +60,8 @@ def compile(
     cc: C compiler used for linking; by default `$CC`, `cc`, or ziglang's.
     check_passes: verifies the result of every stage on random inputs, and raises CompilerError at the first error; also
         enabled by `$NACRE_CHECK_PASSES`.
-    precision: overrides the policies of the source: `f32`, `tf32`, `bf16`, `f16`, `f8`, `int8`, `int4` or `int4a8`, the
-        path of a `.nacre` file with `quantize` blocks, or the text of such a file.
+    precision: overrides the policies of the source: `f32`, `tf32`, `bf16`, `f16`, `f8`, `int8`, `int4`, `int4a8` or
+        `a8`, the path of a `.nacre` file with `quantize` blocks, or the text of such a file.
     size: bound for the bytes of the weights, such as `500MiB`, or `1.2x` relative to the parameters. To meet it,
         transformed weights that save the least time per byte are computed in each call or not used.
     settings: values for the hyper-parameters of models, as `--set` gives them: `{"layers": 4}`.

@@ -6,6 +6,8 @@ This module decides nothing about compilation and removes no file; the folder ma
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +16,12 @@ from ..dialect.printer import print_module
 from ..runtime.loader import Model, NacreError, load, load_later
 from .base.cache_folder import cache_folder, cache_is_wanted
 from .base.spans import relative_to
+from .base.store import is_trusted
+from .identity import identify_compiler, identify_files
 from .model.parameters import needed_checkpoints, open_parameters
 from .model.source import WeightSource
 from .pipeline import Build
 from .targets.target import identify_host
-from .version import identify_compiler, identify_files
 
 
 def cached_path(build: Build) -> Path:
@@ -35,6 +38,8 @@ def cached_path(build: Build) -> Path:
     # The artifact records the source lines of its kernels: a comment that moves them gives another artifact.
     graph = print_module(relative_to(source_model.module, source_model.file))
     add(*identify_compiler(), host, options.identity, source_model.precision, graph)
+    # The variable names the C compiler where no option does.
+    add("" if options.cc else os.environ.get("CC", ""))
     # A changed budget must be checked again.
     add(*(repr(replace(budget, span=None)) for budget in source_model.budgets))  # type: ignore[arg-type]  # no span, on purpose
     reader = open_parameters(source_model)
@@ -72,11 +77,11 @@ def load_cached(build: Build, *, threads: int = 0) -> Model:
     """
     path = cached_path(build)
     wanted = cache_is_wanted() and build.options.cache and build.observer.trusts_cache and not build.dumps.active
-    if wanted and path.exists():
-        try:
+    try:
+        if wanted and is_trusted(path.stat()):
             return load_built(path, build, threads=threads)
-        except NacreError:
-            pass  # the file is damaged: build it again
+    except (OSError, NacreError):
+        pass  # it was not built yet, or the file is damaged
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -84,4 +89,5 @@ def load_cached(build: Build, *, threads: int = 0) -> Model:
         help_text = "set NACRE_CACHE to another folder"
         raise DiagnosticError([Diagnostic("cannot-write", message, help=help_text)]) from error
     build.run(path)
+    path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     return load_built(path, build, threads=threads)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ..passes.pass_list import parse_pipeline
 from .artifact.assemble import Placement
+from .artifact.link import Linker, find_linker
 from .codegen.objects import CodeOptions
 from .codegen.workers.routes import FIRST
 from .dumps.dumps import plain_name
@@ -219,6 +220,10 @@ class Options:
     def panels(self) -> PanelSizes | None:
         """The panels in which weights are stored in the order in which contractions read them; None if they are not."""
         return choose_panels(self.targets) if self.level >= self.family.packs else None
+
+    def linker(self) -> Linker:
+        """The C compiler that links for the first target. Raises DiagnosticError if there is none."""
+        return find_linker(self.cc, self.targets[0].host.triple)
 
     def code(self) -> CodeOptions:
         """The options of code generation: the fields that `CodeOptions` shares with this record."""

@@ -17,7 +17,7 @@ from ..dialect.printer import collect_elided
 from ..passes.fusion.recompute import Recompute
 from ..passes.manager import FoldedConstant, PassManager, Remark, Rewrite, Stage
 from .artifact.assemble import build_artifact, check_placement
-from .artifact.link import find_linker, merge_objects
+from .artifact.link import merge_objects
 from .artifact.spec import ArtifactSpec
 from .base.cache_folder import object_folder
 from .base.files import check_writable
@@ -190,7 +190,7 @@ class Build:
     def merge(self, objects: Sequence[bytes]) -> bytes:
         """Merges the object files into one."""
         with self._timed(LINK):
-            return merge_objects(find_linker(self.options.cc, self.options.targets[0].host.triple), objects)
+            return merge_objects(self.options.linker(), objects)
 
     def _accept(self, artifact: Path) -> None:
         """Checks an artifact before it is renamed to its final path."""
@@ -211,9 +211,8 @@ class Build:
                 objects,
                 output,
                 weights=self.options.weights,
-                cc=self.options.cc,
                 kept=kept,
-                triple=self.options.targets[0].host.triple,
+                find=self.options.linker,
                 accept=self._accept,
             )
 

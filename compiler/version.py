@@ -1,25 +1,3 @@
-"""The version of the compiler, which is recorded in every artifact, and the state of its files."""
-
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from pathlib import Path
+"""The version of the compiler, which is recorded in every artifact."""
 
 __version__ = "0.1.0"
-
-_ROOMS = [Path(__file__).parents[1] / room for room in ("compiler", "dialect", "passes", "runtime")]
-
-
-def identify_files(files: Iterable[Path]) -> Iterator[str]:
-    """Yields a text per file that identifies its state without reading it: path, size and modification time."""
-    for path in files:
-        status = path.stat()
-        yield f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
-
-
-@lru_cache(maxsize=1)
-def identify_compiler() -> tuple[str, ...]:
-    """Identifies the compiler by its version and its files, which change during development."""
-    files = sorted(p for room in _ROOMS for suffix in ("py", "lark", "c", "h") for p in room.rglob(f"*.{suffix}"))
-    return (__version__, *identify_files(files))

@@ -68,7 +68,7 @@ def carries_values(node: Node) -> bool:
 
 
 def condition_of(node: Node) -> Region | None:
-    """Returns the region that decides whether a loop goes on, if it has one."""
+    """Returns the region that computes the condition of a loop, if it has one."""
     flow = CONTROL_FLOW.get(node.op)
     return dict(zip(flow.regions, node.regions, strict=True)).get("condition") if flow is not None else None
 

@@ -156,8 +156,13 @@ def _poly(terms: Mapping[Monomial, int]) -> Size:
     if set(kept) == {()}:
         return kept[()]
     # A graded lexical order, as polynomial division requires: higher degrees first, the constant last.
-    order = sorted(kept, key=lambda m: (-sum(p for _, p in m), [(*_atom_key(a), -p) for a, p in m]))
+    order = sorted(kept, key=_monomial_key) if len(kept) > 1 else kept
     return Poly(tuple((m, kept[m]) for m in order))
+
+
+@lru_cache(maxsize=1 << 14)
+def _monomial_key(monomial: Monomial) -> tuple[int, list[tuple[str, str, int]]]:
+    return -sum(power for _, power in monomial), [(*_atom_key(atom), -power) for atom, power in monomial]
 
 
 def _terms(size: Size) -> dict[Monomial, int]:

@@ -133,7 +133,7 @@ class ScalarEmitter(Protocol):
         ...
 
     def watch(self, place: Scalar, outside: Scalar) -> Scalar:
-        """Returns `place`. Where `outside` holds, the kernel raises the alarm of its call."""
+        """Returns `place`, an index. If `outside` is true, the kernel raises the alarm of its call."""
         ...
 
     def iterate(

@@ -1,15 +1,16 @@
 """Results that are remembered: of functions of one object, by its identity, the data of parameters, and of nodes.
 
-Graphs are large and do not change: a comparison of two takes as long as most of what is computed of them.
+Graphs are large and immutable: comparing two of them takes as long as most computations on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from .graph import Node, Parameter
+from .lazy_dataclass import dataclass
 from .types import Array, DType
 
 _SMALL = 64
@@ -65,7 +66,7 @@ class _Kept:
 class KeptResults:
     """The results of nodes, for interpreters that run one graph after each of several passes with the same arguments.
 
-    A node that computes from the same operands what an earlier one did, is not computed again. Small operands are the
+    A node that is equal to an earlier one and has the same operands is not computed again. Small operands are the
     same if their bytes are; others if they are one array, which a chain of equal nodes gives. Results that a graph does
     not use are forgotten with the next one, and so are those beyond `most` bytes:
 

@@ -89,8 +89,8 @@ def _terms(size: Size) -> tuple[tuple[tuple[tuple[object, int], ...], int], ...]
 
 
 def _overflowing(size: Size) -> Iterator[Size]:
-    """Yields what may exceed 64 bits where a size is computed: the size, and the operands of its quotients, minima and
-    maxima. Sums and products that wrap on the way to a number that fits give that number."""
+    """Yields the expressions that may exceed 64 bits where a size is computed: the size, and the operands of its
+    quotients, minima and maxima. Sums and products that wrap on the way to a number that fits give that number."""
     return (part for part in (size, *operands(size)) if _may_overflow(part))
 
 

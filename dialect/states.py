@@ -1,8 +1,8 @@
 """States of a module: the dims that a session binds, the memory of a session, and the values of a new session.
 
-A state is to a session what a parameter is to an artifact. The dims that occur in states are bound when a session is
-created, the others in each call. A function takes the values of its states as its last arguments and returns their new
-values as its last results; `stateless` views them as ordinary ones. No memory is allocated here.
+A state belongs to a session as a parameter belongs to an artifact. The dims that occur in states are bound when a
+session is created, the others in each call. A function takes the values of its states as its last arguments and returns
+their new values as its last results; `stateless` views them as ordinary ones. No memory is allocated here.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from .control_flow import CONTROL_FLOW, ControlFlow, carried_count
 from .diagnostics import Collector, Diagnostic, Note, Span
 from .dims import DimError, Poly, Symbol, symbols_of
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, State, Value, captured
+from .lazy_dataclass import dataclass
 from .operator import AttributeSpec, InferenceError
 from .ops import OPERATORS
 from .printer import format_attribute, format_node, format_value

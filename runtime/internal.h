@@ -29,6 +29,7 @@ struct nacre_session {
     int64_t *dims;      /* that the session binds; NULL without states */
     char **states;      /* where each is in their memory, or NULL */
     char *state_memory; /* of all of them, or NULL */
+    size_t state_bytes;
     atomic_int state_user; /* as `workspace_user` */
     struct nacre_device_session *device; /* that computes, or NULL for the CPU */
     char passed[]; /* for each check of all entries, whether it has passed and need not be repeated for these weights */

@@ -256,8 +256,8 @@ class Entry:
 
     # Only the artifact knows the type of a call's results, hence Any.
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
-        """Runs the entry. One result is returned as an array, several as a named tuple; with `out` these are its
-        arrays."""
+        """Runs the entry. Returns the result as an array, or several results as a named tuple of arrays. With `out`,
+        an array or a sequence of arrays, the results are written to these arrays, and they are returned."""
         if named:
             inputs = order_named(self.name, self.arguments, inputs, named)
         arrays: Sequence[Array] = inputs  # type: ignore[assignment]  # the types of a cached key are those of arrays
@@ -475,13 +475,14 @@ class Model:
         return _device_name(self._session)
 
     def use_stream(self, stream: int | None) -> None:
-        """Makes calls run in a stream of the caller, by its handle; None returns to the stream of the model. A call in
-        the caller's stream does not wait for its end, if all its tensors are on the device."""
+        """Runs calls in a CUDA stream of the caller, given by its handle; None selects the stream of the model again.
+        In a stream of the caller, a call whose tensors are all on the device returns before its results are complete.
+        """
         self._session.use_stream(stream)
 
     def session(self, **dims: int) -> Session:
-        """Returns a new session of the states, which are at their initial values. `dims` are the sizes of the dims that
-        occur in states; the description lists them under `session`."""
+        """Returns a new session, whose states have their initial values. `dims` gives a size to each dim that occurs in
+        a state; `describe()["session"]["dims"]` lists them."""
         library = self._session.library
         if "session" not in library.description:
             raise ArgumentError(f"model `{self.name}` has no states, and needs no session")
@@ -489,7 +490,7 @@ class Model:
         return Session(self.path, _Session(library, self._session.settings, sizes), self._dtypes)
 
     def session_bytes(self, **dims: int) -> int:
-        """Returns the bytes of the states of a session with these dims."""
+        """Returns the size in bytes of the states of a session with these dims; 0 for a model without states."""
         library = self._session.library
         if "session" not in library.description:
             return 0
@@ -518,7 +519,7 @@ class Model:
 
 
 class Session(Model):
-    """A model with separate states, for calls one at a time: a second call at the same time raises BusyError."""
+    """A model with its own states. It serves one call at a time: a concurrent call raises BusyError."""
 
     def __init__(self, path: str, session: _Session, dtypes: DTypes) -> None:
         super().__init__(path, session, dtypes)
@@ -533,7 +534,7 @@ class Session(Model):
         return self.fork()
 
     def reset(self, *names: str) -> None:
-        """Gives the named states, or all, their initial values."""
+        """Sets the named states to their initial values, or all states if no name is given."""
         library = self._session.library
         numbers = {name: number for number, name in enumerate(self.states)}
         for name in names:
@@ -543,7 +544,7 @@ class Session(Model):
             raise_status(library, library.functions["state_reset"](self._session.handle, number))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the states to a safetensors file."""
+        """Writes all states to a safetensors file, one tensor for each state."""
         self.states.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
@@ -551,7 +552,7 @@ class Session(Model):
         self.states.restore(path)
 
     def fork(self) -> Session:
-        """Returns a new session with copies of the states."""
+        """Returns a new session with the same dims and with copies of the states."""
         made = _Session(self._session.library, self._session.settings, self._session.dims, self._session.handle)
         return Session(self.path, made, self._dtypes)
 
@@ -572,12 +573,14 @@ def load(
     weights: path of external weights that are not beside the artifact.
     threads: maximum number of threads of a call; 0 for `$NACRE_THREADS`, else one thread per CPU. The results are
         bitwise identical for any number.
-    huge_pages: reads the weights from a copy on large pages of memory, which is faster if they exceed the caches.
-    device: `cpu`, `cuda:0` or another GPU by its number, or `auto`: a GPU where there is one for which the artifact has
-        code, else the CPU; by default `$NACRE_DEVICE`, else `auto`.
-    graphs: a GPU receives repeated calls as graphs, with one call of its driver, and not each kernel alone.
-    raw_floats: arrays of bf16 and of 8-bit floats are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
-    results: `torch`: calls return tensors of PyTorch, where no `out` is given, also in bf16 and 8-bit floats.
+    huge_pages: copies the weights to huge pages (2 MiB), which is faster if a call reads more weights than the caches
+        hold.
+    device: `cpu`, a GPU such as `cuda:0`, or `auto`: a GPU that the artifact has code for, else the CPU. The default is
+        `$NACRE_DEVICE`, else `auto`.
+    graphs: on a GPU, launches repeated calls as CUDA graphs instead of kernel by kernel.
+    raw_floats: represents bf16 and 8-bit floats by their bits, as uint16 and uint8, instead of by dtypes of the package
+        `ml_dtypes`.
+    results: `numpy`, or `torch` for results that are PyTorch tensors, in every dtype.
     """
     if results not in ("numpy", "torch"):
         raise ArgumentError(f"results are `numpy` or `torch`, not `{results}`")

@@ -240,10 +240,12 @@ def _observing(model: Model, tell: Any, data: int | None) -> Iterator[None]:
 
 @contextmanager
 def observe(model: Model, tell: Callable[[Event], None]) -> Iterator[None]:
-    """Calls `tell` while the block runs: after every kernel of every call of the model, in the thread of the call.
+    """A context in which `tell(event)` is called after every kernel of every call of the model, in the thread of the
+    call.
 
-    An exception from `tell` ends the callbacks, not the call, and is raised at the end of the block, before which all
-    calls must have ended. Raises NacreError if the artifact is too old, or the model is observed already.
+    All calls must end before the context does. After an exception in `tell`, there are no further events; the calls
+    continue, and the exception is raised at the end of the context. Raises NacreError if the artifact is too old, or if
+    the model is observed already.
     """
     known = calls(model)
     entries = list(model.entries.values())
@@ -319,8 +321,8 @@ class Recording:
 
 @contextmanager
 def record(model: Model, capacity: int = 1 << 16) -> Iterator[Recording]:
-    """Records the times of all kernels while the block runs, up to `capacity`: one record for each kernel and each
-    thread that computed a part of it, and one for each call. All calls must end before the block."""
+    """A context in which the times of all kernels are recorded, in at most `capacity` records: one for each kernel and
+    each thread that computes a part of it, and one for each call. All calls must end before the context does."""
     known = model._session.library.functions
     if "record" not in known:
         raise NacreError(f"model `{model.name}` was compiled by an older Nacre: it cannot be observed")

@@ -1,9 +1,11 @@
 /* Sessions: their threads, and a workspace that a session may own. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
 #include "device.h"
 #include "internal.h"
+#include "memory.h"
 #include "pool.h"
 #include "state.h"
 
@@ -125,8 +127,7 @@ nacre_status nacre_session_reserve(nacre_session *session, int64_t bytes) {
         return nacre_fail(NACRE_BUSY, "the session's own workspace is in use by another call");
     nacre_status status = NACRE_OK;
     if (bytes > session->workspace_bytes) {
-        size_t rounded = ((size_t)bytes + NACRE_ALIGNMENT - 1) / NACRE_ALIGNMENT * NACRE_ALIGNMENT;
-        char *grown = aligned_alloc(NACRE_ALIGNMENT, rounded);
+        char *grown = nacre_allocate((size_t)bytes);
         if (grown == NULL) {
             status = nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for a workspace of %lld bytes", (long long)bytes);
         } else {

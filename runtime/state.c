@@ -3,11 +3,13 @@
  * All states of a session are one piece of memory, each at a multiple of the alignment. A call of an entry with states,
  * and every function here that touches their content, takes the session's states for itself, or fails with BUSY.
  */
+#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device.h"
+#include "memory.h"
 #include "pool.h"
 #include "state.h"
 
@@ -85,7 +87,8 @@ nacre_status nacre_states_open(nacre_session *session, const nacre_options *opti
     if (bytes == NACRE_OVERFLOW) return NACRE_INVALID;
     session->dims = calloc((size_t)count + 1, sizeof *session->dims);
     session->states = calloc((size_t)states + 1, sizeof *session->states);
-    session->state_memory = aligned_alloc(NACRE_ALIGNMENT, (size_t)bytes + NACRE_ALIGNMENT);
+    session->state_memory = nacre_allocate((size_t)bytes + NACRE_ALIGNMENT);
+    session->state_bytes = (size_t)bytes;
     if (session->dims == NULL || session->states == NULL || session->state_memory == NULL) {
         nacre_states_close(session);
         return nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for states of %" PRId64 " bytes", bytes);

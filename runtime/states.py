@@ -15,16 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import Argument, Array, DTypes, address_of, as_array, refuse
+from .arguments import DTYPE_CODES, Argument, Array, DTypes, address_of, as_array, refuse
 from .library import ArgumentError, BusyError, Library, NacreError
 
-_STORED = {
-    **{name: name.upper() for name in ("bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")},
-    **{name: name.upper() for name in ("f16", "bf16", "f32", "f64")},
-    "f8e4m3": "F8_E4M3",
-    "f8e5m2": "F8_E5M2",
-}
-"""The names of dtypes in a file."""
+_STORED = {name: name.upper().replace("F8E", "F8_E") for name in DTYPE_CODES}
+"""The names of dtypes in a safetensors file."""
 _MOST_HEADER = 100_000_000
 _BUSY = 4
 

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "memory.h"
 
-#define HUGE_PAGE ((size_t)2 << 20)
 #define WRONG_FILE "; it is not the file of this artifact"
 
 typedef struct {
@@ -100,17 +100,17 @@ static struct {
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static size_t copy_bytes(void) {
-    return ((size_t)nacre_this_artifact.weight_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    return ((size_t)nacre_this_artifact.weight_bytes + NACRE_HUGE_PAGE - 1) / NACRE_HUGE_PAGE * NACRE_HUGE_PAGE;
 }
 
 /* Memory at a multiple of a huge page, for which the system is asked to use such; NULL if it has none. */
 static void *allocate_huge(size_t bytes) {
 #ifdef MADV_HUGEPAGE
-    char *start = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *start = mmap(NULL, bytes + NACRE_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) return NULL;
-    const size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
+    const size_t before = (NACRE_HUGE_PAGE - (uintptr_t)start % NACRE_HUGE_PAGE) % NACRE_HUGE_PAGE;
     if (before) munmap(start, before);
-    if (before < HUGE_PAGE) munmap(start + before + bytes, HUGE_PAGE - before);
+    if (before < NACRE_HUGE_PAGE) munmap(start + before + bytes, NACRE_HUGE_PAGE - before);
     if (madvise(start + before, bytes, MADV_HUGEPAGE) == 0) return start + before;
     munmap(start + before, bytes);
 #endif

@@ -8,29 +8,53 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from nacre.compiler import identity
+from nacre.compiler.api import read_model
 from nacre.compiler.artifact import link
+from nacre.compiler.artifact.assemble import weights_path
 from nacre.compiler.artifact.link import Linker
+from nacre.compiler.base import packages
+from nacre.compiler.cache import cached_path
+from nacre.compiler.cli import quantize
+from nacre.compiler.cli.build_options import Chosen
 from nacre.compiler.codegen.objects import CodeOptions, ObjectCode
+from nacre.compiler.codegen.workers import object_cache
 from nacre.compiler.codegen.workers.job import Job, Report
 from nacre.compiler.codegen.workers.object_cache import ObjectCache
+from nacre.compiler.lower.function import Shared
+from nacre.compiler.lower.packing import Packing
 from nacre.compiler.lower.parts import KernelPart
+from nacre.compiler.model.checks import ModelBudget
+from nacre.compiler.model.policy import Calibration, Policy, Requirement
+from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.quantization.fit_codes import Codes
+from nacre.compiler.quantization.fits import with_fits
 from nacre.compiler.readers.language import grammar
 from nacre.compiler.targets.target import MadeFor, Target
 from nacre.compiler.targets.vector_unit import PanelSizes
+from nacre.compiler.tools.quantize.findings import Findings, Tried
 from nacre.compiler.tools.validate import kernels, passed
 from nacre.compiler.tools.validate.alone import Way
+from nacre.compiler.tools.validate.checker import Checker
 from nacre.compiler.tools.validate.passed import Passed
 from nacre.compiler.weight_sizes import parse_bound
+from nacre.dialect.diagnostics import Span
 from nacre.dialect.graph import Constant, Formula, Function, Module, Node, Parameter, Region, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
 from nacre.dialect.remembered import KeptParameters, KeptResults
-from nacre.dialect.types import F32, F64, I32, DType, TensorType
+from nacre.dialect.types import BLOCK_DTYPES, F32, F64, I32, DType, TensorType
+from nacre.passes.analysis.known_values import KnownValues, definitions_in
+from nacre.passes.manager import Stage
 from nacre.passes.simplify.cse import node_key
 
 
@@ -69,6 +93,45 @@ def test_keys_of_objects() -> None:
     assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))
 
 
+def test_keys_of_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another version of one package gives other objects, artifacts, and checks."""
+
+    def found() -> tuple[str, ...]:
+        for remembered in (packages.identify_packages, identity.identify_compiler, object_cache._generator):
+            remembered.cache_clear()
+        build = Build(read_model("model f(x: f32[2]) -> f32[2] { return exp(x) }"))
+        job = Job(2, "x86-64-v3", "", "", ("f",))
+        checks = Passed(tmp_path, lambda parameter: X)  # type: ignore[arg-type, return-value]  # it reads none
+        return ObjectCache(None).key("text", job), str(cached_path(build)), checks.key(module(), b"text")
+
+    versions = {name: version(name) for name in ("llvmlite", "mlir", "numpy", "torch-mlir") if is_installed(name)}
+    assert {"llvmlite", "numpy"} < {*versions}
+    keys = [found()]
+    assert found() == keys[0]
+    with monkeypatch.context() as patch:
+        for changed in versions:
+            others = {**versions, changed: "another"}
+
+            def version_of(name: str, others: Mapping[str, str] = others) -> str:
+                if name not in others:
+                    raise PackageNotFoundError(name)
+                return others[name]
+
+            patch.setattr(packages, "version", version_of)
+            keys.append(found())
+    assert found() == keys[0]
+    for one_kind in zip(*keys, strict=True):
+        assert len(set(one_kind)) == len(keys)
+
+
+def is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def test_known_reports_of_objects() -> None:
     report = Report((KernelPart((True, False), ()),), ("tile",))
     changed: Mapping[str, Any] = {
@@ -103,6 +166,87 @@ def test_identities_of_options() -> None:
         "start": "llvm-ir",
     }
     assert_each_field_counts(Options(), changed, {"cache", "timeout"}, lambda options: options.identity)
+
+
+def test_keys_of_artifacts(tmp_path: Path) -> None:
+    """Fields of a model. Some have no part in an artifact, or change it through its graph alone; files of weights count
+    where a parameter is read (`tests/cli/test_cache.py`)."""
+    path = tmp_path / "m.nacre"
+    path.write_text("language 1\nmodel f(x: f32[2]) -> f32[2] { return exp(x) }\n")
+    model = read_model(path)
+    policy = Policy(requirements=(Requirement("error", 1.0, path),))
+    changed: Mapping[str, Any] = {
+        "module": module("tanh"),
+        "file": str(tmp_path / "folder" / "m.nacre"),
+        "weights": {"f": tmp_path / "w.npz"},
+        "tests": (object(),),
+        "budgets": (ModelBudget("f", "flops", {}, "<=", 1.0, "", "count", Span("m.nacre", 1, 1, 1, 2)),),
+        "policies": (policy,),
+        "sources": {},
+        "warnings": (object(),),
+        "precision": "bf16",
+        "written": replace(model, policies=(policy,)),
+        "acceptance": object(),
+    }
+    ignored = {"tests", "policies", "sources", "warnings", "acceptance", "weights"}
+    assert_each_field_counts(model, changed, ignored, lambda m: cached_path(Build(m)))
+
+
+def test_the_variable_for_the_c_compiler_counts_without_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(variable: str, cc: str | None) -> Path:
+        monkeypatch.setenv("CC", variable)
+        return cached_path(Build(read_model("model f(x: f32[2]) -> f32[2] { return exp(x) }"), Options(cc=cc)))
+
+    assert len({found("gcc", None), found("clang", None), found("", None), found("gcc", "gcc")}) == 4
+    assert found("gcc", "cc") == found("clang", "cc")
+
+
+def test_keys_of_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`nacre quantize` reuses a measurement only for the weights, data and options that it was made with."""
+    text = "model f(x: f32[2]) -> f32[2] {{\n  param w: f32[2]\n  return x * w{}\n}}\n"
+    text += "model g(x: f32[2]) -> f32[2] {{ return x }}\n"
+    for name in ("a.npz", "b.npz"):
+        np.savez(tmp_path / name, x=np.ones((3, 2), np.float32))
+        os.utime(tmp_path / name, (1, 1))
+    ones = np.ones(2, np.float32)
+
+    def question(
+        weight: Any = ones,
+        *,
+        more: str = "",
+        name: str = "f",
+        data: str = "a.npz",
+        method: Any = "mse",
+        estimate: bool = False,
+        batch: int = 1,
+        threads: int = 1,
+        level: int = 2,
+    ) -> str:
+        model = read_model(text.format(more), {"w": weight})
+        chosen = Chosen(Options(level=level), None, False)
+        calibration = Calibration(tmp_path / data, method)
+        return repr(quantize._question(model, name, calibration, estimate, batch, threads, chosen))
+
+    first = question()
+    assert question(ones.copy()) == first
+    keys = [
+        question(2 * ones),
+        question(more=" + 1"),
+        question(name="g"),
+        question(data="b.npz"),
+        question(method="minmax"),
+        question(estimate=True),
+        question(batch=2),
+        question(threads=2),
+        question(level=1),
+    ]
+    for changed, value in {"identify_compiler": ("another version",), "identify_host": "another CPU"}.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(quantize, changed, lambda value=value: value)
+            keys.append(question())
+    os.utime(tmp_path / "a.npz", (2, 2))
+    keys.append(question())
+    assert len({first, *keys}) == len(keys) + 1
 
 
 def test_keys_of_compiled_runtimes(tmp_path: Path) -> None:
@@ -199,15 +343,106 @@ def test_keys_of_checked_kernels(tmp_path: Path) -> None:
     assert len({first, *keys.values()}) == len(keys) + 1
 
 
+def test_keys_of_checked_artifacts(tmp_path: Path) -> None:
+    """The source, the graph after the passes, and each file of the artifact."""
+    path = tmp_path / "m.so"
+
+    def key(op: str = "exp", last: str = "exp", code: bytes = b"code", weights: bytes | None = None) -> str:
+        checker = Checker(SourceModel(module(op), "m.graph", {"f": None}), Options(), tmp_path)
+        checker.accept_graph(Stage(0, "input", module(op)))
+        checker.stages.append(Stage(1, "pass", module(last)))
+        for file, data in ((path, code), (weights_path(path), weights)):
+            file.unlink(missing_ok=True)
+            if data is not None:
+                file.write_bytes(data)
+        return checker._artifact_key(path)
+
+    first = key()
+    assert key() == first
+    keys = [key("tanh"), key(last="tanh"), key(code=b"other"), key(weights=b""), key(weights=b"data")]
+    assert len({first, *keys, key(code=b"co", weights=b"de")}) == len(keys) + 2
+
+
+def test_keys_of_stored_weights() -> None:
+    """Weights of an artifact: one for each source, packing, and shape under which a kernel reads it."""
+    square, same = TensorType(F32, (16, 16)), np.arange(256, dtype=np.float32).reshape(16, 16)
+    names = {name: Parameter(name, square) for name in ("w", "v")}
+    packing = Packing((), (0,), 1, 8)
+    cube, turned = TensorType(F32, (4, 4, 16)), TensorType(F32, (16, 4, 4))
+    changed = {
+        "batch": replace(packing, batch=(0,)),
+        "summed": replace(packing, summed=(1, 0)),
+        "lane": replace(packing, lane=0),
+        "width": replace(packing, width=16),
+        "group": replace(packing, group=4),
+    }
+    assert_each_field_counts(packing, {n: getattr(p, n) for n, p in changed.items()}, set(), lambda p: p.name)
+    uses = [
+        *((names[name], None, square) for name in ("w", "v")),
+        *((names["w"], each, square) for each in (packing, replace(packing, lane=0, summed=(1,)))),
+        (names["v"], packing, square),
+        (names["w"], Packing((), (0, 1), 2, 8), cube),
+        (names["w"], Packing((), (0, 1), 2, 8), TensorType(F32, (8, 2, 16))),
+        (names["w"], Packing((), (1, 2), 0, 8), turned),
+        # These differ in the axes of a batch alone.
+        *((names["w"], Packing(batch, summed, 2, 8), cube) for batch, summed in (((), (1, 0)), ((1,), (0,)))),
+        *(
+            (Constant(array), None, TensorType(F32, array.shape))
+            for array in (same, -same, same.T, same.reshape(8, 32))
+        ),
+        (Constant(same.view(np.int32)), None, TensorType(I32, (16, 16))),
+        (Constant(same), packing, square),
+    ]
+    shared = Shared(Module("m", (), tuple(names.values())))
+    places = [shared.weight(*use) for use in uses]
+    assert len(set(places)) == len(uses)
+    assert [shared.weight(*use) for use in uses] == places
+
+
+def test_keys_of_fitted_weights() -> None:
+    """Fitted quantized values replace the quantization of one formula to one dtype alone."""
+    kind = TensorType(F32, (2, 32))
+
+    def quantized(name: str, bits: int) -> Module:
+        b, w = Builder(OPERATORS), Value("w", kind)
+        y = b.dequantize_blocks(b.quantize_blocks(w, dtype=BLOCK_DTYPES[f"q{bits}[block 32]"]))
+        body = (Node("parameter", (), (w,), (("name", name),)), *b.nodes)
+        parameters = tuple(Parameter(each, kind) for each in "wv")
+        return Module("m", (), parameters, (Function("f", (), body, (y,), ("y",)),))
+
+    found = quantized("w", 4)
+    known = KnownValues(definitions_in(found.functions[0].body), found.parameter_index)
+    codes = Codes(np.zeros((2, 16), np.uint8), np.ones((2, 1), np.float16), None)
+    fits = {(known.formula(Value("w", kind)), BLOCK_DTYPES["q4[block 32]"]): codes}
+    for name, bits in (("w", 4), ("v", 4), ("w", 8)):
+        model = quantized(name, bits)
+        assert (with_fits(model, fits) != model) == ((name, bits) == ("w", 4))
+
+
+def test_keys_of_tried_assignments() -> None:
+    figures, chosen = Tried({"error": 1.0}, 1.0), {"a": "f32", "b": "i8"}
+    findings = Findings({})
+    findings.add_tried(chosen, figures)
+    assert findings.tried(dict(reversed(chosen.items()))) is figures
+    others = (
+        {**chosen, "b": "f32"},
+        {"a": "i8", "b": "f32"},
+        {"a": "f32", "c": "i8"},
+        {"a": "f32"},
+        {**chosen, "c": "i8"},
+    )
+    assert [findings.tried(other) for other in others] == [None] * len(others)
+
+
 def test_keys_of_grammars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of a parser belong to the text, to Lark and to Python."""
-    keys = [grammar._grammar_key("a"), grammar._grammar_key("b")]
+    """Tables of a parser belong to the text, to the code that makes them, to Lark and to Python."""
+    keys = [grammar._grammar_key("a", b""), grammar._grammar_key("b", b""), grammar._grammar_key("a", b"c")]
     for module, name in ((grammar.lark, "__version__"), (grammar.sys, "version")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, "another")
-            keys.append(grammar._grammar_key("a"))
-    assert grammar._grammar_key("a") == keys[0]
-    assert len(set(keys)) == 4
+            keys.append(grammar._grammar_key("a", b""))
+    assert grammar._grammar_key("a", b"") == keys[0]
+    assert len(set(keys)) == 5
 
 
 def attribute(value: object) -> Node:

@@ -17,10 +17,11 @@ from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .blob import BLOB_WRITERS
+from .dim_bindings import check_artifact
 from .graphs import pack_graphs
 from .json_descriptions import describe_artifact, describe_calls, to_json
 from .link import Linker, find_linker, link
-from .spec import ArtifactSpec, c_identifier, check_artifact
+from .spec import ArtifactSpec, c_identifier
 from .tables import emit_tables
 from .weights import WrittenWeights, write_blob, write_safetensors
 
@@ -88,26 +89,25 @@ def build_artifact(
     output: str | Path,
     *,
     weights: Placement = "embedded",
-    cc: str | None = None,
     kept: Path | None = None,
-    triple: str = "",
+    find: Callable[[], Linker] = find_linker,
     accept: Callable[[Path], None] = lambda made: None,
 ) -> Path:
     """Links `objects` (relocatable ELF, position-independent) into an artifact at `output`, and returns its path.
 
     `weights="external"` writes the weights to `<output>.safetensors`. `kept` is a folder in which the compiled runtime
-    is cached; `triple` is the target of the objects, if it differs from this machine's. `accept` may examine the
-    artifact, and raise an exception, before it is renamed to its final path. Raises DiagnosticError.
+    is cached; `find` returns the linker for the target of the objects. `accept` may examine the artifact, and raise an
+    exception, before it is renamed to its final path. Raises DiagnosticError.
     """
     errors = check_artifact(spec)
     if errors:
         raise DiagnosticError(errors)
     check_placement(weights, spec.weight_bytes)
-    linker = find_linker(cc, triple)
+    linker = find()
     if spec.device is not None:
         linker = replace(linker, devices=spec.device.runtime)
     if weights == "external" and not linker.system.external_weights:
-        message = f"an artifact for `{triple}` has no file system to read external weights from"
+        message = f"an artifact for `{linker.machine}` has no file system to read external weights from"
         raise DiagnosticError([Diagnostic("external-weights", message, help="use embedded weights")])
     output = Path(output)
     folder: Path | None = None

@@ -39,13 +39,14 @@ RUNTIME_HEADERS = tuple(
             "floating",
             "internal",
             "job",
+            "memory",
             "park",
             "pool",
             "state",
             "tables",
             "ticks",
         ),
-        *("cuda/code", "cuda/driver", "cuda/graph", "cuda/program", "cuda/session"),
+        *("cuda/code", "cuda/driver", "cuda/graph", "cuda/program", "cuda/session", "cuda/tiles"),
     )
 )
 

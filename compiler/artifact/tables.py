@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
 from ...dialect.types import TensorType
+from .dim_bindings import Binding, bind_dims
 from .formulas import Functions, c_expression
 from .spec import (
     ArgumentSpec,
     ArtifactSpec,
-    Binding,
     DeviceSpec,
     EntrySpec,
     LevelSpec,
-    bind_dims,
     blob_bytes,
     c_identifier,
 )

@@ -2,12 +2,16 @@
 
 Every file is written atomically, so any number of processes may read and write at once. A damaged file, or a folder
 that cannot be written, behaves as an empty cache.
+
+Cached files hold code: kernels that run, and pickles. A file that another user owns or may write is therefore never
+read, so a folder that several users share serves each of them its own files only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -16,6 +20,11 @@ MAXIMUM_AGE = 30 * 24 * 3600.0
 """Pruning removes files beyond the size limit, and files that were not used for this many seconds."""
 PRUNED_EVERY = 24 * 3600.0
 _STAMP = "pruned"
+
+
+def is_trusted(status: os.stat_result) -> bool:
+    """Returns whether only this user, or the administrator, can have written a file."""
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 class Store:
@@ -29,7 +38,10 @@ class Store:
             return None
         path = self._folder / key
         try:
-            digest, _, data = path.read_bytes().partition(b"\n")
+            with path.open("rb") as file:
+                if not is_trusted(os.fstat(file.fileno())):
+                    return None
+                digest, _, data = file.read().partition(b"\n")
             if hashlib.sha256(data).hexdigest().encode() != digest:
                 return None
             # The file was used: restart its age.
@@ -44,7 +56,9 @@ class Store:
         temporary = self._folder / f".{os.urandom(8).hex()}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+            # Some systems let a group write new files.
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+                file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
             temporary.replace(self._folder / key)
         except OSError:
             self._folder = None

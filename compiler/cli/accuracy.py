@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.text import Text
 
 from ...dialect.wrapping import WIDTH, fit
-from ..base.files import check_writable, replacing
+from ..base.files import replacing
 from ..base.text_tables import Column, table_lines
 from ..model.samples import MOST, open_samples
 from ..tools.accuracy.accuracy_text import SHOWN, accuracy_data, histogram_lines, sparkline
 from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
-from ..tools.accuracy.picture import check_picture, draw_accuracy
+from ..tools.accuracy.picture import draw_accuracy
 from ..tools.accuracy.sample_errors import Accuracy, PointAccuracy, Scores, compare_models
+from ..tools.plots import check_plot
 from .build_options import Chosen, build_options, progress_line, read_dims
 from .model_options import PATH
 from .models import ENTRY, choose_entry, open_side, session_dims
@@ -96,8 +97,7 @@ def accuracy_command(
     gives the correct classes. Each call begins with the initial states, and the states after it are compared.
     """
     if picture is not None:
-        check_writable(picture)
-        check_picture(picture.suffix)
+        check_plot(picture)
     other = _refer(model, reference)
     first = open_side(model, chosen)
     described = choose_entry(first.model, entry)

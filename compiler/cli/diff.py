@@ -19,6 +19,7 @@ from ..tools.diff.difference_text import comparison_data, format_comparison
 from ..tools.diff.onnx_reference import ONNX, run_onnx
 from ..tools.diff.references import TENSORS, read_reference
 from ..tools.diff.stored import Weights, pair_weights
+from ..tools.stored_trees import FILES, compare_trees
 from .build_options import Chosen, build_options
 from .model_options import PATH
 from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_session, open_side
@@ -70,8 +71,8 @@ def diff_command(
 
     A is an artifact or a model file, which is compiled with the given options. B may also be an .onnx file, or a .npz
     or .safetensors file with tensors named after values or results of the model. The comparison covers the parameters
-    that both builds store and the values that both leave in memory, such as `layer.0.output.h` and `result y`. Exits
-    with 1 if a difference exceeds the tolerance.
+    that both builds store and the values that both leave in memory, such as `layer.0.output.h` and `result y`. Of tree
+    ensembles, it names the first node that differs in each tree. Exits with 1 if a difference exceeds the tolerance.
     """
     first = open_side(a, chosen)
     described = choose_entry(first.model, entry)
@@ -80,6 +81,7 @@ def diff_command(
     captured = capture(open_session(first.model, described, given, dims), name, given)
     builds: list[Build] = []
     weights: Weights | None = None
+    trees: Sequence[str] = ()
     if b is not None and b.suffix in (*TENSORS, ONNX):
         results = [r["name"] for r in described["results"]]
         names = [x["name"] for x in described["arguments"]]
@@ -89,14 +91,20 @@ def diff_command(
         _check_entry(first, second, name)
         label, reference = second.name, capture(open_session(second.model, described, given, dims), name, given)
         weights = pair_weights((first.path, second.path), (first.model, second.model))
+        if b is not None:
+            files = (path if path.suffix in FILES else side.path for path, side in ((a, first), (b, second)))
+            trees = compare_trees(*files)
         builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
     comparison = compare_captures(captured, reference, Tolerance(tolerance), weights)
     if not comparison.points:
         raise click.BadParameter(f"it has no value in common with {a}", param_hint="B")
     if as_json:
-        click.echo(json.dumps(comparison_data(comparison, (first.name, label), builds), indent=2))
+        data = comparison_data(comparison, (first.name, label), builds) | {"trees": list(trees)}
+        click.echo(json.dumps(data, indent=2))
     else:
         click.echo(fit(format_comparison(comparison, (first.name, label), builds)))
+        if trees:
+            click.echo(fit("\n".join(["", *trees])))
     return INPUT_ERROR if comparison.divergence is not None else 0
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ...dialect.wrapping import fit
-from ..readers.language.synonyms import ADVICE, synonym
+from ..readers.language.synonyms import ADVICE, similar_names, synonym
 from ..tools.help.sections import find, known_words
 from ..tools.help.terminal import lay_out, overview
 from .reporting import INPUT_ERROR, tell
@@ -58,7 +56,9 @@ def help_command(context: click.Context, word: str | None) -> int:
         click.echo(f"`{word}` of other libraries is `{meant}` here.\n")
         click.echo("\n".join(map(lay_out, find(meant))), nl=False)
         return 0
-    near = difflib.get_close_matches(word, sorted(set(known_words())), 3, 0.6)
+    group = context.parent.command if context.parent is not None else None
+    commands = group.list_commands(context) if isinstance(group, click.Group) else []
+    near = similar_names(word, [*known_words(), *commands])
     said = f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
     tell(f"nacre: there is no help for `{word}`{said}")
     return INPUT_ERROR

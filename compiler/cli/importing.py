@@ -9,7 +9,9 @@ import click
 import numpy as np
 from safetensors.numpy import save
 
-from ...dialect.graph import Constant, Function, Parameter
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.graph import Constant, Function, Node, Parameter
+from ...dialect.ops.support.trees import OPERANDS_BEFORE
 from ...dialect.printer import collect_elided, print_module
 from ...dialect.types import Array
 from ...passes.manager import PassManager
@@ -20,6 +22,7 @@ from ..model.parameters import open_parameters
 from ..model.source import SourceModel
 from ..readers.language.model_writer import write_model
 from ..readers.table import read_file
+from ..readers.trees.graph import plain_ensembles
 from ..weights import open_arrays
 from ..weights.header_checks import elements
 from .build_options import progress
@@ -27,6 +30,8 @@ from .model_options import PATH
 
 _LONGEST_CONSTANT = 1024
 """Elements of a constant that remains in the text although it is a result, such as a tokenizer."""
+_MOST_NODES, _LONGEST_TABLE = 512, 8192
+"""The nodes of a tree ensemble whose tables are part of the text, and the elements of such a table."""
 
 
 @click.command("import")
@@ -45,6 +50,9 @@ def import_command(file: Path, output: Path | None) -> None:
 
     The parameters become a file of the same name with the suffix .safetensors. The text can be read, changed and
     compiled. `nacre compile net.onnx` needs no text.
+
+    An ensemble of at most 512 nodes is written as one operator, with its tables in the text and a comment for each
+    tree.
     """
     path = output or file.with_suffix(".nacre")
     if path.suffix not in (".nacre", ".graph"):
@@ -54,7 +62,13 @@ def import_command(file: Path, output: Path | None) -> None:
         raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
     check_writable(path)
     with progress(f"reading {file}"):
-        source = _with_stored_constants(_without_dead_code(read_file(file)))
+        with plain_ensembles(_MOST_NODES):
+            source = _without_dead_code(read_file(file))
+        source = _with_stored_constants(_with_literal_tables(source))
+    if any(parameter.type.dtype.is_blocked for parameter in source.module.parameters):
+        message = f"`{file}` has parameters in blocks, which a file of safetensors cannot hold"
+        help_text = "`nacre compile` reads the file itself"
+        raise DiagnosticError([Diagnostic("not-expressible", message, help=help_text)])
     if any(isinstance(each, Path) and each.resolve() == stored.resolve() for each in source.weights.values()):
         raise click.BadParameter(f"`{stored}` is the checkpoint of the model itself", param_hint="--output")
     if path.suffix == ".nacre":
@@ -75,6 +89,29 @@ def import_command(file: Path, output: Path | None) -> None:
 def _without_dead_code(source: SourceModel) -> SourceModel:
     """Drops nodes and parameters that no result depends on. Exporters leave such nodes, and shape arithmetic does."""
     return replace(source, module=PassManager([Dce()]).run(source.module))
+
+
+def _with_literal_tables(source: SourceModel) -> SourceModel:
+    """Makes constants of the parameters that are tables of small ensembles."""
+    reader = open_parameters(source)
+    parameters = source.module.parameter_index
+
+    def written(function: Function) -> Function:
+        made = {node.output.name: node for node in function.body if node.op == "parameter"}
+        tables = dict[str, Node]()
+        for node in function.body:
+            operands = node.inputs[OPERANDS_BEFORE[node.op] :] if node.op in OPERANDS_BEFORE else ()
+            if all(v.name in made and np.prod(v.type.concrete({})) <= _LONGEST_TABLE for v in operands):
+                tables |= {value.name: made[value.name] for value in operands}
+        constants = {}
+        for name, node in tables.items():
+            parameter = parameters[str(node.attribute("name"))]
+            array = np.asarray(reader(parameter)).reshape(parameter.type.concrete({}))
+            constants[name] = replace(node, op="constant", attributes=(("value", Constant(array)),))
+        body = tuple(constants.get(node.outputs[0].name, node) if node.outputs else node for node in function.body)
+        return replace(function, body=body)
+
+    return replace(source, module=PassManager([Dce()]).run(source.module.map_functions(written)))
 
 
 def _with_stored_constants(source: SourceModel) -> SourceModel:

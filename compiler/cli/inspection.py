@@ -18,6 +18,7 @@ from ...runtime.library import open_library
 from ..artifact.needs import read_needs
 from ..base.text_tables import Column
 from ..tools.profile.device_code import read_artifact
+from ..tools.stored_trees import StoredTrees, read_trees
 from .device_profile import device_chip, launch_table
 from .figures import titled_table
 from .model_options import PATH
@@ -31,8 +32,9 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
 
     The description contains the entries with their types and dims, the formula of the workspace, the stored weights,
     the CPU variants, the loops that are one function, and the libraries and symbol versions that the artifact requires.
-    For GPUs, it contains the threads, shared memory and instructions of each launch, and registers where ptxas is
-    installed.
+    For tree ensembles, it contains the numbers of trees, nodes and leaves, the depths, and the operators that follow
+    the trees. For GPUs, it contains the threads, shared memory and instructions of each launch, and registers where
+    ptxas is installed.
 
     \b
       nacre inspect model.so
@@ -41,6 +43,10 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     description = open_library(os.fspath(artifact)).description
     description["needs"] = read_needs(artifact)
     chip = device_chip(artifact)
+    trees = read_trees(artifact)
+    if trees.operators:
+        described = {"ensembles": [e.extent() for e in trees.ensembles], "operators": trees.operators}
+        description["trees"] = described
     launches = [] if chip is None else read_artifact(artifact, chip.architecture)
     if launches:
         description["launches"] = [asdict(code) for code in launches]
@@ -50,7 +56,13 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
-    for part in (*_head(description), *_entries(description), *_session(description), *_weights(description)):
+    for part in (
+        *_head(description),
+        *_entries(description),
+        *_session(description),
+        *_trees(trees),
+        *_weights(description),
+    ):
         console.print(fit(part) if isinstance(part, str) else part)
     if chip is not None:
         for part in launch_table(launches, chip):
@@ -102,6 +114,10 @@ def _session(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _table(f"{len(rows)} states", ("name", "type", "initial"), rows)
     dims = ", ".join(d["name"] for d in session["dims"])
     yield f"  session of {dims or 'no dims'}: {session['bytes']} bytes"
+
+
+def _trees(trees: StoredTrees) -> Iterator[RenderableType]:
+    yield from trees.lines()
 
 
 def _weights(description: Mapping[str, Any]) -> Iterator[RenderableType]:

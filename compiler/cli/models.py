@@ -19,6 +19,7 @@ from ...runtime.observe import evaluate
 from ..cache import cached_path, load_cached
 from ..model.weight_notes import initial_value_notes
 from ..options import option_flags
+from ..pipeline import Build
 from ..report import usual_size
 from ..tools.repeated import MissingDimsError, Restart, begin_session, find_session_dims
 from ..tools.validate.inputs import ORDINARY, random_array
@@ -68,9 +69,16 @@ def refuse_build_options(context: click.Context, artifact: Path) -> None:
 
 def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Path | None, threads: int = 0) -> Model:
     """Loads an artifact directly, or a model file through the cache."""
+    return open_with_build(context, model, chosen, weights, threads)[0]
+
+
+def open_with_build(
+    context: click.Context, model: Path, chosen: Chosen, weights: Path | None, threads: int = 0
+) -> tuple[Model, Build | None]:
+    """As `open_model`, with the build of a model file."""
     if model.suffix == ".so":
         refuse_build_options(context, model)
-        return load(model, weights=weights, threads=threads)
+        return load(model, weights=weights, threads=threads), None
     if weights is not None:
         raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")
     with progress(f"compiling {model}"):
@@ -78,7 +86,7 @@ def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Pat
         loaded = load_cached(build, threads=threads)
     for note in initial_value_notes(build.source_model):
         tell(f"note: {note}")
-    return loaded
+    return loaded, build
 
 
 @dataclass(frozen=True, slots=True)

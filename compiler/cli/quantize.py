@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -17,8 +18,11 @@ from ...dialect.wrapping import fit
 from ..base.files import check_writable, write_whole
 from ..checking import read_model
 from ..describe import source_hash
+from ..identity import identify_compiler, identify_files
+from ..model.parameters import open_parameters
 from ..model.policy import Calibration, Method
 from ..model.source import SourceModel
+from ..targets.target import identify_host
 from ..tools.accuracy.accuracy_text import number
 from ..tools.accuracy.bounds import EXAMPLES, Bound
 from ..tools.quantize.findings import Findings, open_findings
@@ -26,7 +30,6 @@ from ..tools.quantize.layers import CHOICES
 from ..tools.quantize.policy_text import count_choices, policy_text
 from ..tools.quantize.precision_search import Found, search
 from ..tools.quantize.trials import Trials
-from ..version import __version__
 from .accuracy import BATCH, DATA, read_bound
 from .build_options import MODEL, Chosen, build_options, progress_line
 from .completion import proposals
@@ -145,22 +148,21 @@ def _question(
     threads: int,
     chosen: Chosen,
 ) -> dict[str, Any]:
-    """Returns all data that determine the measurements; the budget and the candidate precisions do not."""
-    data = calibration.path
-    files = sorted(data.iterdir()) if data.is_dir() else [data]
-    weights = source_model.weights[name]
-    if isinstance(weights, Path):
-        files += sorted(weights.iterdir()) if weights.is_dir() else [weights]
+    """Returns all data that determine the measurements, this machine among them; not the budget, nor the candidate
+    precisions."""
+    data, module = calibration.path, source_model.module
+    reader = open_parameters(replace(source_model, module=replace(module, functions=(module.function(name),))))
+    files = [*(sorted(data.iterdir()) if data.is_dir() else [data]), *reader.files()]
     try:
-        stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        stamps = list(identify_files(files))
     except OSError as error:
         message = f"`{error.filename}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise DiagnosticError([Diagnostic("missing-file", message)]) from error
     return {
-        "compiler": __version__,
+        "compiler": hashlib.sha256("\n".join((*identify_compiler(), identify_host())).encode()).hexdigest(),
         "model": source_hash(source_model.module),
         "entry": name,
-        "files": stamps,
+        "files": [*stamps, *reader.digests()],
         "ranges": calibration.method,
         "options": list(chosen.options().flags),
         "batch": batch,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 import click
 
@@ -13,12 +12,13 @@ from ...dialect.types import DTYPES
 from ...dialect.wrapping import fit
 from ...runtime.loader import Entry, Model
 from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
+from ..tools.training_logs import Opener, lines_log, open_logs, picture_log, tensorboard_log, wandb_log
 from ..weights import open_tensors
 from .build_options import Chosen, build_options, progress_line, read_dims
 from .completion import ENTRIES
 from .figures import show_seconds
 from .model_options import PATH
-from .models import INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, open_model
+from .models import INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, open_with_build
 from .tensors import read_tensor, split_assignments
 
 
@@ -52,7 +52,12 @@ from .tensors import read_tensor, split_assignments
 @click.option(
     "--resume", is_flag=True, help="Continue from the checkpoint; results equal those of an uninterrupted run."
 )
-@click.option("--log", type=PATH, metavar="FILE", help="Write `step,loss` lines to this file.")
+@click.option(
+    "--log", type=PATH, metavar="FILE", help="Write `step,loss` lines to this file, or JSON lines to FILE.jsonl."
+)
+@click.option("--picture", type=PATH, metavar="FILE", help="Draw the losses: .svg, .png or .pdf.")
+@click.option("--tensorboard", type=PATH, metavar="FOLDER", help="Write event files for TensorBoard.")
+@click.option("--wandb", type=PATH, metavar="FOLDER", help="Keep a run of Weights & Biases, offline.")
 @click.option(
     "--entry",
     metavar="NAME",
@@ -81,6 +86,9 @@ def train_command(
     output: Path | None,
     resume: bool,
     log: Path | None,
+    picture: Path | None,
+    tensorboard: Path | None,
+    wandb: Path | None,
     entry: str | None,
     dims: Mapping[str, int],
     threads: int,
@@ -99,7 +107,8 @@ def train_command(
     """
     if (validate is None) != (validation is None):
         raise click.UsageError("--validate and --validation belong together")
-    opened = open_model(context, model, chosen, weights, threads)
+    openers = _choose_logs(log, resume, picture, tensorboard, wandb, model.stem)
+    opened, build = open_with_build(context, model, chosen, weights, threads)
     step = _choose_step(opened, entry)
     types = {argument.name: DTYPES[argument.dtype] for argument in step.arguments}
     given = split_assignments(inputs)
@@ -109,7 +118,9 @@ def train_command(
     fixed = {name: read_tensor(name, value, types[name]) for name, value in given.items()}
     kinds = _read_schedules(schedules, fixed)
     plan = Plan(epochs, batch, seed, fixed, kinds, warm_up)
-    trainer = Trainer(opened, step, _read_data(data, step, plan), plan, dims)
+    trainer = Trainer(
+        opened, step, _read_data(data, step, plan), plan, dims, None if build is None else build.source_model
+    )
     checked = None
     if validate is not None and validation is not None:
         if validation not in opened.entries:
@@ -123,30 +134,29 @@ def train_command(
         trainer.resume(path)
         click.echo(f"resumed {path} after step {trainer.step} of {trainer.steps}")
     last: list[Progress] = []
-    log_file = open(log, "a" if resume else "w", encoding="utf-8") if log is not None else None  # noqa: SIM115
-    try:
-        with progress_line() as show:
+    name = trainer.entry.results[0].name
+    with open_logs(openers) as logs, progress_line() as show:
 
-            def watch(progress: Progress) -> None:
-                last[:] = [progress]
-                _write_line(log_file, progress)
-                left = show_seconds(progress.left)
-                show(f"epoch {progress.epoch}  step {progress.step}/{progress.steps}  {progress.mean:.6g}  {left} left")
+        def watch(progress: Progress) -> None:
+            last[:] = [progress]
+            for log in logs:
+                log.step(name, progress)
+            left = show_seconds(progress.left)
+            show(f"epoch {progress.epoch}  step {progress.step}/{progress.steps}  {progress.mean:.6g}  {left} left")
 
-            def finish(epoch: int) -> None:
-                trainer.save(path)
-                shown = f"epoch {epoch}/{epochs}"
-                if last:
-                    name = trainer.entry.results[0].name
-                    shown += f"  {name} {last[0].mean:.6g}  {show_seconds(last[0].seconds)}"
-                if checked is not None and validation is not None:
-                    shown += f"  {validation} {trainer.evaluate(validation, checked):.6g}"
-                click.echo(shown)
+        def finish(epoch: int) -> None:
+            trainer.save(path)
+            values = (
+                {} if checked is None or validation is None else {validation: trainer.evaluate(validation, checked)}
+            )
+            shown = [f"epoch {epoch}/{epochs}"]
+            for progress in last:
+                shown += [f"{name} {progress.mean:.6g}", show_seconds(progress.seconds)]
+                for log in logs:
+                    log.epoch(progress, values)
+            click.echo("  ".join([*shown, *(f"{key} {value:.6g}" for key, value in values.items())]))
 
-            trainer.run(watch, finish)
-    finally:
-        if log_file is not None:
-            log_file.close()
+        trainer.run(watch, finish)
     click.echo(f"wrote {path}")
     sys.stdout.flush()
 
@@ -155,10 +165,25 @@ def _mebibytes(count: int) -> str:
     return f"{count / 2**20:,.1f} MiB"
 
 
-def _write_line(file: IO[str] | None, progress: Progress) -> None:
-    if file is not None:
-        file.write(f"{progress.step},{progress.loss!r}\n")
-        file.flush()
+def _choose_logs(
+    log: Path | None,
+    append: bool,
+    picture: Path | None,
+    tensorboard: Path | None,
+    wandb: Path | None,
+    project: str,
+) -> list[Opener]:
+    """Raises DiagnosticError if the package of a log is missing."""
+    found: list[Opener] = []
+    if log is not None:
+        found.append(lines_log(log, append))
+    if picture is not None:
+        found.append(picture_log(picture))
+    if tensorboard is not None:
+        found.append(tensorboard_log(tensorboard))
+    if wandb is not None:
+        found.append(wandb_log(wandb, project))
+    return found
 
 
 def _choose_step(model: Model, name: str | None) -> Entry:

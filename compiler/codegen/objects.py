@@ -36,7 +36,7 @@ from .workers.child import (
 from .workers.job import NO_DEVICE_CODE, Job, Report
 from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
-from .workers.pool import prestart, take_child
+from .workers.pool import give_back, prestart, take_child
 from .workers.routes import FIRST, LLVM_IR, LLVM_STAGES, MODULES, TILED, code_stages
 
 LOGGER = "nacre"
@@ -301,6 +301,7 @@ class CodeGenerator:
         children = Children([take_child(worker) for _ in range(count)])
         try:
             children.run(sources, self.options.timeout, take)
+            give_back(worker, children.release())
         except Exception:
             # The dumps before the error are the useful ones then.
             self._write_dumps(sources, outcomes, {"mlir", "ll", "s"})
@@ -352,7 +353,7 @@ def _no_kernel(symbol: str, kernel: LoweredKernel) -> NoReturn:
 
 
 def _no_entries(symbol: str) -> NoReturn:
-    message = f"the text does not have the entries, of which `{symbol}` is the first"
+    message = f"the text does not define the entries, such as `{symbol}`"
     help_text = "entries follow the kernels in a dump of LLVM IR or assembly"
     raise DiagnosticError([Diagnostic("missing-entries", message, help=help_text)])
 

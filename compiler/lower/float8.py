@@ -3,6 +3,12 @@
 The conversions are integer arithmetic, the same for all formats, and vectorise like any other code; MLIR's own types
 for them would become calls, or longer code. There are no branches, and the CPU's handling of denormal numbers in f32
 does not matter.
+
+The f8e4m3 number 1.0 is decoded through an f16, whose fraction is 7 bits longer and whose bias is larger by 8:
+
+    f8e4m3    0 0111 000             bits 0x38: exponent 7, bias 7
+    f16       0 00111 0000000000     the bits shifted left by 7: exponent 7, bias 15, so 2^-8
+    f32       2^-8 * 2^8 == 1.0
 """
 
 from __future__ import annotations

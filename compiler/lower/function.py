@@ -1,7 +1,17 @@
 """Lowers a function to calls of kernels: each node becomes a kernel, and each value a view, a weight or a result.
 
 Assumes that loops are unrolled. Constants up to a few elements are written into the kernels that read them; parameters
-and larger constants are weights.
+and larger constants are weights. For two results, y and x:
+
+    %w = parameter() {name = "w"}            weight at offset 0
+    %h = matmul(%x, %w)                      call of `matmul`: (input 0, weight 0) -> h
+    %v = reshape(%h) {shape = (B, 4, 8)}     a view: the memory of h
+    %2 = constant() {value = ...}            a part of the text of `multiply`
+    %m = multiply(%v, %2)                    call of `multiply`: (h) -> m
+    %y = reshape(%m) {shape = (B, 32)}       a view: the memory of m, which is output 0
+    return %y, %x                            call of `copy`: (input 0) -> x.1, which is output 1
+
+The only intermediate tensor is h, of 128*B bytes; the memory plan gives it an offset in the workspace.
 """
 
 from __future__ import annotations

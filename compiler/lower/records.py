@@ -2,6 +2,14 @@
 
 Bodies stay functions: they are called once when recorded, to collect their reads, and again when they are written,
 perhaps inside another operation's body. So a body must write the same statements each time it is called.
+
+The record of x @ w, as the operator's lowering writes it with the emitter:
+
+    Argument    slot 0                                              x
+    Argument    slot 1                                              w
+    Full        0                                                   the initial sums
+    Structured  loops (B, 16, 32), the second one is a sum          operands: both arguments, and the zeros
+                body(s, (x, w), (total,)) -> total + x * w          `starts` is (2,): operand 2 is overwritten
 """
 
 from __future__ import annotations

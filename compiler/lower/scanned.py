@@ -17,8 +17,8 @@ from .storage import Sliced
 
 
 def scanned_slice(node: Node, sources: Mapping[str, Source], counts: Mapping[str, Size]) -> Sliced[Stored] | None:
-    """Returns the place of a slice that moves with a loop; None for other nodes. `counts` are the numbers of iterations
-    by the names of the indices of loops."""
+    """Returns the storage of a slice that moves with a loop; None for other nodes. `counts` are the numbers of
+    iterations by the names of the indices of loops."""
     if node.op != "gather" or node.attribute("mode") == "error":
         return None
     x, index = node.inputs

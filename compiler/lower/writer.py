@@ -4,6 +4,19 @@ The function takes its dims as `index`, and every tensor as a pointer to memory 
 and scratch for other tensors. The last arguments are the range of work items to compute. A second function, with a name
 that ends with `_units`, returns the number of work items for given dims; different work items may run at the same time.
 The body is linalg on tensors, in destination-passing style, so that bufferization allocates nothing.
+
+For relu(x @ w) with x [B, 16] and w [16, 32], not packed, `@@` stands for the name of the kernel:
+
+    func.func @@(%d0: index, %p0: memref<f32>, %p1: memref<f32>, %r0: memref<f32>, %s0: memref<f32>,
+                 %begin: index, %end: index) {
+      %m_p0 = memref.reinterpret_cast %p0 to offset: [0], sizes: [%d0, 16], strides: [16, 1]         x
+      %t_p0 = bufferization.to_tensor %m_p0 restrict
+      ...                                                         the same for w, the scratch s0 and the result r0
+      %1 = linalg.fill ins(%0) outs(%t_s0)                        zeros in the scratch
+      %5 = linalg.generic ... ins(%t_p0, %t_p1) outs(%1)          sums, over the zeros
+      %10 = linalg.generic ... ins(%5) outs(%t_r0)                the maximum with 0, in the memory of the result
+      bufferization.materialize_in_destination %10 in restrict writable %m_r0
+      return
 """
 
 from __future__ import annotations

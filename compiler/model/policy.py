@@ -13,8 +13,7 @@ from typing import Literal
 from ...dialect.diagnostics import Span
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BLOCKED
-from ...passes.quantization.quantize_activations import CASTS
-from ...passes.quantization.quantize_weights import CODECS
+from ...passes.quantization.codecs import CASTS, CODECS
 from ...passes.selection import EVERYTHING, Selector
 from .accuracy_figures import FIGURES
 
@@ -157,6 +156,7 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "int8": Policy((_all("weights", "i8"), _all("activations", "i8", "matmul", "dynamic"))),
     "f8": Policy((_all("weights", "f8e4m3"),)),
     "int4": Policy((_all("weights", "q4[block 32, zero]"),)),
+    "a8": Policy((_all("activations", "i8", "matmul", "dynamic"),)),
     "int4a8": Policy((_all("weights", "q4[block 32, zero]"), _all("activations", "i8", "matmul", "dynamic"))),
 }
 """The policies by the names that `--precision` accepts."""

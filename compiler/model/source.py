@@ -29,7 +29,8 @@ class SourceModel:
     sources: the texts that spans refer to, by file name.
     warnings: diagnostics that do not prevent a build.
     precision: the policy by which the graph was quantized, `f32` if it was not.
-    acceptance: a check of the finished artifact, which runs before the artifact takes its place; None if there is none.
+    acceptance: a check of the finished artifact, which runs before the artifact is renamed to its path; None if there
+    is none.
     written: the model before quantization, with the policies that were applied; None if there were none.
     """
 

@@ -13,7 +13,8 @@ from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16
-from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of
+from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of, trained_parameters
+from ...passes.quantization.codecs import CASTS
 from ...passes.quantization.quantize_weights import can_hold
 from ..model.policy import F32, Policy, Scheme
 from ..targets.target import Target
@@ -46,6 +47,7 @@ def find_effects(module: Module, policies: Mapping[str, Policy]) -> tuple[Diagno
             layers = list(_layers(module, function, policy))
             found += _warnings(function.name, layers)
             found += _selected_weights(module, function, policy, {layer.path for layer in layers})
+            found += _trained_weights(module, function, policy)
     return tuple(found)
 
 
@@ -84,6 +86,24 @@ def _selected_weights(module: Module, function: Function, policy: Policy, rounde
         weights = f"{_plural(len(names), 'weight')} of `{function.name}`"
         message = f"`{scheme}` does not round {weights}: each call selects the part that it reads"
         help = "`weight[index]` selects a part of a weight that is rounded; the bounds of `weight[i:i+1]` do not"
+        yield Diagnostic("precision-not-held", f"{message} ({_shown(names)})", help=help, severity="warning")
+
+
+def _trained_weights(module: Module, function: Function, policy: Policy) -> Iterator[Diagnostic]:
+    """Yields warnings about weights that stay in f32 because they are trained: only short floats apply to them."""
+    trained = trained_parameters(function, module)
+    origins = Origins({v.name: n for n in function.body for v in n.outputs}, module.parameter_index, trained)
+    found: dict[str, Scheme] = {}
+    for node in function.body:
+        for factor in _weights(node, origins):
+            name = factor.parameter or ""
+            scheme = policy.scheme("weights", node.op, (name, node.scope))
+            if name in trained.values() and scheme != F32 and scheme.dtype not in CASTS:
+                found[name] = scheme
+    for scheme in dict.fromkeys(found.values()):
+        names = [name for name, used in found.items() if used == scheme]
+        message = f"`{scheme}` does not round {_plural(len(names), 'trained weight')} of `{function.name}`"
+        help = "bf16 and f16 round trained weights where they are multiplied; compile the trained model for other types"
         yield Diagnostic("precision-not-held", f"{message} ({_shown(names)})", help=help, severity="warning")
 
 

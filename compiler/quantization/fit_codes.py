@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...dialect.ops.block_quantization import code_range, largest_number, packed_codes
+from ...dialect.ops.block_quantization import packed_codes
+from ...dialect.ops.support.block_codes import code_range, largest_number
 from ...dialect.types import Array, DType
 
 Numbers = npt.NDArray[np.floating]

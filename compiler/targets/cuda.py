@@ -26,9 +26,12 @@ PTX_VERSIONS: Mapping[str, int] = {
 """The supported architectures, each with the oldest version of PTX that supports it. The version determines the
 oldest driver."""
 
-BLOCKS, IMAGE = "_blocks", "_image"
-"""The suffixes of what the object of a kernel defines for each launch: the function that counts its blocks, and the
-descriptor of its code."""
+WARPGROUPS = frozenset({"sm_90a"})
+"""The architectures with products of warpgroups, and copies of tiles by tensor maps."""
+
+BLOCKS, IMAGE, TILES = "_blocks", "_image", "_tiles"
+"""The suffixes of the symbols that the object of a kernel defines for each launch: the function that counts its blocks,
+the descriptor of its code, and for launches with tensor maps the function that returns their numbers."""
 
 CUDA = Family(
     machine="nvptx64",
@@ -41,7 +44,10 @@ CUDA = Family(
     packs=4,
     routes=dict.fromkeys(range(4), "device"),
     device=True,
-    runtime=tuple(f"cuda/{stem}" for stem in ("call", "driver", "graph", "launch", "program", "session", "states")),
+    runtime=tuple(
+        f"cuda/{stem}"
+        for stem in ("call", "driver", "driver_calls", "graph", "launch", "program", "session", "states", "tiles")
+    ),
 )
 """No level packs weights: threads read a matrix in either order."""
 

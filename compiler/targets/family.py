@@ -20,15 +20,17 @@ VECTOR_ROUTES: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tile
 @dataclass(frozen=True, slots=True)
 class Family:
     """machine: the architecture as triples and `platform.machine()` name it.
-    cpu, features: the CPU that a triple without more stands for, in LLVM's names.
+    cpu, features: the CPU of a triple that names none, in LLVM's names.
     units: vector units, the widest first, each with the features that it needs.
     used: the features that decide which instructions the tiler writes.
     base: those of `used` that every CPU of the family has.
     inexact: those of `used` with instructions that flush denormal numbers to zero.
     bfloat_products: the feature with instructions for products of bf16; empty if every CPU of the family has some.
     slow: by LLVM's name of a CPU, features that it has but that are no faster than code without them.
+    slow_gathers: LLVM's names of CPUs that take longer for a gather than for a load of each element.
+    no_gathers: the feature with which LLVM loads each element instead of gathering them.
     driver_flags: flags of the C compiler for the runtime, left out where a compiler does not know them.
-    system: what its artifacts run on.
+    system: the system that its artifacts run on.
     passes, strict_passes: its graph passes at each optimisation level.
     packs: the lowest level at which weights are stored in the order in which contractions read them.
     device: whether kernels run on a separate device, which entries on the host launch.
@@ -45,6 +47,8 @@ class Family:
     inexact: frozenset[str] = frozenset()
     bfloat_products: str = ""
     slow: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    slow_gathers: frozenset[str] = frozenset()
+    no_gathers: str = ""
     driver_flags: tuple[str, ...] = ()
     system: System = LINUX
     passes: Mapping[int, str] = field(default_factory=lambda: GRAPH_PASSES)

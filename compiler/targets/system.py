@@ -3,7 +3,7 @@
     Linux   a shared library (ELF), which the dynamic loader maps; threads; weights inside, or in a file beside it
     WASI    a module of WebAssembly, which an engine instantiates; one thread; weights inside
 
-The runtime's C sources differ in what a system has: threads, files and shared memory on Linux, none of these in WASI.
+The runtime's C sources differ by system: Linux has threads, files and shared memory, WASI has none of these.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4["x86-64-v4-vnni-bf16"], *_OTHERS
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. `cpu` is a name that LLVM knows, or `native` for the CPU of the compiling machine; `features`, as in
-    `+avx512f,-fma`, are added to those of the CPU or removed from them.
+    """A target. `cpu` is one of LLVM's names of CPUs, or `native` for the CPU of the compiling machine; `features`, as
+    in `+avx512f,-fma`, are added to those of the CPU or removed from them.
 
     Without a triple, the target is the compiling machine.
     """
@@ -149,8 +149,8 @@ class MadeFor:
 
 
 def family_of(targets: Sequence[Target]) -> Family:
-    """Returns the family that targets of one build have in common; that of x86 stands for an architecture that no
-    family describes."""
+    """Returns the family that targets of one build have in common; that of x86 for an architecture without
+    a family."""
     return targets[0].family or X86
 
 

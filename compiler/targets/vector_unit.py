@@ -35,7 +35,11 @@ class VectorUnit:
     with the operands loaded beside them, they fill the registers. `window` is the limit where rows share only
     overlapping reads: memory is the bottleneck there, and neighbours in memory should be read together. `halves` is
     the limit where words of several numbers are split, which needs registers too. `tall` is the limit on the rows of
-    tiles with fewer vectors, if it is greater than `rows`. `caches` are those of its core.
+    tiles with fewer vectors, if it is greater than `rows`. `caches` are those of its core. `registers` is the number of
+    vector registers. `lanes_by_memory`: whether many lanes become scalars faster by a store and loads than by
+    instructions. `masks` is the feature with which comparisons of short integers write mask registers, where vectors
+    without it are faster. `in_step` tells whether several vectors take the steps of a long chain of arithmetic
+    together.
     `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 
@@ -46,6 +50,10 @@ class VectorUnit:
     halves: tuple[int, int]
     tall: int = 0
     caches: Caches = field(default_factory=Caches)
+    registers: int = 16
+    lanes_by_memory: bool = False
+    masks: str = ""
+    in_step: bool = False
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
 

@@ -5,10 +5,30 @@ from __future__ import annotations
 from .family import Family
 from .vector_unit import VectorUnit
 
-AVX512 = VectorUnit(bytes=64, rows=8, vectors=3, window=(7, 2), halves=(7, 3), tall=14)
-AVX2 = VectorUnit(bytes=32, rows=4, vectors=3, window=(2, 4), halves=(4, 2))
+AVX512 = VectorUnit(
+    bytes=64,
+    rows=8,
+    vectors=3,
+    window=(7, 2),
+    halves=(7, 3),
+    tall=14,
+    registers=32,
+    lanes_by_memory=True,
+    # On Intel CPUs, a comparison that writes a mask has one port, which it shares with shuffles and broadcasts.
+    masks="avx512bw",
+    # With 16 registers, the constants of a function would leave too few of them.
+    in_step=True,
+)
+AVX2 = VectorUnit(bytes=32, rows=4, vectors=3, window=(2, 4), halves=(4, 2), lanes_by_memory=True)
 SSE = VectorUnit(bytes=16, rows=4, vectors=2, window=(2, 4), halves=(2, 2))
 """Without `fma`, a product takes a register before it is added."""
+
+# https://docs.kernel.org/admin-guide/hw-vuln/gather_data_sampling.html
+_WITH_GATHER_SAMPLING = (
+    *("skylake", "skylake-avx512", "cascadelake", "cooperlake", "cannonlake"),
+    *("icelake-client", "icelake-server", "tigerlake", "rocketlake"),
+)
+"""LLVM's names of the CPUs that gather data sampling concerns."""
 
 X86 = Family(
     machine="x86_64",
@@ -27,6 +47,10 @@ X86 = Family(
     slow=dict.fromkeys(
         ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), frozenset({"avx512bf16"})
     ),
+    # On Cascade Lake, microcode against gather data sampling makes a gather of 4 or 8 numbers take 33 cycles; 8 loads
+    # with their inserts take 10. Code for x86-64-v4 may run on such a CPU.
+    slow_gathers=frozenset({"x86-64-v4", *_WITH_GATHER_SAMPLING}),
+    no_gathers="prefer-no-gather",
     # TLS descriptors do not use __tls_get_addr, which would add the dynamic loader to the needed libraries.
     driver_flags=("-mtls-dialect=gnu2",),
 )

@@ -1,10 +1,12 @@
 """`nacre test --gradients`: compares the gradient of each node of a model with finite differences in float64.
 
-The interpreter runs every entry on random inputs. At each node with a gradient, the slope of a random combination of
-its results along a random direction of its float operands is computed by the rule of its operator, and by differences
-of the node alone. So an error is found at the operator and the line that cause it. Nodes that differ in names alone are
-checked once. `while` has no gradient and is left out, and so are kinks, where the slopes on both sides differ, and
-custom gradients of blocks that round.
+The interpreter runs every entry on random inputs. At each differentiable node, it draws weights for the results and a
+direction for the float operands, and computes the directional derivative of the weighted sum of the results twice: from
+the gradient rule of the operator, and as a central difference of this node alone. An error is therefore located at an
+operator and a line.
+
+Nodes that differ only in the names of their values are checked once. The check leaves out `while`, which has no
+gradient; kinks, where the differences on both sides disagree; and custom gradients of blocks that round.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from .validate.inputs import random_dims, random_trial
 
 STEP = 1e-6
 TOLERANCE = 1e-4
-"""The greatest difference of two slopes, relative to the size of the terms that they add up."""
+"""The maximum difference of two derivatives, relative to the magnitude of the terms that they sum."""
 
 _STEPS = frozenset({"quantize", "round", "floor", "ceil", "trunc", "sign"})
-"""Operators whose results are steps."""
+"""Piecewise constant operators, whose derivative is 0 almost everywhere."""
 
 
 def test_gradients(module: Module, load: Load) -> list[Outcome]:
@@ -68,7 +70,7 @@ class _Tally:
 
 
 class _Recorder(Interpreter):
-    """An interpreter in float64 that checks each node before it goes on."""
+    """An interpreter in float64 that checks each node before the next one."""
 
     def __init__(self, module: Module, load: Load, function: Function) -> None:
         super().__init__(module, load, precision=F64, most_iterations=1000)
@@ -134,7 +136,8 @@ class _Recorder(Interpreter):
     def _derived(
         self, node: Node, operands: Sequence[Value], wanted: Sequence[Value], weighed: Sequence[Value]
     ) -> tuple[Function, int]:
-        """Returns the function of the operands and of the weights of the results: the gradients, and the results."""
+        """Returns a function of the operands and of the weights of the results. It computes `count` gradients, then the
+        results."""
         b: Builder = GradientBuilder(self.names.fresh)
         regions = RegionGradients(b)
         nodes = regions.prepare([node])

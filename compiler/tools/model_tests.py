@@ -38,8 +38,8 @@ TIMED_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """The element of a result with the largest error: its index, and both values, which JSON can represent. `elements`
-    have an error that is not allowed."""
+    """The worst element of a result: its index, and both values in a form that JSON can represent. `elements` is the
+    number of elements with an inadmissible error."""
 
     place: tuple[int, ...]
     expected: float | str
@@ -66,8 +66,9 @@ class Outcome:
 
 
 def test_model(build: Build, stated: SourceModel | None = None) -> list[Outcome]:
-    """Compiles into a temporary folder and runs every test and budget of the file, or those of `stated`, the model from
-    which the stage of this build was dumped.
+    """Compiles into a temporary folder and runs every test and budget of the model.
+
+    stated: the model file with the tests, if the build begins with a dumped stage, which contains none.
 
     Raises DiagnosticError and CompilerError if the model cannot be built.
     """
@@ -169,8 +170,8 @@ def _plain(element: Any) -> float | str:
 
 
 def _begin(module: Module, function: Function, given: Mapping[str, Array], load: Load) -> list[Array]:
-    """Returns the values of the states before a test: those given, else the initial ones. A dim of a session that the
-    given arrays do not determine has its least size."""
+    """Returns the states before a test: the given values, else the initial ones. A session dim that the given arrays do
+    not determine gets its minimum."""
     bound = [a for a in function.arguments if a.name in given]
     dims = {symbol.name: symbol.low for symbol in function.symbols()}
     dims |= bind_dims(replace(function, arguments=tuple(bound), states=()), [given[a.name] for a in bound])

@@ -17,12 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ...dialect.dims import INFINITY
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, Session
 from ...runtime.states import read_metadata
+from ..model.parameters import open_parameters
+from ..model.source import SourceModel
+from .first_nonfinite import Culprit, are_finite, first_new, watch_step
 from .repeated import find_session_dims
 
 PROGRESS = "nacre.train"
@@ -60,6 +63,8 @@ class Progress:
     seconds: float
     left: float
     """The remaining time in seconds, from the speed of this run."""
+    scheduled: Mapping[str, float] = field(default_factory=dict)
+    """The scheduled arguments of the step, by name."""
 
 
 class Data:
@@ -115,13 +120,23 @@ def fixed_batch(model: Model, entry: Entry, fixed: Mapping[str, Array]) -> tuple
 
 
 class Trainer:
-    """One run of a plan on a session."""
+    """One run of a plan on a session. With a `source`, an error about a loss that is not finite names an operator."""
 
-    def __init__(self, model: Model, entry: Entry, data: Data, plan: Plan, dims: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        entry: Entry,
+        data: Data,
+        plan: Plan,
+        dims: Mapping[str, int],
+        source: SourceModel | None = None,
+    ) -> None:
         static, most = fixed_batch(model, entry, plan.fixed)
         self.whole = static is not None
         self.batch = static if static is not None else min(plan.batch, most)
-        self.plan, self.data = plan, data
+        self.plan, self.data, self.source = plan, data, source
+        self.kept: tuple[int, Path | None] = (0, None)
+        """The step of the last checkpoint, and its path; None for the initial states."""
         if self.whole and data.count < self.batch:
             message = f"`{entry.name}` takes {self.batch} samples at once, and there are {data.count}"
             raise _error("bad-samples", message)
@@ -169,6 +184,7 @@ class Trainer:
         """Writes a checkpoint. The file appears when it is complete."""
         progress = {"step": self.step, "plan": self._identity()}
         self.session.states.save(path, {PROGRESS: json.dumps(progress)})
+        self.kept = (self.step, path)
 
     def resume(self, path: Path) -> None:
         """Continues after the step at which a checkpoint was written. Raises DiagnosticError if it was another run."""
@@ -181,6 +197,7 @@ class Trainer:
             raise _error("other-run", f"`{path}` was written by a run with {shown}", "resume with the same options")
         self.session.restore(path)
         self.step = int(progress["step"])
+        self.kept = (self.step, path)
 
     # --- steps ---
 
@@ -189,24 +206,79 @@ class Trainer:
         after the step."""
         start, begun = time.perf_counter(), self.step
         for epoch in range(self.step // max(1, self.per_epoch), self.plan.epochs):
-            order = np.random.default_rng([self.plan.seed, epoch]).permutation(self.data.count)
             total, seen = 0.0, 0
-            for number, (batch, count) in enumerate(self.data.batches(self.batch, self.whole, order)):
-                if epoch * self.per_epoch + number < self.step:
-                    continue
-                results = self.entry(*self._inputs(self.entry, batch, self.step))
-                loss = float(np.asarray(results if len(self.entry.results) == 1 else results[0]).mean())
+            for batch, count in self._batches(epoch, self.step):
+                inputs = self._inputs(self.entry, batch, self.step)
+                scheduled = self._scheduled(inputs)
+                loss = self._loss(inputs)
                 self.step += 1
                 if not math.isfinite(loss):
-                    name = self.entry.results[0].name
-                    message = f"`{name}` is {loss} after step {self.step}, in epoch {epoch + 1}"
-                    help_text = "a smaller rate, or `clip 1.0` in the `minimize`, keeps updates small"
-                    raise _error("not-finite", message, help_text)
+                    raise self._not_finite(loss, epoch + 1)
                 total, seen = total + loss * count, seen + count
                 seconds = time.perf_counter() - start
                 left = seconds / (self.step - begun) * (self.steps - self.step)
-                report(Progress(epoch + 1, self.step, self.steps, loss, total / seen, seconds, left))
+                report(Progress(epoch + 1, self.step, self.steps, loss, total / seen, seconds, left, scheduled))
             after_epoch(epoch + 1)
+
+    def _batches(self, epoch: int, first: int) -> Iterator[tuple[dict[str, Array], int]]:
+        """Yields the batches of an epoch, from that of a step on."""
+        order = np.random.default_rng([self.plan.seed, epoch]).permutation(self.data.count)
+        for number, batch in enumerate(self.data.batches(self.batch, self.whole, order)):
+            if epoch * self.per_epoch + number >= first:
+                yield batch
+
+    def _loss(self, inputs: Sequence[Array]) -> float:
+        results = self.entry(*inputs)
+        return float(np.asarray(results if len(self.entry.results) == 1 else results[0]).mean())
+
+    def _scheduled(self, inputs: Sequence[Array]) -> dict[str, float]:
+        names = [argument.name for argument in self.entry.arguments]
+        given = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n in self.plan.schedules}
+        return {name: float(array) for name, array in given.items() if not array.ndim}
+
+    # --- a loss that is not finite ---
+
+    def _not_finite(self, loss: float, epoch: int) -> DiagnosticError:
+        name = self.entry.results[0].name
+        message = f"`{name}` is {loss} after step {self.step}, in epoch {epoch}"
+        help_text = "a smaller rate, or `clip 1.0` in the `minimize`, keeps updates small"
+        found = None if self.source is None else self._find_culprit(self.source)
+        if found is None or self.source is None:
+            return _error("not-finite", message, help_text)
+        step, culprit = found
+        node = culprit.node
+        what = {"inf": "an infinity from finite numbers", "nan": "a NaN from other numbers"}[culprit.kind]
+        inside = f" in `{node.scope}`" if node.scope else ""
+        made = f"`{node.op}`{inside} is the first operator that computes {what}, in step {step}"
+        notes = (Note(made, node.span),)
+        return DiagnosticError([Diagnostic("not-finite", message, notes=notes, help=help_text)], self.source.sources)
+
+    def _find_culprit(self, source: SourceModel) -> tuple[int, Culprit] | None:
+        """Repeats the steps since the last checkpoint up to the first one after which a state or the loss is not
+        finite. Returns the number of this step, and the node of it that made the first such number."""
+        last, (step, path) = self.step, self.kept
+        if path is None:
+            self.session.reset()
+        else:
+            self.session.restore(path)
+        before: tuple[Sequence[Array], Mapping[str, Array]] | None = None
+        while step < last:
+            for batch, _ in self._batches(step // self.per_epoch, step):
+                inputs, states = self._inputs(self.entry, batch, step), dict(self.session.states)
+                loss = self._loss(inputs)
+                step += 1
+                if not (math.isfinite(loss) and are_finite(dict(self.session.states))):
+                    good = () if before is None else self._watch(source, *before)
+                    culprit = first_new(self._watch(source, inputs, states), good)
+                    return None if culprit is None else (step, culprit)
+                before = inputs, states
+                if step == last:
+                    break
+        return None
+
+    def _watch(self, source: SourceModel, inputs: Sequence[Array], states: Mapping[str, Array]) -> Sequence[Culprit]:
+        arguments = [*inputs, *(states[name] for name in self.entry.states)]
+        return watch_step(source.module, open_parameters(source), self.entry.name, arguments)
 
     def evaluate(self, name: str, data: Data) -> float:
         """Returns the mean of the first result of another entry over the samples of a file."""

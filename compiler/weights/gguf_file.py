@@ -3,8 +3,12 @@
     Q8_0   f16 scale, 32 bytes                    is q8[block 32]
     Q4_0   f16 scale, 16 bytes of low, high half  is q4[block 32]
     Q4_1   f16 scale, f16 minimum, 16 bytes       has two planes: q4[block 32, zero] with zero points of 0, and f16
+    Q5_0   f16 scale, 4 bytes of upper bits, 16   is q8[block 32] with values from -16 to 15
+    IQ4_NL f16 scale, 16 bytes of indices         is q8[block 32] with values of a table
+    Q5_1   as Q4_1, with 4 bytes of upper bits    has two planes: q8[block 32], and f16
+    Q2_K to Q6_K, MXFP4                           have planes of integers and of f32: see `super_blocks.py`
 
-The package `gguf` decodes the formats that have no such form. It is imported when a tensor of one is read.
+The package `gguf` decodes tensors with planes that are read as floats, such as vectors. It is imported when it is used.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BF16, BLOCK_DTYPES, F16, F32, F64, I8, I16, I32, I64, Array, DType
 from .checkpoint import Checkpoint, StoredTensor, checkpoint_error
 from .gguf_header import GgufHeader, GgufTensor, read_header
+from .super_blocks import SUPER_BLOCKS, SuperBlocks
 
 _DTYPES: Mapping[str, DType] = {
     **{dtype.name.upper(): dtype for dtype in (F16, BF16, F32, F64, I8, I16, I32, I64)},
@@ -28,16 +33,27 @@ _DTYPES: Mapping[str, DType] = {
 }
 """The formats that are mapped."""
 _Q4_1 = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("pairs", "u1", (16,))])
+_Q5_0 = np.dtype([("scale", "<f2"), ("high", "<u4"), ("pairs", "u1", (16,))])
+_Q5_1 = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("high", "<u4"), ("pairs", "u1", (16,))])
+_IQ4_NL = np.dtype([("scale", "<f2"), ("pairs", "u1", (16,))])
+_UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+"""The values of the indices of IQ4_NL."""
+_BYTES = BLOCK_DTYPES["q8[block 32]"]
 _WITH_ZERO = BLOCK_DTYPES["q4[block 32, zero]"]
 
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """The keys of the two tensors of a weight: `codes`, block-quantized, and `minima`. A minimum is added to all
-    numbers of its block."""
+    """The keys of the tensors of a weight. A minimum is added to all numbers of its block.
+
+    `codes` is a block-quantized tensor. With `scales`, its numbers are multiplied by the scale of their block of `size`
+    neighbours, or `codes` is a tensor of integers, [..., blocks, size].
+    """
 
     codes: str
-    minima: str
+    minima: str | None
+    scales: str | None = None
+    size: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +77,68 @@ def open_gguf(path: Path) -> Gguf:
     tensors = {tensor.name: _stored(path, tensor) for tensor in header.tensors}
     planes: dict[str, Planes] = {}
     for tensor in header.tensors:
-        if tensor.format is not None and tensor.format.name == "Q4_1":
-            made = planes[tensor.name] = Planes(f"{tensor.name}#codes", f"{tensor.name}#minima")
+        name = "" if tensor.format is None else tensor.format.name
+        if name in _WITH_MINIMA:
+            dtype, load, stored = _WITH_MINIMA[name]
+            minima = f"{tensor.name}#minima"
+            made = planes[tensor.name] = Planes(f"{tensor.name}#codes", minima)
             blocks = (*tensor.shape[:-1], tensor.shape[-1] // 32)
-            tensors[made.codes] = StoredTensor(path, _WITH_ZERO, "Q4_1", tensor.shape, load=_load_codes(path, tensor))
-            tensors[made.minima] = StoredTensor(path, F16, "Q4_1", blocks, load=_load_minima(path, tensor))
+            tensors[made.codes] = StoredTensor(path, dtype, name, tensor.shape, load=load(path, tensor))
+            tensors[minima] = StoredTensor(path, F16, name, blocks, load=_load_minima(path, tensor, stored))
+        elif name in SUPER_BLOCKS and tensor.shape:
+            planes[tensor.name], found = _super_planes(path, tensor, SUPER_BLOCKS[name])
+            tensors |= found
     return Gguf(header, Checkpoint(path, tensors), planes)
+
+
+def _super_planes(path: Path, tensor: GgufTensor, format: SuperBlocks) -> tuple[Planes, Mapping[str, StoredTensor]]:
+    assert tensor.format is not None, tensor
+    name, blocks = tensor.format.name, (*tensor.shape[:-1], tensor.shape[-1] // format.size)
+
+    def plane(read: Callable[[Any], Array]) -> StoredTensor:
+        return StoredTensor(path, F32, name, blocks, load=_load_plane(path, tensor, format, blocks, np.float32, read))
+
+    codes, scales = f"{tensor.name}#codes", f"{tensor.name}#scales"
+    if format.is_packed:
+        load = _load_plane(path, tensor, format, (*blocks, 16), np.uint8, format.codes)
+        stored = {codes: StoredTensor(path, _WITH_ZERO, name, tensor.shape, load=_without_scales(load))}
+    else:
+        shape = (*blocks, format.size)
+        load = _load_plane(path, tensor, format, shape, np.int8, format.codes)
+        stored = {codes: StoredTensor(path, I8, name, shape, load=load)}
+    stored[scales] = plane(format.scales)
+    minima = None
+    if format.minima is not None:
+        minima = f"{tensor.name}#minima"
+        stored[minima] = plane(format.minima)
+    return Planes(codes, minima, scales, format.size), stored
+
+
+def _load_plane(
+    path: Path,
+    tensor: GgufTensor,
+    format: SuperBlocks,
+    shape: tuple[int, ...],
+    dtype: Any,
+    read: Callable[[Any], Array],
+) -> Callable[[], Array]:
+    def load() -> Array:
+        empty = np.empty(shape, dtype)
+        return empty if empty.size == 0 else read(_map(path, tensor, format.stored)).reshape(shape)
+
+    return load
+
+
+def _without_scales(load: Callable[[], Array]) -> Callable[[], Array]:
+    """Returns the loader of values of four bits as block-quantized numbers whose scales are 1."""
+
+    def joined() -> Array:
+        pairs = load()
+        result = np.zeros(pairs.shape[:-1], _WITH_ZERO.numpy)
+        result["scale"], result["pairs"] = 1, pairs
+        return result
+
+    return joined
 
 
 def _stored(path: Path, tensor: GgufTensor) -> StoredTensor:
@@ -76,6 +148,8 @@ def _stored(path: Path, tensor: GgufTensor) -> StoredTensor:
     dtype = _DTYPES.get(name)
     if dtype is not None:
         return StoredTensor(path, dtype, name, tensor.shape, tensor.offset)
+    if name in _AS_BYTES:
+        return StoredTensor(path, _BYTES, name, tensor.shape, load=_AS_BYTES[name](path, tensor))
     return StoredTensor(path, F32, name, tensor.shape, load=_load_floats(path, tensor))
 
 
@@ -99,8 +173,50 @@ def _load_codes(path: Path, tensor: GgufTensor) -> Callable[[], Array]:
     return load
 
 
-def _load_minima(path: Path, tensor: GgufTensor) -> Callable[[], Array]:
-    return lambda: np.ascontiguousarray(_map(path, tensor, _Q4_1)["minimum"])
+def _load_fives(stored: np.dtype[Any], middle: int) -> Callable[[Path, GgufTensor], Callable[[], Array]]:
+    """Returns the loader of values of five bits, less `middle`."""
+
+    def values(blocks: Any) -> Array:
+        high = blocks["high"][..., None] >> np.arange(32, dtype=np.uint32) & np.uint32(1)
+        return np.asarray(_halves(blocks) | high.astype(np.uint8) << 4).astype(np.int8) - np.int8(middle)
+
+    return lambda path, tensor: _load_bytes(path, tensor, stored, values)
+
+
+def _load_uneven(path: Path, tensor: GgufTensor) -> Callable[[], Array]:
+    return _load_bytes(path, tensor, _IQ4_NL, lambda blocks: _UNEVEN[_halves(blocks)])
+
+
+def _halves(blocks: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.concatenate([blocks["pairs"] & 15, blocks["pairs"] >> 4], axis=-1)
+
+
+def _load_bytes(
+    path: Path, tensor: GgufTensor, stored: np.dtype[Any], values: Callable[[Any], Array]
+) -> Callable[[], Array]:
+    def load() -> Array:
+        blocks = _map(path, tensor, stored)
+        result = np.empty(blocks.shape, _BYTES.numpy)
+        result["scale"], result["codes"] = blocks["scale"], values(blocks)
+        return result
+
+    return load
+
+
+_AS_BYTES: Mapping[str, Callable[[Path, GgufTensor], Callable[[], Array]]] = {
+    "Q5_0": _load_fives(_Q5_0, 16),
+    "IQ4_NL": _load_uneven,
+}
+"""The loaders of formats whose values are stored as bytes."""
+_WITH_MINIMA: Mapping[str, tuple[DType, Callable[[Path, GgufTensor], Callable[[], Array]], np.dtype[Any]]] = {
+    "Q4_1": (_WITH_ZERO, _load_codes, _Q4_1),
+    "Q5_1": (_BYTES, _load_fives(_Q5_1, 0), _Q5_1),
+}
+"""For formats with minima: the dtype of the values, their loader, and the blocks in a file."""
+
+
+def _load_minima(path: Path, tensor: GgufTensor, stored: np.dtype[Any]) -> Callable[[], Array]:
+    return lambda: np.ascontiguousarray(_map(path, tensor, stored)["minimum"])
 
 
 def _load_floats(path: Path, tensor: GgufTensor) -> Callable[[], Array]:

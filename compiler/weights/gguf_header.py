@@ -1,10 +1,10 @@
-"""Reads the header of a GGUF file: metadata, and where each tensor lies. No data of tensors is read.
+"""Reads the header of a GGUF file: metadata, and the offset of each tensor. No data of tensors is read.
 
 The format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian:
 
     "GGUF" version tensors pairs | key type value ... | name rank sizes type offset ... | padding | data
 
-Every count is compared with the bytes that are left before anything is allocated, so a file that lies about its sizes
+Every count is compared with the bytes that are left before anything is allocated, so a file with wrong sizes
 costs no memory. Tensors may not overlap or leave the file. `gguf_blocks` decodes the data.
 """
 

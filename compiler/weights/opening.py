@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 from ...dialect.diagnostics import DiagnosticError
 from .checkpoint import Checkpoint, checkpoint_error
-from .gguf_file import read_gguf
-from .numpy_file import read_npy, read_npz
-from .safetensors_file import read_safetensors, read_sharded
-from .torch_file import read_torch
 
-_READERS: Mapping[str, Callable[[Path], Checkpoint]] = {
-    ".safetensors.index.json": read_sharded,
-    ".safetensors": read_safetensors,
-    ".gguf": read_gguf,
-    ".npz": read_npz,
-    ".npy": read_npy,
-    ".bin.index.json": partial(read_sharded, read=read_torch),
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), read_torch),
+_READERS: Mapping[str, tuple[str, str]] = {
+    ".safetensors.index.json": ("safetensors_file", "read_sharded"),
+    ".safetensors": ("safetensors_file", "read_safetensors"),
+    ".gguf": ("gguf_file", "read_gguf"),
+    ".npz": ("numpy_file", "read_npz"),
+    ".npy": ("numpy_file", "read_npy"),
+    ".bin.index.json": ("torch_file", "read_sharded_torch"),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), ("torch_file", "read_torch")),
 }
+"""For each suffix, a function from a path to a checkpoint, and its module, which is imported when a file is opened."""
 _PREFERRED = (
     "model.safetensors.index.json",
     "model.safetensors",
@@ -74,9 +71,11 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         if not path.exists():
             raise checkpoint_error("checkpoint-missing", f"the checkpoint `{path}` does not exist")
         file = _find_in_folder(path) if path.is_dir() else path
-        for suffix, read in _READERS.items():
+        for suffix, (module, function) in _READERS.items():
             if file.name.endswith(suffix):
-                return read(file)
+                opened = getattr(import_module(f".{module}", __package__), function)(file)
+                assert isinstance(opened, Checkpoint), opened
+                return opened
     except DiagnosticError:
         raise
     except OSError as error:

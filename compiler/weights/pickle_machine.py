@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import field
+from typing import Any, Protocol, runtime_checkable
+
+from ...dialect.lazy_dataclass import dataclass
 
 MOST_OPCODES = 1 << 21
 """The limit of a pickle's length. A tensor takes about 25 opcodes."""
@@ -42,6 +44,13 @@ class Buffer(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, key: slice, /) -> bytes: ...
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """An object of a global, to which the pickle gives a state after the call."""
+
+    def restore(self, state: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +218,11 @@ def _call(machine: Machine) -> None:
 
 def _build(machine: Machine) -> None:
     """Drops the attributes of a dict: the `_metadata` of a state dict has the versions of its modules."""
-    machine.pop()
-    machine.top(dict)
+    state = machine.pop()
+    if machine.stack and isinstance(machine.stack[-1], Stateful):
+        machine.stack[-1].restore(state)
+    else:
+        machine.top(dict)
 
 
 _STOP = ord(".")

@@ -17,12 +17,12 @@ import mmap
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import (
     BF16,
     BOOL,
@@ -41,9 +41,12 @@ from ...dialect.types import (
     U64,
     Array,
     DType,
+    dtype_of,
 )
 from .checkpoint import Checkpoint, StoredTensor, broken, checkpoint_error
 from .pickle_machine import Global, PickleError, RefusedGlobalError, unpickle
+from .pickled_numpy import NUMPY_GLOBALS, PickledArray
+from .safetensors_file import read_sharded
 from .zip_members import data_offset
 
 MOST_PICKLE_BYTES = 1 << 26
@@ -162,6 +165,7 @@ _GLOBALS: Mapping[str, Global] = {
     for found in (
         *(Global(name) for name in _STORAGES),
         *(Global(f"torch.{name}") for name in _KINDS),
+        *NUMPY_GLOBALS,
         Global("collections.OrderedDict", _entries),
         Global("lightning_fabric.utilities.data.AttributeDict", _entries),
         Global("lightning.fabric.utilities.data.AttributeDict", _entries),
@@ -218,6 +222,11 @@ def read_torch(path: Path) -> Checkpoint:
         raise checkpoint_error("refused-pickle", message, help_text) from None
     except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error) as error:
         raise broken(path, str(error)) from error  # OSError: a seek to a position that a damaged archive names
+
+
+def read_sharded_torch(path: Path) -> Checkpoint:
+    """Opens the tensors of all files of `torch.save` that an index names. Raises DiagnosticError."""
+    return read_sharded(path, read=read_torch)
 
 
 def _read_archive(path: Path) -> Checkpoint:
@@ -312,16 +321,18 @@ def _checkpoint(path: Path, value: Any, offsets: Mapping[str, int], is_big: bool
             continue
         if name in tensors:
             raise PickleError(f"two tensors have the name `{name}`")
-        tensors[name] = _stored(path, tensor, offsets[tensor.storage.key], is_big)
+        tensors[name] = (
+            _held(path, tensor) if isinstance(tensor, PickledArray) else _stored(path, tensor, offsets, is_big)
+        )
     if not tensors:
         raise PickleError("it holds no tensors")
     return Checkpoint(path, tensors)
 
 
-def _walk(value: Any, name: str, outer: list[int]) -> Iterator[tuple[str, _Tensor | None]]:
+def _walk(value: Any, name: str, outer: list[int]) -> Iterator[tuple[str, _Tensor | PickledArray | None]]:
     """Yields the tensors in dicts and lists by their names, and None for each other value."""
     if not isinstance(value, dict | list | tuple):
-        yield (name or "tensor", value) if isinstance(value, _Tensor) else (name, None)
+        yield (name or "tensor", value) if isinstance(value, _Tensor | PickledArray) else (name, None)
         return
     if id(value) in outer:
         raise PickleError(f"`{name}` contains itself")
@@ -333,28 +344,50 @@ def _walk(value: Any, name: str, outer: list[int]) -> Iterator[tuple[str, _Tenso
         yield from _walk(inner, f"{name}.{inner_name}" if name else inner_name, [*outer, id(value)])
 
 
-def _stored(path: Path, tensor: _Tensor, start: int, is_big: bool) -> StoredTensor:
-    kind = tensor.kind
+def _held(path: Path, pickled: PickledArray) -> StoredTensor:
+    array, dtype = pickled.array, pickled.array.dtype.newbyteorder("=")
+
+    def load() -> Array:
+        return np.ascontiguousarray(array.astype(dtype))
+
+    return StoredTensor(path, dtype_of(np.empty(0, dtype)), dtype.name, array.shape, load=load)
+
+
+def _stored(path: Path, tensor: _Tensor, offsets: Mapping[str, int], is_big: bool) -> StoredTensor:
+    kind, start = tensor.kind, offsets[tensor.storage.key]
     if kind.dtype is None:
         return StoredTensor(path, None, kind.name, tensor.shape)
-    storage = kind.dtype.numpy.newbyteorder(">") if is_big and kind.bytes > 1 else kind.dtype.numpy
+    storage, swapped = kind.dtype.numpy, None
+    if is_big and kind.bytes > 1:
+        # Dtypes from outside of NumPy, such as bf16, are read in the byte order of the machine, whatever they state.
+        is_own = storage.isbuiltin == 1
+        storage, swapped = (storage.newbyteorder(">"), None) if is_own else (np.dtype(f">u{kind.bytes}"), storage)
     offset = start + tensor.offset * kind.bytes
     plain, step = [], 1
     for size in reversed(tensor.shape):
         plain.append(step)
         step *= size
     axes = zip(tensor.shape, tensor.strides, reversed(plain), strict=True)
-    if 0 in tensor.shape or all(size == 1 or stride == expected for size, stride, expected in axes):
+    is_dense = 0 in tensor.shape or all(size == 1 or stride == expected for size, stride, expected in axes)
+    if is_dense and swapped is None:
         return StoredTensor(path, kind.dtype, kind.name, tensor.shape, offset, storage=storage)
-    load = _load_view(path, tensor, storage, offset)
+    load = _load_view(path, tensor, storage, offset, swapped)
     return StoredTensor(path, kind.dtype, kind.name, tensor.shape, load=load)
 
 
-def _load_view(path: Path, tensor: _Tensor, storage: np.dtype[np.generic], offset: int) -> Callable[[], Array]:
+def _load_view(
+    path: Path, tensor: _Tensor, storage: np.dtype[np.generic], offset: int, swapped: np.dtype[np.generic] | None
+) -> Callable[[], Array]:
+    """`swapped` is the dtype of elements that are stored as integers in the other byte order; None for others."""
+
     def load() -> Array:
+        if 0 in tensor.shape:
+            return np.empty(tensor.shape, swapped or storage)
         strides = tuple(stride * storage.itemsize for stride in tensor.strides)
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, strides, strict=True))
         mapped = np.memmap(path, np.uint8, "r", offset, (last + storage.itemsize,))
-        return np.ascontiguousarray(np.ndarray(tensor.shape, storage, mapped, strides=strides))
+        array: Array = np.ascontiguousarray(np.ndarray(tensor.shape, storage, mapped, strides=strides))
+        array = array.reshape(tensor.shape)
+        return array if swapped is None else array.astype(storage.newbyteorder("=")).view(swapped)
 
     return load

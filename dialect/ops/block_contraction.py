@@ -13,7 +13,7 @@ import numpy as np
 from ..dims import multiply
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
-from ..types import F8E4M3, F8E5M2, F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
+from ..types import F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
 from .support.accumulate import Numbers
 
 _PARTS = {8: 1, 4: 2}
@@ -208,8 +208,8 @@ block_matmul = Operator(
         lambda: (
             *_cases(),
             _byte_case((3,), 49, 1, 37, I8),
-            _byte_case((1,), 49, 1, 37, F8E4M3),
-            _byte_case((2, 3), 17, 2, 16, F8E5M2),
+            *(_byte_case((1,), 49, 1, 37, dtype) for dtype in STORAGE),
+            *(_byte_case((2, 3), 17, 2, 16, dtype) for dtype in STORAGE),
         )
     ),
     properties=frozenset({"contraction", "internal"}),

@@ -1,4 +1,4 @@
-"""Attention to a cache of keys and values that tokens fill up to a length; memory after the length may hold anything.
+"""Attention to a cache of keys and values that tokens fill up to a length; memory after the length may hold any bits.
 
     position      0    1    2    3    4    5    6    7         capacity S = 8, length 5, T = 2 queries
     query 0       x    x    x    x

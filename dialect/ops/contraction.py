@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dims import Shape
+from ..dims import Shape, product
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Tensor, loop
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, Channels, InferenceError, LateCases, Operand, Operator, Use
@@ -82,8 +82,18 @@ def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:
     g = use.gradient
     return [
         sum_to(b, b.matmul(g, b.matrix_transpose(y)), x.type.shape),
-        sum_to(b, b.matmul(b.matrix_transpose(x), g), y.type.shape),
+        _differentiate_matrix(b, x, g)
+        if y.type.rank == 2
+        else sum_to(b, b.matmul(b.matrix_transpose(x), g), y.type.shape),
     ]
+
+
+def _differentiate_matrix(b: Builder, x: Value, g: Value) -> Value:
+    """Returns the gradient of the matrix in x @ y: one product with the rows of all batches, without a transposition of
+    x."""
+    rows = product(x.type.shape[:-1])
+    flat_x, flat_g = (b.reshape(v, shape=(rows, v.type.shape[-1])) if v.type.rank > 2 else v for v in (x, g))
+    return b.einsum(flat_x, flat_g, equation="rk,rn->kn")
 
 
 matmul = Operator(

@@ -199,7 +199,8 @@ def _convolution(rank: int) -> Operator:
         name=name,
         summary=f"convolution in {_WORDS[rank]}: x [N, C, *spatial], weight [out, C / groups, *kernel], bias [out]; "
         '`padding` is one number, one or two numbers per axis, "valid", or "same" (the larger half after); '
-        'with layout="channels_last", x is [N, *spatial, C] and weight is [*kernel, C / groups, out]; '
+        'with layout="channels_last", x and the result are [N, *spatial, C] and weight is [*kernel, C / groups, out]; '
+        "`channels_first_to_last` differs from it only in x, which is [N, C, *spatial]; "
         "`into` as for `matmul`, and the bias has this dtype",
         operands=CONVOLUTION_OPERANDS,
         attributes=(*CONVOLUTION_ATTRIBUTES, INTO, CONVOLUTION_LAYOUT),

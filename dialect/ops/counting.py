@@ -175,7 +175,7 @@ def _lower_search(
 
 
 def _is_before(s: BodyEmitter, found: Scalar, value: Scalar, right: bool) -> Scalar:
-    """Returns whether an element stands before the place of the value; NaN is the greatest number."""
+    """Returns whether an element precedes the position of the value; NaN is the greatest number."""
     less = s.compare("le" if right else "lt", found, value)
     if not value.dtype.is_float:
         return less

@@ -164,6 +164,9 @@ triangular_mask = Operator(
 
 def _infer_eye(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     rows = read_size("eye", "n", attributes["n"])
+    if isinstance(attributes["m"], DType):
+        help_text = f"the second argument is the number of columns: `eye(n, dtype={attributes['m']})`"
+        raise InferenceError("bad-attribute", f"`m` of `eye` is {attributes['m']}, expected a size", help=help_text)
     columns = rows if attributes["m"] is None else read_size("eye", "m", attributes["m"])
     return (TensorType(attributes["dtype"], (rows, columns)),)
 

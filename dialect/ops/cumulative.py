@@ -199,6 +199,8 @@ def _cumulative(
     )
 
 
+_ORDER = "`exclusive` leaves the element itself out, `reverse` runs from the end of the axis"
+
 linear_recurrence = Operator(
     name="linear_recurrence",
     summary="y[t] = decay[t] * y[t - 1] + x[t] along an axis; decay[0] is not used",
@@ -221,7 +223,7 @@ linear_recurrence = Operator(
 OPERATORS = (
     _cumulative(
         "cumsum",
-        "the cumulative sum along an axis",
+        f"the cumulative sum along an axis; {_ORDER}",
         "add",
         np.cumsum,
         0,
@@ -230,7 +232,13 @@ OPERATORS = (
         domain=(-2.0, 2.0),
     ),
     _cumulative(
-        "cumprod", "the cumulative product along an axis", "mul", np.cumprod, 1, _cumprod_gradient, domain=(0.5, 1.5)
+        "cumprod",
+        f"the cumulative product along an axis; {_ORDER}",
+        "mul",
+        np.cumprod,
+        1,
+        _cumprod_gradient,
+        domain=(0.5, 1.5),
     ),
     linear_recurrence,
 )

@@ -2,6 +2,10 @@
 
 Operands are multiplied from left to right, two at a time, and each label is summed as soon as neither a later operand
 nor the result uses it.
+
+    einsum("ij,jk,kl->il", x, y, z)
+    t[i, k] = sum of x[i, j] * y[j, k] over j      neither z nor the result uses j
+    r[i, l] = sum of t[i, k] * z[k, l] over k
 """
 
 from __future__ import annotations

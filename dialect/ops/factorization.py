@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, identity
+from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, I64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
 from .support.common import broadcast_shapes, sum_to
-from .support.elimination import eliminate, find_pivot, for_each, pivot_row, swap_rows
+from .support.elimination import eliminate, exchange, find_pivot, for_each, pivot_row, swap_rows
 
 _DTYPES = (F32, F64)
 
@@ -274,39 +274,73 @@ triangular_solve = Operator(
 def _lower_inverse(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
+    """Eliminates in place. After step k, column k is a column of the inverse rather than a unit vector. Each exchange
+    of rows becomes an exchange of columns of the inverse, in reverse order."""
     (x,) = operands
-    size, batch, rank = x.type.shape[-1], x.type.rank - 2, x.type.rank
+    size, batch, dtype = x.type.shape[-1], x.type.rank - 2, x.type.dtype
 
     def invert(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        at = tuple(indices)[:batch]
+        at, one = tuple(indices)[:batch], s.constant(1, I64)
+        last = s.binary("sub", s.size(size), one)
 
-        def column(k: Scalar, *both: Tensor) -> Sequence[Tensor]:
-            pivot = find_pivot(s, both[0], at, k, size)
-            turned = [swap_rows(s, each, at, k, pivot, size) for each in both]
-            return eliminate(s, turned, at, k, size)
+        def step(k: Scalar, work: Tensor, row: Tensor, pivots: Tensor) -> Sequence[Tensor]:
+            pivot = find_pivot(s, work, at, k, size)
+            pivots = s.store(pivots, [k], pivot)
+            value = s.load(work, (*at, pivot, k))
+            work = s.store(work, (*at, pivot, k), s.constant(1, dtype))
 
-        made: Sequence[Tensor] = for_each(s, s.size(size), tensors, column)
-        return made
+            def divide(c: Scalar, given: Tensor, quotients: Tensor) -> Sequence[Tensor]:
+                quotient = s.binary("div", s.load(given, (*at, pivot, c)), value)
+                given = s.store(given, (*at, pivot, c), s.load(given, (*at, k, c)))
+                return [s.store(given, (*at, k, c), quotient), s.store(quotients, [c], quotient)]
 
-    def unit(s: BodyEmitter) -> Scalar:
-        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), x.type.dtype)
+            work, row = for_each(s, s.size(size), [work, row], divide)
 
-    _, made = e.scan(_outer(x), [_copied(e, x), e.map(x.type, [], unit)], invert)
-    return [made]
+            def subtract(i: Scalar, given: Tensor) -> Tensor:
+                factor = s.load(given, (*at, i, k))
+                given = s.store(given, (*at, i, k), s.constant(0, dtype))
+
+                def element(c: Scalar, inner: Tensor) -> Tensor:
+                    product = s.binary("mul", factor, s.load(row, [c]))
+                    stored: Tensor = s.store(inner, (*at, i, c), s.binary("sub", s.load(inner, (*at, i, c)), product))
+                    return stored
+
+                changed: Tensor = for_each(s, s.size(size), given, element)
+                return changed
+
+            work = for_each(s, k, work, subtract)
+            next_row = s.binary("add", k, one)
+            below = s.binary("sub", last, k)
+            work = for_each(s, below, work, lambda n, given: subtract(s.binary("add", next_row, n), given))
+            return [work, row, pivots]
+
+        work, row, pivots = for_each(s, s.size(size), list(tensors), step)
+
+        def exchange_columns(number: Scalar, given: Tensor) -> Tensor:
+            k = s.binary("sub", last, number)
+            pivot = s.load(pivots, [k])
+            return exchange(s, given, lambda i: (*at, i, k), lambda i: (*at, i, pivot), size)
+
+        return [for_each(s, s.size(size), work, exchange_columns), row, pivots]
+
+    carried = [_copied(e, x), e.memory(x.type.with_shape((size,))), e.memory(TensorType(I64, (size,)))]
+    return e.scan(_outer(x), carried, invert)[:1]
 
 
 def _reference_inverse(x: Numbers) -> Numbers:
-    result = np.zeros_like(x)
+    result = x.copy()
     size = x.shape[-1]
     for place in np.ndindex(x.shape[:-2]):
-        both = np.concatenate([x[place], np.eye(size, dtype=x.dtype)], 1)
+        work, pivots = result[place], [0] * size
         for k in range(size):
-            pivot_row(both, k)
-            both[k] /= both[k, k]
-            factors = both[:, k].copy()
-            factors[k] = 0
-            both -= factors[:, None] * both[k]
-        result[place] = both[:, size:]
+            pivots[k] = pivot_row(work, k)
+            value, work[k, k] = work[k, k], 1
+            work[k] /= value
+            others = np.arange(size) != k
+            factors, work[others, k] = work[others, k], 0
+            work[others] -= factors[:, None] * work[k]
+        for k in reversed(range(size)):
+            work[:, [k, pivots[k]]] = work[:, [pivots[k], k]]
     return result
 
 
@@ -344,7 +378,7 @@ def _lower_determinant(
             value = s.load(work, (*at, k, k))
             signed = s.select(s.compare("eq", pivot, k), value, s.unary("neg", value))
             total = s.store(total, at, s.binary("mul", s.load(total, at), signed))
-            (work,) = eliminate(s, [work], at, k, size, below=True)
+            work = eliminate(s, work, at, k, size)
             return [work, total]
 
         made: Sequence[Tensor] = for_each(s, s.size(size), tensors, column)

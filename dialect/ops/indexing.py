@@ -344,7 +344,7 @@ def _infer_embedding(types: Sequence[TensorType], attributes: Attributes) -> tup
 
 embedding = Operator(
     name="embedding",
-    summary="rows of a table, selected by `indices`",
+    summary="rows of a table, selected by `ids`",
     operands=(Operand("table", ANY), index_operand("ids")),
     attributes=(MODE,),
     infer=_infer_embedding,

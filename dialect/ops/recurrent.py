@@ -6,6 +6,8 @@ steps before the loop. The gradient runs the loop once more, keeps what each ste
 
     forward   state[t + 1], saved[t] = step(x[t] @ weight.T, state[t] @ recurrence.T, state[t])
     backward  dx[t], dh[t], direct = back(saved[t], dstate[t + 1]);   dstate[t] = dh[t] @ recurrence + direct
+
+With `lengths` [B], the steps from the length of a row on leave its states as they are, and have zeros as outputs.
 """
 
 from __future__ import annotations
@@ -122,6 +124,7 @@ class _Layer:
     recurrence: Value
     biases: tuple[Value | None, Value | None]
     states: tuple[Value, ...]
+    lengths: Value | None
 
     @property
     def time(self) -> Size:
@@ -133,9 +136,16 @@ def _read(b: Builder, cell: _Cell, operands: Sequence[Value], attributes: Attrib
     if attributes["batch_first"]:
         x = b.transpose(x, axes=(1, 0, 2))
     shape = (x.type.shape[1], recurrence.type.shape[1])
-    given: list[Value | None] = [*rest, *[None] * (2 + len(cell.states) - len(rest))]
-    states = [b.full(shape=shape, value=0.0, dtype=x.type.dtype) if v is None else v for v in given[2:]]
-    return _Layer(x, weight, recurrence, (given[0], given[1]), tuple(states))
+    given: list[Value | None] = [*rest, *[None] * (3 + len(cell.states) - len(rest))]
+    states = [b.full(shape=shape, value=0.0, dtype=x.type.dtype) if v is None else v for v in given[2:-1]]
+    return _Layer(x, weight, recurrence, (given[0], given[1]), tuple(states), given[-1])
+
+
+def _inside(b: Builder, layer: _Layer, at: Value) -> Term | None:
+    """Returns whether a step is before the end of each row [B, 1]; None without lengths."""
+    if layer.lengths is None:
+        return None
+    return Term(b, b.unsqueeze(b.less(at, layer.lengths), axes=(1,)))
 
 
 def _run(
@@ -159,9 +169,14 @@ def _run(
         q = Term(b, b.matmul(carried[0], turned))
         if second is not None:
             q = q + Term(b, second)
-        states, saved = cell.step(p, q, [Term(b, v) for v in carried], attributes)
+        before = [Term(b, v) for v in carried]
+        states, saved = cell.step(p, q, before, attributes)
+        inside, output = _inside(b, layer, at), states[0]
+        if inside is not None:
+            output = inside.select(output, 0.0)
+            states = [inside.select(new, old) for new, old in zip(states, before, strict=True)]
         new = [state.value for state in states]
-        return new, [new[0], *([carried[0], *(each.value for each in saved)] if keep else [])]
+        return new, [output.value, *([carried[0], *(each.value for each in saved)] if keep else [])]
 
     results = scan(b, layer.states, layer.time, step)
     count = len(cell.states)
@@ -174,7 +189,7 @@ def _decompose(cell: _Cell, b: Builder, operands: Sequence[Value], attributes: A
     return [b.transpose(y, axes=(1, 0, 2)) if attributes["batch_first"] else y, *final]
 
 
-def _differentiate(cell: _Cell, b: Builder, use: Use) -> Sequence[Value]:
+def _differentiate(cell: _Cell, b: Builder, use: Use) -> Sequence[Value | None]:
     attributes = use.attributes
     layer = _read(b, cell, use.inputs, attributes)
     _, y, (before, *saved) = _run(b, cell, layer, attributes, keep=True)
@@ -187,13 +202,19 @@ def _differentiate(cell: _Cell, b: Builder, use: Use) -> Sequence[Value]:
 
     def step(index: Value, carried: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
         at = b.subtract(last, index)
-        gradients = [Term(b, v) for v in carried]
+        after = [Term(b, v) for v in carried]
+        gradients = list(after)
         if gy is not None:
             gradients[0] = gradients[0] + Term(b, b.gather(gy, at, axis=0, mode="clamp"))
         kept = [Term(b, b.gather(v, at, axis=0, mode="clamp")) for v in saved]
+        inside = _inside(b, layer, index if attributes["reverse"] else at)
+        if inside is not None:
+            gradients = [inside.select(gradient, 0.0) for gradient in gradients]
         dp, dq, direct = cell.back(kept, gradients, attributes)
         dh = dq.matmul(Term(b, layer.recurrence))
         new = [dh if direct[0] is None else dh + direct[0], *(d for d in direct[1:] if d is not None)]
+        if inside is not None:
+            new = [inside.select(inner, outer) for inner, outer in zip(new, after, strict=True)]
         return [term.value for term in new], [dp.value, dq.value]
 
     *states, dp, dq = scan(b, [zeros if g is None else g for g in given], layer.time, step)
@@ -205,7 +226,7 @@ def _differentiate(cell: _Cell, b: Builder, use: Use) -> Sequence[Value]:
     dx = b.matmul(dp, layer.weight)
     dx = b.transpose(dx, axes=(1, 0, 2)) if attributes["batch_first"] else dx
     biases = [b.sum(dp, axis=(0, 1)), b.sum(dq, axis=(0, 1))]
-    return [dx, dw, dr, *biases, *states][: len(use.inputs)]
+    return [dx, dw, dr, *biases, *states, None][: len(use.inputs)]
 
 
 def _infer(name: str, cell: _Cell, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -217,10 +238,11 @@ def _infer(name: str, cell: _Cell, types: Sequence[TensorType], attributes: Attr
     time, batch = (x.shape[1], x.shape[0]) if attributes["batch_first"] else x.shape[:2]
     rows = cell.gates * hidden
     wanted: list[tuple[TensorType, tuple[Size, ...]]] = [(weight, (rows, x.shape[2])), (recurrence, (rows, hidden))]
-    wanted += [(type, (rows,) if number < 2 else (batch, hidden)) for number, type in enumerate(rest)]
+    shapes = [(rows,), (rows,), *[(batch, hidden)] * len(cell.states), (batch,)]
+    wanted += zip(rest, shapes, strict=False)
     for number, (type, shape) in enumerate(wanted, 1):
         if type.shape != shape:
-            expected = x.with_shape(shape)
+            expected = type.with_shape(shape)
             label = f"expected {expected}: {cell.gates} gates of {hidden}" if number < 5 else f"expected {expected}"
             raise InferenceError("shape-mismatch", f"`{name}` cannot take {type} here", label=label, operand=number)
     outer = (batch, time) if attributes["batch_first"] else (time, batch)
@@ -232,12 +254,16 @@ def _reference(cell: _Cell, *arrays: Any, batch_first: bool, reverse: bool, **at
     x = x.swapaxes(0, 1) if batch_first else x
     hidden = recurrence.shape[1]
     biases = [*rest[:2], *[np.zeros(len(weight), x.dtype)] * (2 - len(rest[:2]))]
-    states = [*rest[2:], *[np.zeros((x.shape[1], hidden), x.dtype)] * (len(cell.states) - len(rest[2:]))]
+    count = len(cell.states)
+    states = [*rest[2 : 2 + count], *[np.zeros((x.shape[1], hidden), x.dtype)] * (count - len(rest[2:]))]
+    lengths = rest[2 + count] if len(rest) > 2 + count else np.full(x.shape[1], len(x))
     y = np.zeros((*x.shape[:2], hidden), x.dtype)
     for at in range(len(x))[:: -1 if reverse else 1]:
         p, q = x[at] @ weight.T + biases[0], states[0] @ recurrence.T + biases[1]
-        states = cell.reference(p, q, states, attributes)
-        y[at] = states[0]
+        inside = (at < lengths)[:, None]
+        new = cell.reference(p, q, states, attributes)
+        y[at] = np.where(inside, new[0], 0)
+        states = [np.where(inside, each, state) for each, state in zip(new, states, strict=True)]
     return y.swapaxes(0, 1) if batch_first else y, *states
 
 
@@ -245,8 +271,18 @@ def _cases(cell: _Cell, *further: dict[str, Any]) -> tuple[Case, ...]:
     def case(time: int, batch: int, width: int, hidden: int, operands: int, **attributes: Any) -> Case:
         rows = cell.gates * hidden
         x = (batch, time, width) if attributes.get("batch_first") else (time, batch, width)
-        shapes = [x, (rows, width), (rows, hidden), (rows,), (rows,), *[(batch, hidden)] * len(cell.states)]
-        return Case(tuple(shapes[:operands]), attributes, domain=(-1.0, 1.0), tolerance=16.0, terms=max(1, hidden))
+        states = [(batch, hidden)] * len(cell.states)
+        shapes = [x, (rows, width), (rows, hidden), (rows,), (rows,), *states, (batch,)]
+        number = 5 + len(states)
+        lengths = {number: np.arange(batch)[::-1] * 2} if operands > number else {}  # also 0 and more than `time`
+        return Case(
+            tuple(shapes[:operands]),
+            attributes,
+            arrays=lengths,
+            domain=(-1.0, 1.0),
+            tolerance=16.0,
+            terms=max(1, hidden),
+        )
 
     everything = 5 + len(cell.states)
     return (
@@ -254,6 +290,8 @@ def _cases(cell: _Cell, *further: dict[str, Any]) -> tuple[Case, ...]:
         case(3, 1, 2, 1, 3, reverse=True),
         case(4, 3, 1, 3, 5, batch_first=True, reverse=True),
         case(0, 2, 3, 3, everything),
+        case(3, 3, 2, 3, everything + 1),
+        case(3, 3, 1, 2, everything + 1, batch_first=True, reverse=True),
         *(case(3, 2, 3, 3, 4, **attributes) for attributes in further),
     )
 
@@ -266,6 +304,7 @@ def _operator(name: str, summary: str, cell: _Cell, *attributes: AttributeSpec, 
         operands=(
             *(Operand(each, _DTYPES) for each in ("x", "weight", "recurrence")),
             *(Operand(each, _DTYPES, optional=True) for each in optional),
+            Operand("lengths", (I64,), group="lengths", optional=True),
         ),
         attributes=(AttributeSpec("batch_first", "bool", False), AttributeSpec("reverse", "bool", False), *attributes),
         infer=lambda types, given: _infer(name, cell, types, given),
@@ -287,7 +326,7 @@ OPERATORS = (
         "lstm",
         "a layer of long short-term memory over x [T, B, input]: the outputs of all steps [T, B, H], and the last "
         "states; weights [4 * H, input] and [4 * H, H] hold the gates i, f, g, o, as in PyTorch; `batch_first` takes "
-        "[B, T, input]",
+        "[B, T, input]; with `lengths` [B], later steps leave the states of a row, and their outputs are zeros",
         _LSTM,
         cases=_cases(_LSTM),
     ),

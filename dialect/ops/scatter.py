@@ -85,9 +85,12 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
     if indices.rank != updates.rank or any(
         size not in (1, other) for size, other in zip(indices.shape, updates.shape, strict=True)
     ):
-        raise InferenceError(
-            "shape-mismatch", f"the indices {indices} of `{name}` do not broadcast to {updates}", operand=1
-        )
+        message = f"the indices {indices} of `{name}` do not broadcast to {updates}"
+        help_text = ""
+        if indices.rank == 1 and indices.shape == updates.shape[axis : axis + 1]:
+            after = updates.rank - 1 - axis
+            help_text = f"`indices[:{', None' * after}]` has an index for each slice of the updates"
+        raise InferenceError("shape-mismatch", message, operand=1, help=help_text)
     return (x,)
 
 

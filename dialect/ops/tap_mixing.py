@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, loops
-from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, I32, I64, TensorType
 from .support.accumulate import Numbers
 
@@ -80,15 +80,17 @@ mix_taps = Operator(
     reference=_reference,
     gradient=None,
     lower=_lower,
-    cases=(
-        Case(
-            ((2, 3, 7), (), (), (2, 19), (2, 19)),
-            arrays={1: _places(2, 19, 7), 2: _places(2, 19, 5)},
-            dtypes=(F32,),
-            terms=2,
-        ),
-        Case(((1, 2, 4), ()), {"weighted": False}, arrays={1: _places(1, 3, 4).astype(np.int32)}),
-        Case(((0, 2, 4), (0, 3)), {"weighted": False}, arrays={1: np.zeros((0, 3), np.int64)}),
+    cases=LateCases(
+        lambda: (
+            Case(
+                ((2, 3, 7), (), (), (2, 19), (2, 19)),
+                arrays={1: _places(2, 19, 7), 2: _places(2, 19, 5)},
+                dtypes=(F32,),
+                terms=2,
+            ),
+            Case(((1, 2, 4), ()), {"weighted": False}, arrays={1: _places(1, 3, 4).astype(np.int32)}),
+            Case(((0, 2, 4), (0, 3)), {"weighted": False}, arrays={1: np.zeros((0, 3), np.int64)}),
+        )
     ),
     properties=frozenset({"internal"}),
 )

@@ -9,12 +9,12 @@ the first knows the greatest number of steps from each node; a depth must suffic
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..dims import Size
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
+from ..lazy_dataclass import dataclass
 from ..operator import Attributes, AttributeSpec, Case, LateCases, Operator
 from ..types import I32, I64, TensorType
 from .index_checks import RECORD

@@ -2,6 +2,14 @@
 
 Both read the tables without a further check. The last operand, the record of `check_trees`, is not read; it makes the
 paths depend on the check, so that no pass moves them before it.
+
+PATHS paths are followed at the same time, since each load of a path depends on the load before it. For 19 rows, 10
+trees and PATHS = 8:
+
+    rows 0 .. 7, rows 8 .. 15    for each tree: the paths of the 8 rows
+    rows 16, 17, 18              for each row: the paths of trees 0 .. 7, then those of trees 8 and 9 one by one
+
+Either way, a row adds its leaves in the order of the trees.
 """
 
 from __future__ import annotations

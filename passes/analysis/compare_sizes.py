@@ -6,7 +6,7 @@ B*64 >= T       for T in 1..512: refuted by B = 1, T = 512
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -42,11 +42,19 @@ def _never_negative(size: Size) -> bool:
     difference = _without_quotients(size)
     if bounds(difference)[0] >= 0:
         return True
-    shifted = substitute(difference, {s.name: _from_least(s) for s in symbols(difference)})
     return all(
-        coefficient >= 0 and all(bounds(Poly(((((atom, 1),), 1),)))[0] >= 0 for atom, _ in monomial)
-        for monomial, coefficient in _terms(shifted)
+        coefficient >= 0 and _is_product_of_naturals(monomial) for monomial, coefficient in _terms(_shifted(difference))
     )
+
+
+def _shifted(size: Size) -> Size:
+    """Returns the size in dims that start at 0."""
+    return substitute(size, {s.name: _from_least(s) for s in symbols(size)})
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_product_of_naturals(monomial: Monomial) -> bool:
+    return all(bounds(Poly(((((atom, 1),), 1),)))[0] >= 0 for atom, _ in monomial)
 
 
 def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
@@ -80,12 +88,19 @@ def _from_least(symbol: Symbol) -> Size:
     return add(Symbol(symbol.name, 0, high, symbol.multiple).size, least)
 
 
+def _terms_from_least(size: Size) -> Mapping[Monomial, int] | None:
+    terms = dict(_terms(_shifted(size)))
+    return terms if all(map(_is_product_of_naturals, terms)) else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
     """A size and its values for a few assignments of the dims. Each size has one point."""
 
     size: Size
     values: tuple[float, ...]
+    terms: Mapping[Monomial, int] | None
+    """The coefficients of the size in dims that start at 0; None where a factor may be negative."""
 
 
 def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:
@@ -96,6 +111,25 @@ def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:
     larger = {s.name: min(s.high // s.multiple, least[s.name] // s.multiple + 61) * s.multiple for s in dims}
     one_larger = [least | {name: larger[name]} for name in list(larger)[:6]]
     return [least, larger, *(one_larger if len(dims) > 1 else [])] if dims else [{}]
+
+
+def _sum_of_terms(left: Point, right: Point) -> Mapping[Monomial, int] | None:
+    if left.terms is None or right.terms is None:
+        return None
+    terms = dict(left.terms)
+    for monomial, coefficient in right.terms.items():
+        terms[monomial] = terms.get(monomial, 0) + coefficient
+    return terms
+
+
+def _has_no_less(left: Point, right: Point) -> bool:
+    """Returns whether no coefficient of `left` is less than that of `right`, which proves the order of most pairs."""
+    if left.terms is None or right.terms is None:
+        return False
+    others = left.terms.get
+    return all(others(monomial, 0) >= coefficient for monomial, coefficient in right.terms.items()) and all(
+        coefficient >= 0 or monomial in right.terms for monomial, coefficient in left.terms.items()
+    )
 
 
 class Points:
@@ -109,18 +143,23 @@ class Points:
 
     def of(self, size: Size) -> Point:
         if size not in self._known:
-            self._known[size] = Point(size, tuple(float(evaluate(size, sample)) for sample in self.samples))
+            values = tuple(float(evaluate(size, sample)) for sample in self.samples)
+            self._known[size] = Point(size, values, _terms_from_least(size))
         return self._known[size]
 
     def sum(self, left: Point, right: Point) -> Point:
         pair = left, right
         if pair not in self._sums:
-            self._sums[pair] = self.of(add(left.size, right.size))
+            size = add(left.size, right.size)
+            if size not in self._known:
+                values = tuple(x + y for x, y in zip(left.values, right.values, strict=True))
+                self._known[size] = Point(size, values, _sum_of_terms(left, right))
+            self._sums[pair] = self._known[size]
         return self._sums[pair]
 
     def never_less(self, left: Point, right: Point) -> bool:
         pair = left, right
         if pair not in self._ordered:
             may_hold = all(x >= y for x, y in zip(left.values, right.values, strict=True))
-            self._ordered[pair] = may_hold and never_less(left.size, right.size)
+            self._ordered[pair] = may_hold and (_has_no_less(left, right) or never_less(left.size, right.size))
         return self._ordered[pair]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from ...dialect.graph import Node, Parameter, Value, parameter_of
+from ...dialect.diagnostics import Span
+from ...dialect.graph import Function, Module, Node, Parameter, Value, parameter_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes
 from ...dialect.ops import OPERATORS
@@ -26,12 +28,22 @@ class Factor:
         return self.parameter is not None
 
 
-class Origins:
-    """Finds the parameters from which values are computed. `definitions` may grow between queries."""
+NOT_TRAINED: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, definitions: Mapping[str, Node], parameters: Mapping[str, Parameter]) -> None:
+
+class Origins:
+    """Finds the parameters from which values are computed. `definitions` may grow between queries. `trained` has the
+    paths of parameters that are states, by the names of their values; without it, such a value is computed in a
+    call."""
+
+    def __init__(
+        self,
+        definitions: Mapping[str, Node],
+        parameters: Mapping[str, Parameter],
+        trained: Mapping[str, str] = NOT_TRAINED,
+    ) -> None:
         self.definitions, self.parameters = definitions, parameters
-        self._found: dict[str, str | None] = {}
+        self._found: dict[str, str | None] = dict(trained)
 
     def parameter(self, value: Value) -> str | None:
         """Returns the path of the largest parameter that a value is computed from: empty if only constants determine
@@ -87,6 +99,38 @@ def factors_of(node: Node, origins: Origins) -> tuple[Factor, ...]:
         Factor(number, node.inputs[number], summed, origins.parameter(node.inputs[number]))
         for number, summed in enumerate(summed_axes(node) or ())
     )
+
+
+def trained_parameters(function: Function, module: Module) -> Mapping[str, str]:
+    """Returns the paths of the parameters that are states of a function, by the names of their values before the
+    call."""
+    trained = {state.name for state in module.states if state.initial == state.name}
+    values = zip(function.states, function.state_arguments, strict=True)
+    return {value.name: path for path, value in values if path in trained}
+
+
+Occurrence = tuple[str, Span | None]
+"""A scope and a span: an operation of a block instance. The gradients of a node have those of the node."""
+
+
+def occurrence_of(node: Node) -> Occurrence:
+    return node.scope, node.span
+
+
+def trained_products(function: Function, module: Module) -> Mapping[Occurrence, str]:
+    """Returns the paths of trained parameters, by the operations that multiply them.
+
+    The gradient of such a parameter is a product of two values that a call computes, in the same operation.
+    """
+    trained = trained_parameters(function, module)
+    nodes = list(walk(function.body)) if trained else []
+    origins = Origins({v.name: node for node in nodes for v in node.outputs}, module.parameter_index, trained)
+    found: dict[Occurrence, str] = {}
+    for node in nodes:
+        for factor in factors_of(node, origins):
+            if factor.parameter is not None and factor.parameter in trained.values() and node.span is not None:
+                found.setdefault(occurrence_of(node), factor.parameter)
+    return found
 
 
 def table_of(node: Node, origins: Origins) -> Factor | None:

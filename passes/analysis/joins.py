@@ -2,6 +2,10 @@
 
 The addition is computed inside the convolution's kernel, so its sums never leave the registers; the other operand has
 to be read from memory. This module changes no graph.
+
+    h = max_pool2d(x)
+    c = conv2d(h, w)
+    y = add(c, h)        a join of c: `others` is (1,), since h is read from memory
 """
 
 from __future__ import annotations

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...dialect.control_flow import carried_count, collected_type, trip_count
 from ...dialect.differentiate import Given, RegionGradient, pull_back, spread
 from ...dialect.graph import Node, Region, Value, captured, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import I64, TensorType

@@ -2,6 +2,10 @@
 
 The lowering runs with an emitter that writes no code: each tensor records the operand that its elements come from, as
 long as only their dtype changes.
+
+    matmul(x, w), x [B, T, K], w [B, K, N]     sums over axis 2 of x and axis 1 of w (`summed_axes`)
+                                               each result depends on its own B and T alone in x (`axes_apart`: 0, 1)
+    transpose(x) {axes = (0, 2, 1)}            axes 0, 1, 2 of x are axes 0, 2, 1 of the result (`permutation`)
 """
 
 from __future__ import annotations

@@ -72,11 +72,16 @@ class Layouts:
     def is_small_reason(self, node: Node) -> bool:
         """Returns whether the node is a convolution that runs equally well channels first, so that transposes pay only
         with other convolutions beside it. Such a convolution computes each channel from one channel alone, or is a
-        pointwise one over many positions."""
+        pointwise one over many positions. If the image has a single channel, its vectors run along rows, which requires
+        that windows do not lie further apart than elements."""
         if not self.is_reason(node):
             return False
         (_, inputs, *window), places = node.inputs[1].type.shape, node.output.type.shape[2:]
         alone = all(size == 1 for size in window) and places == node.inputs[0].type.shape[2:]
+        if inputs == 1 and node.inputs[0].type.shape[1] == 1:
+            stride = node.attribute("stride")
+            step = stride[-1] if isinstance(stride, tuple) else stride
+            return step == 1
         return inputs == 1 or (alone and bounds(product(places))[0] >= MANY_PLACES)
 
     def is_apart(self, node: Node) -> bool:

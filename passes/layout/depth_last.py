@@ -20,9 +20,9 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 class DepthLast(Pass):
     """Transposes the known matrices of products of 8-bit integers.
 
-    Tensor cores read four neighbouring terms at once, and can turn over elements of 16 bits alone. Products of few rows
-    read the same copy, so that several models of a file share it. The results are the same. Leaves the transposition to
-    `fold-parameters`.
+    An instruction of tensor cores reads four consecutive terms of a sum, and the instruction that loads its operands
+    can transpose 16-bit elements only. Products of few rows read the same transposed copy, so that several models of a
+    file share it. The results are the same. Leaves the transposition to `fold-parameters`.
     """
 
     name: ClassVar[str] = "depth-last"

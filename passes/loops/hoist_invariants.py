@@ -14,7 +14,7 @@ from ..manager import Context, Pass
 
 @dataclass(frozen=True)
 class HoistInvariants(Pass):
-    """Moves nodes of loops that use no carried value and no index to the place before the loop.
+    """Moves nodes of a loop that use neither its index nor a carried value to the code before the loop.
 
         scan(...) do (%t, %h) {              %w2 = transpose(%w)
           %w2 = transpose(%w)         ->     scan(...) do (%t, %h) {

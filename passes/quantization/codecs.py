@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...dialect.graph import Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes, Builder
 from ...dialect.ops.support.algebra import Term
-from ...dialect.types import F32, I8, U8, DType, TensorType
+from ...dialect.types import BF16, BLOCKED, F16, F32, I8, STORAGE, U8, DType, TensorType
 
 STEPS = 127
 """The largest quantized value of i8, and the largest distance of u8 values from their zero point. A number and its
@@ -139,3 +139,12 @@ def _scale(b: Builder, x: Value, axes: Axes, code: float) -> Value:
     """Returns the scale that maps the largest magnitude to this quantized value."""
     largest = Term(b, x).abs().max(axis=axes, keepdims=True)
     return (largest.maximum(LEAST) / code).value
+
+
+CODECS: Mapping[str, Codec] = {
+    **{dtype.name: Cast(dtype) for dtype in (BF16, F16)},
+    **{dtype.name: Symmetric(dtype) for dtype in (I8, *STORAGE)},
+    **{dtype.name: Blocks(dtype) for dtype in BLOCKED},
+}
+"""The storage of weights, by the name of the dtype in policies."""
+CASTS: Mapping[str, Codec] = {dtype.name: Cast(dtype) for dtype in (BF16, F16)}

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...dialect.dims import multiply
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
@@ -35,7 +36,9 @@ class ExpandBlockQuantized(Pass):
     For a gather from a block-quantized table, or a window of whole rows, only these rows are dequantized. With
     `contract`, a product of floats and a transposed dequantized matrix becomes one `block_matmul`, which dequantizes
     while it multiplies and reassociates sums. The same applies to a matrix of i8 or 8-bit floats with one scale per
-    row. If the floats are dequantized u8 with one scale per row, the integers are multiplied by one `block_dot`:
+    row, and to blocks with scales in f32: `reshape(dequantize(codes, scales))`, or `reshape(reshape(dequantized) *
+    scales)`, where both scales of a block are multiplied. If the floats are dequantized u8 with one scale per row, the
+    integers are multiplied by one `block_dot`:
 
         sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * q) * scale, * sa
 
@@ -134,17 +137,51 @@ class _Splitter(Rewriter):
         (weight,) = moved.inputs
         q = self.blocks.get(weight.name)
         if q is None or weight.type.rank != 2:
-            return self.multiply_rows(b, x, weight)
+            scaled = self.scaled(b, weight)
+            return self.multiply_rows(b, x, weight) if scaled is None else self.product(b, x, *scaled)
         if self.known.find(q) is None:
             return None
         planes = self.planes(b, q)
         operands = (planes.codes, planes.scales, *(() if planes.zeros is None else (planes.zeros,)))
-        bits = q.type.dtype.bits
+        return self.product(b, x, operands, q.type.dtype.bits)
+
+    def product(self, b: NodeBuilder, x: Value, operands: tuple[Value, ...], bits: int) -> Value:
         steps = self.steps(x)
         # Differences of two 8-bit values have 9 bits, and no instruction multiplies these.
-        if steps is None or (bits == 8 and planes.zeros is not None):
+        if steps is None or (bits == 8 and len(operands) == 3):
             return b.block_matmul(x, *operands, bits=bits)
         return b.multiply(b.block_dot(steps.codes, *operands, bits=bits, zero=steps.zero), steps.scale)
+
+    def scaled(self, b: NodeBuilder, weight: Value) -> tuple[tuple[Value, ...], int] | None:
+        """Returns the quantized values, the scales, zero points if there are any, and the bits of a matrix whose blocks
+        have scales in f32."""
+        whole = self.definitions.get(weight.name)
+        made = None if whole is None or whole.op != "reshape" else self.definitions.get(whole.inputs[0].name)
+        if made is None or made.output.type.rank != 3:
+            return None
+        rows, blocks, size = made.output.type.shape
+        if weight.type.shape != (rows, multiply(blocks, size)):
+            return None
+        if made.op == "dequantize" and len(made.inputs) == 2:
+            codes, scales = made.inputs
+            known = self.known.find(codes) is not None and self.known.find(scales) is not None
+            if known and codes.type.dtype is I8 and scales.type == TensorType(F32, (rows, blocks, 1)):
+                return (codes, b.reshape(scales, shape=(rows, blocks))), 8
+        if made.op != "multiply":
+            return None
+        for numbers, scales in (made.inputs, made.inputs[::-1]):
+            moved = self.definitions.get(numbers.name)
+            q = None if moved is None or moved.op != "reshape" else self.blocks.get(moved.inputs[0].name)
+            if q is None or q.type.dtype.block != size or q.type.shape != (rows, multiply(blocks, size)):
+                continue
+            if self.known.find(q) is None or self.known.find(scales) is None:
+                continue
+            if scales.type != TensorType(F32, (rows, blocks, 1)):
+                continue
+            planes = self.planes(b, q)
+            products = b.multiply(b.cast(planes.scales, dtype=F32), b.reshape(scales, shape=(rows, blocks)))
+            return (planes.codes, products, *(() if planes.zeros is None else (planes.zeros,))), q.type.dtype.bits
+        return None
 
     def steps(self, x: Value) -> _Steps | None:
         """Returns the integers of dequantized floats with one scale per row and one zero point for all rows."""

@@ -8,15 +8,22 @@ from typing import ClassVar
 from ...dialect.graph import Function, Module, Node, Region, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes
-from ...dialect.types import BF16, F16, F32
-from ..analysis.factors import Factor, Origins, factors_of
+from ...dialect.ops import OPERATORS
+from ...dialect.types import F32
+from ..analysis.factors import (
+    NOT_TRAINED,
+    Factor,
+    Origins,
+    factors_of,
+    occurrence_of,
+    trained_parameters,
+    trained_products,
+)
 from ..analysis.joins import find_joins
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 from ..selection import is_selected
-from .codecs import Cast, Codec, Dynamic, Static
-
-CASTS: Mapping[str, Codec] = {dtype.name: Cast(dtype) for dtype in (BF16, F16)}
+from .codecs import CASTS, Codec, Dynamic, Static
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,9 @@ class QuantizeActivations(Pass):
     Without ranges, the scale is computed from the values: for each row of a matrix product, or each sample of a
     convolution. With ranges, values added to the result of a convolution are quantized as well, so that residuals are
     stored as integers. `only` and `but` select by the path of the weight, by the scope, and by the operator.
+
+    If a parameter is a state, because a training step changes it, `bf16` and `f16` also round the operands of the
+    products that compute its gradient. They are selected as the product whose gradient they compute.
 
     Changes results.
     """
@@ -58,7 +68,10 @@ class _Quantizer(Rewriter):
     def __init__(self, function: Function, module: Module, context: Context, options: QuantizeActivations) -> None:
         super().__init__(function)
         self.context, self.options, self.codecs = context, options, options.codecs()
-        self.origins = Origins(self.definitions, module.parameter_index)
+        casts = options.to in CASTS
+        trained = trained_parameters(function, module) if casts else NOT_TRAINED
+        self.origins = Origins(self.definitions, module.parameter_index, trained)
+        self.products = trained_products(function, module) if casts else {}
         self.joins = find_joins(function, module.parameter_index) if self.codecs else {}
         self.done: set[str] = set()
         self.stored: dict[tuple[str, Codec, Axes], tuple[Value, ...]] = {}
@@ -91,6 +104,11 @@ class _Quantizer(Rewriter):
             return read if self.selects(join.convolution, join.weight) else ()
         factors = factors_of(node, self.origins)
         weight = next((factor.parameter for factor in factors if factor.parameter is not None), None)
+        occurrence = occurrence_of(node)
+        if weight is None and occurrence in self.products and OPERATORS[node.op].has("contraction"):
+            # The gradient of a convolution's weight is a contraction with an operator of its own.
+            weight = self.products[occurrence]
+            factors = tuple(Factor(number, value, (), None) for number, value in enumerate(node.inputs[:2]))
         return factors if weight is not None and self.selects(node, weight) else ()
 
     def selects(self, node: Node, weight: str) -> bool:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.lazy_dataclass import dataclass
-from ...dialect.types import BF16, BLOCKED, F16, F32, I8, STORAGE
-from ..analysis.factors import Factor, Origins, factors_of, gathered_axis, table_of
+from ...dialect.types import F32
+from ..analysis.factors import (
+    NOT_TRAINED,
+    Factor,
+    Origins,
+    factors_of,
+    gathered_axis,
+    table_of,
+    trained_parameters,
+)
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 from ..selection import is_selected
-from .codecs import Blocks, Cast, Codec, Symmetric
-
-CODECS: Mapping[str, Codec] = {
-    **{dtype.name: Cast(dtype) for dtype in (BF16, F16)},
-    **{dtype.name: Symmetric(dtype) for dtype in (I8, *STORAGE)},
-    **{dtype.name: Blocks(dtype) for dtype in BLOCKED},
-}
-"""The storage of weights, by the name of the dtype in policies."""
+from .codecs import CODECS, Cast
 
 
 def can_hold(dtype: str, factor: Factor) -> bool:
@@ -38,6 +38,9 @@ class QuantizeWeights(Pass):
     float, quantized with a scale for each channel of the result or row of a table, and dequantized; or a type in blocks
     such as `q4[block 32]`, where the axis that is summed over is one of the last two and holds whole blocks. `only` and
     `but` select by the path of the weight, by the scope, and by the operator.
+
+    A parameter that is a state, because a training step changes it, is rounded to `bf16` or `f16` where it is
+    multiplied, also in the products of gradients. The state itself stays in f32, and no other type applies to it.
 
     Changes results. The quantized values are computed in each call unless `fold-parameters` runs afterwards.
     """
@@ -68,7 +71,8 @@ class _Quantizer(Rewriter):
         super().__init__(function)
         self.context, self.options = context, options
         self.codec = CODECS[options.to]
-        self.origins = Origins(self.definitions, module.parameter_index)
+        self.trained = trained_parameters(function, module) if isinstance(self.codec, Cast) else NOT_TRAINED
+        self.origins = Origins(self.definitions, module.parameter_index, self.trained)
         self.done: set[str] = set()
 
     def visit(self, node: Node) -> Replacement | None:
@@ -93,6 +97,10 @@ class _Quantizer(Rewriter):
         return b.apply(node.op, inputs, dict(node.attributes))[0]
 
     def read_table(self, b: NodeBuilder, node: Node, table: Factor) -> Value:
+        if table.parameter in self.trained.values():
+            # A table that changes is not rounded as a whole in each call, but only the rows that are read.
+            (rows,) = b.apply(node.op, node.inputs, dict(node.attributes))
+            return self.codec.round(b, rows, table.axes)
         return self.codec.gather(
             b, table.value, table.axes, node.inputs[1], gathered_axis(node), str(node.attribute("mode"))
         )

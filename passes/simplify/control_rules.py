@@ -26,7 +26,7 @@ def choose_known(m: Match) -> Values:
 
 
 def scan_never(m: Match) -> Values:
-    # A scan that does not run returns its initial values; what it collects is empty.
+    # A scan without iterations returns its initial values; its collected results are empty.
     if bounds(trip_count(m.node))[1] > 0:
         return None
     collected = m.node.outputs[len(m.inputs) :]

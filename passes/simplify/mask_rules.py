@@ -54,7 +54,7 @@ class _Positions:
 
 
 def _positions(m: Match, value: Value) -> _Positions | None:
-    """Returns the value as a sum of positions; None if it is something else, or if an intermediate integer may wrap."""
+    """Returns the value as a sum of positions; None if it has another form, or if an intermediate integer may wrap."""
     dtype = value.type.dtype
     if not dtype.is_integer:
         return None

@@ -4,10 +4,13 @@
 
 #include "../internal.h"
 
-/* A kernel: text of PTX, its name there, and the threads of each block. */
+/* A kernel: text of PTX, its name there, the threads of each block, and its bytes of shared memory beside those
+ * that the text states. `read` writes the numbers of its tensor maps, which follow the arguments; NULL if it has none. */
 typedef struct nacre_kernel_image {
     const char *ptx, *name;
-    int64_t threads;
+    int64_t threads, shared;
+    void (*read)(void **arguments, int64_t *words);
+    int64_t arguments;
 } nacre_kernel_image;
 
 /* All kernels of a level, in the order of their numbers. */

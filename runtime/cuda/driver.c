@@ -22,6 +22,9 @@ static int find_functions(void *library, const char *path) {
     if (driver.field == NULL) return fail("the CUDA driver is too old, it lacks `" symbol "`", path);
     NACRE_DRIVER(X)
 #undef X
+#define X(field, symbol, arguments) *(void **)&driver.field = dlsym(library, symbol);
+    NACRE_NEWER_DRIVER(X)
+#undef X
     return 1;
 }
 

@@ -26,6 +26,7 @@ typedef uint64_t driver_pointer; /* into the memory of a device */
       (driver_module *module, const void *image, unsigned count, int *options, void **values)) \
     X(unload_module, "cuModuleUnload", (driver_module module)) \
     X(get_function, "cuModuleGetFunction", (driver_function *function, driver_module module, const char *name)) \
+    X(set_function, "cuFuncSetAttribute", (driver_function function, int attribute, int value)) \
     X(allocate, "cuMemAlloc_v2", (driver_pointer *pointer, size_t bytes)) \
     X(release, "cuMemFree_v2", (driver_pointer pointer)) \
     X(create_stream, "cuStreamCreate", (driver_stream *stream, unsigned flags)) \
@@ -49,9 +50,16 @@ typedef uint64_t driver_pointer; /* into the memory of a device */
        unsigned block_y, unsigned block_z, unsigned shared, driver_stream stream, void **arguments, void **extra)) \
     X(describe_error, "cuGetErrorString", (int result, const char **text))
 
+/* Functions that only code for some devices needs; older drivers lack them. */
+#define NACRE_NEWER_DRIVER(X) \
+    X(make_map, "cuTensorMapEncodeTiled", \
+      (void *map, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *steps, \
+       const uint32_t *box, const uint32_t *distances, int interleave, int swizzle, int promotion, int fill))
+
 typedef struct nacre_driver {
 #define X(field, symbol, arguments) int (*field) arguments;
     NACRE_DRIVER(X)
+    NACRE_NEWER_DRIVER(X)
 #undef X
 } nacre_driver;
 

@@ -2,28 +2,15 @@
 #include <limits.h>
 #include <string.h>
 
-#include "session.h"
+#include "tiles.h"
 
 static int is_running(const nacre_device_session *session) { return session->status == NACRE_OK; }
-
-static void read_memory(nacre_device_session *session, void *target, const void *source, int64_t bytes) {
-    const nacre_driver *driver = session->program->driver;
-    const driver_pointer from = (driver_pointer)(uintptr_t)source;
-    if (nacre_went_well(session, driver->to_host(target, from, (size_t)bytes, session->stream), "return a number"))
-        nacre_went_well(session, driver->synchronize(session->stream), "complete a kernel");
-}
 
 /* Reads memory of the device, once the kernels before are through. */
 void nacre_device_read(nacre_device_session *session, void *target, const void *source, int64_t bytes) {
     int64_t unused;
-    if (is_running(session) && nacre_begin_read(session, source, 0, &unused)) read_memory(session, target, source, bytes);
-}
-
-int64_t nacre_read_number(nacre_device_session *session, const void *pointer, int bytes) {
-    int64_t word = 0;
-    int8_t byte = 0;
-    read_memory(session, bytes == 1 ? (void *)&byte : &word, pointer, bytes);
-    return bytes == 1 ? byte : word;
+    if (is_running(session) && nacre_begin_read(session, source, 0, &unused))
+        nacre_read_memory(session, target, source, bytes);
 }
 
 static int64_t load(nacre_device_session *session, const void *pointer, int bytes, int64_t after_error) {
@@ -73,10 +60,19 @@ void nacre_device_launch(nacre_device_session *session, int64_t number, int64_t 
                                      image->name, (long long)blocks);
         return;
     }
+    /* The driver copies arguments, and therefore maps, when it queues or records the launch. */
+    nacre_tensor_map maps[NACRE_MAPS];
+    void *extended[image->arguments + NACRE_MAPS];
+    if (image->read) {
+        if (!nacre_make_maps(session, image, arguments, maps)) return;
+        memcpy(extended, arguments, (size_t)image->arguments * sizeof *arguments);
+        for (int i = 0; i < NACRE_MAPS; i++) extended[image->arguments + i] = &maps[i];
+        arguments = extended;
+    }
     driver_stream stream;
     if (!nacre_begin_operation(session, &stream)) return;
     const int result = program->driver->launch(program->functions[number], (unsigned)blocks, 1, 1,
-                                               (unsigned)image->threads, 1, 1, 0, stream, arguments, NULL);
+                                               (unsigned)image->threads, 1, 1, (unsigned)image->shared, stream, arguments, NULL);
     if (result == 0) return;
     const char *text = NULL;
     program->driver->describe_error(result, &text);

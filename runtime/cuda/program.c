@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define MOST_DEVICES 64
-enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76, ERROR_LOG = 5, ERROR_LOG_BYTES = 6 };
+enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76, ERROR_LOG = 5, ERROR_LOG_BYTES = 6, MOST_DYNAMIC_SHARED = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static nacre_program *programs[MOST_DEVICES];
@@ -72,8 +72,12 @@ static nacre_status load_kernels(nacre_program *program) {
             if (status) return status;
             module = program->modules[i];
         }
-        const int result = program->driver->get_function(&program->functions[i], module, image->name);
+        int result = program->driver->get_function(&program->functions[i], module, image->name);
         if (result) return nacre_driver_failed(program->driver, result, "find a kernel");
+        if (image->shared) {
+            result = program->driver->set_function(program->functions[i], MOST_DYNAMIC_SHARED, (int)image->shared);
+            if (result) return nacre_driver_failed(program->driver, result, "give shared memory to a kernel");
+        }
     }
     return NACRE_OK;
 }

@@ -110,11 +110,6 @@ int32_t nacre_device_number(const nacre_session *session) {
     return session->device ? session->device->program->device : -1;
 }
 
-int nacre_went_well(nacre_device_session *own, int result, const char *action) {
-    if (result && !own->status) own->status = nacre_driver_failed(own->program->driver, result, action);
-    return own->status == NACRE_OK;
-}
-
 const char *nacre_device_check(const nacre_session *session, const nacre_entry *entry, int64_t failed) {
     if (session->device == NULL) return entry->checks[failed - 1];
     return nacre_this_device_code.entries[entry - nacre_this_artifact.entries].checks[failed - 1];

@@ -28,10 +28,13 @@ size_t nacre_align(size_t bytes);
 /* Returns where a state is, and makes this copy the current one for a call that may write it; 0 after an error. */
 driver_pointer nacre_place_state(const nacre_session *session, int32_t state);
 
-/* Waits for the kernels before, and reads a number of 1 or 8 bytes. It is unspecified after an error. */
-int64_t nacre_read_number(nacre_device_session *session, const void *pointer, int bytes);
-
 /* Records the result of a call of the driver; returns whether the call of the entry goes on. */
 int nacre_went_well(nacre_device_session *session, int result, const char *action);
+
+/* Waits for the kernels before, and copies memory of the device to that of the host. */
+void nacre_read_memory(nacre_device_session *session, void *target, const void *source, int64_t bytes);
+
+/* The same for a number of 1 or 8 bytes, which is unspecified after an error. */
+int64_t nacre_read_number(nacre_device_session *session, const void *pointer, int bytes);
 
 #endif

@@ -1,18 +1,13 @@
-/* States on a GPU: they stay there between calls, and are copied when the host reads or writes one. */
+/* States on a GPU: they stay there between calls, and are copied when the host reads or writes one.
+ *
+ * The states of the host are one piece of memory, and those of the device have the same places. */
 #include "../device.h"
-#include "../state.h"
 #include "session.h"
-
-/* The states of the host are one piece of memory, and those of the device have the same places. */
-static size_t all_bytes(const nacre_session *session) {
-    const int64_t bytes = nacre_session_bytes(session->dims, nacre_this_artifact.session_dim_count);
-    return bytes > 0 ? (size_t)bytes : 0;
-}
 
 driver_pointer nacre_place_state(const nacre_session *session, int32_t state) {
     nacre_device_session *own = session->device;
     const nacre_driver *driver = own->program->driver;
-    const size_t bytes = all_bytes(session);
+    const size_t bytes = session->state_bytes;
     if (!own->states && !nacre_went_well(own, driver->allocate(&own->states, bytes ? bytes : 1), "allocate memory for states")) {
         own->states = 0;
         return 0;
@@ -38,7 +33,7 @@ nacre_status nacre_device_fetch_states(const nacre_session *session, int is_chan
         status = own->status = nacre_enter(own->program);
         if (!status) {
             const nacre_driver *driver = own->program->driver;
-            const size_t bytes = all_bytes(session);
+            const size_t bytes = session->state_bytes;
             if (!bytes || nacre_went_well(own, driver->to_host(session->state_memory, own->states, bytes, own->stream),
                                           "return the states"))
                 nacre_went_well(own, driver->synchronize(own->stream), "return the states");

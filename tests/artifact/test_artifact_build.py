@@ -14,8 +14,9 @@ import pytest
 import safetensors.numpy
 from c_models import ADD, CC, STRICT, TABLE, B, T, argument, build, entry, kernels, zoo
 from nacre.compiler.artifact.assemble import Placement, build_artifact, weights_path
+from nacre.compiler.artifact.dim_bindings import bind_dims, check_artifact
 from nacre.compiler.artifact.link import RUNTIME_FOLDER, find_linker
-from nacre.compiler.artifact.spec import ArtifactSpec, WeightSpec, bind_dims, check_artifact, place_weights
+from nacre.compiler.artifact.spec import ArtifactSpec, WeightSpec, place_weights
 from nacre.compiler.targets.system import LINUX, WASI
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.dims import Symbol, maximum
@@ -224,8 +225,14 @@ def test_duplicate_names_are_refused(tmp_path: Path) -> None:
 
 def test_failures_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "x.so"
-    refused(zoo(), output, "no-linker", "the C compiler `no-such-cc` that `cc` names was not found", cc="no-such-cc")
-    refused(zoo(), output, "link-failed", "exit status 1", cc="false")
+    refused(
+        zoo(),
+        output,
+        "no-linker",
+        "the C compiler `no-such-cc` that `cc` names was not found",
+        find=lambda: find_linker("no-such-cc"),
+    )
+    refused(zoo(), output, "link-failed", "exit status 1", find=lambda: find_linker("false"))
     refused(zoo(), tmp_path / "missing" / "x.so", "cannot-write", "No such file or directory")
     broken = entry("nowhere", [], [])
     refused(ArtifactSpec("x", (broken,)), output, "link-failed", "nacre_entry_nowhere")
@@ -256,7 +263,7 @@ def test_weights_that_no_library_can_hold(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="needs the package ziglang")
 def test_zig_links_too(tmp_path: Path) -> None:
     cc = f"{sys.executable} -m ziglang cc"
-    path = build_artifact(zoo(), [kernels()], tmp_path / "x.so", cc=cc)
+    path = build_artifact(zoo(), [kernels()], tmp_path / "x.so", find=lambda: find_linker(cc))
     assert load(path).entries["constant"]() == 7
     test_exports_the_table_and_its_alias_alone(path)
     test_weights_are_aligned_and_read_only(path)

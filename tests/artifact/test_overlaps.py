@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
+from nacre.runtime import arguments
 from nacre.runtime.arguments import DTYPE_CODES, Array, Tensor
 from nacre.runtime.loader import ArgumentError, Model
 
@@ -50,6 +51,23 @@ def test_a_result_over_an_argument(model: Model, place: str, argument: str, form
         with pytest.raises(ArgumentError, match=rf"^result `sum` overlaps argument `{argument}` in memory$"):
             add(**inputs, out=FORMS[form](out))
         assert np.array_equal(memory, before)
+
+
+WITH_STRIDES: Mapping[str, tuple[Array, bool]] = {
+    "column-major": (np.zeros((2, 3), order="F"), False),
+    "axes in a 3-cycle": (np.zeros((2, 3, 4)).transpose(1, 2, 0), False),
+    "reversed": (np.zeros((2, 3))[::-1, ::-1], False),
+    "one row twice": (np.broadcast_to(np.zeros(3), (2, 3)), True),
+    "windows": (np.lib.stride_tricks.as_strided(np.zeros(9), (2, 3), (16, 8)), True),
+    "windows side by side": (np.lib.stride_tricks.as_strided(np.zeros(9), (2, 3), (24, 8)), False),
+    "a single row": (np.lib.stride_tricks.as_strided(np.zeros(9), (1, 3), (8, 8)), False),
+}
+
+
+@pytest.mark.parametrize("name", WITH_STRIDES)
+def test_elements_that_share_memory(name: str) -> None:
+    array, repeats = WITH_STRIDES[name]
+    assert arguments._repeats(array) is repeats
 
 
 def test_empty_arrays_overlap_nothing(model: Model) -> None:

@@ -2,8 +2,9 @@
 
 A workload is a name or a pattern such as `gemm-*`; without any, all are run. Every round times each contender in turn.
 A ratio is the peer's time over ours: above 1 we are faster. The process is pinned to as many cores as there are
-threads, and with more than one, a round counts only if the threads had a core each before and after it. Peers come
-with the extra `nacre[bench]`; what is not installed is left out, and said.
+threads, and with more than one, a round counts only if the threads had a core each before and after it. On a busy
+machine, `--cpu-time` counts the processor time of all threads of the process; every round counts then. Peers come with
+the extra `nacre[bench]`; what is not installed is left out, and said.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,6 +53,8 @@ class Setting:
     bandwidth: Mapping[str, float]
     strict: bool
     """Are rounds void in which the machine was busy?"""
+    cpu_time: bool = False
+    """Is processor time measured rather than time of the clock?"""
 
 
 class Look:
@@ -85,10 +88,13 @@ def run(workload: Workload, setting: Setting, folder: Path) -> Report:
         contenders = list(_contenders(model, artifacts, setting, report["failures"]))
         errors = {c.name: _error(model, c, report["failures"]) for c in contenders}
         contenders = [c for c in contenders if c.name not in report["failures"]]
+        if setting.cpu_time:
+            contenders = [timed_by_process(c) for c in contenders]
         if all(c.name != ours.NAME for c in contenders):
             return report
         try:
-            times = interleave(contenders, setting.plan, Look(setting))
+            look = (lambda: setting.peak) if setting.cpu_time else Look(setting)
+            times = interleave(contenders, setting.plan, look)
         except NoQuietMomentError as error:
             report["refused"] = f"{error}: the machine was busy, or {setting.threads} threads had not a core each"
             return report
@@ -103,6 +109,22 @@ def run(workload: Workload, setting: Setting, folder: Path) -> Report:
     }
     report["share"] = rates[workload.bound] / 1e9 / timings[ours.NAME].median if workload.bound in rates else None
     return report
+
+
+def timed_by_process(contender: Contender) -> Contender:
+    """The same contender, timed by what all threads of this process compute: a peer may compute on a thread of its
+    own."""
+    if contender.clock is not None:
+        return contender
+
+    def clock(count: int) -> float:
+        contender.call()
+        start = time.process_time()
+        for _ in range(count):
+            contender.call()
+        return time.process_time() - start
+
+    return replace(contender, clock=clock)
 
 
 def _contenders(
@@ -161,6 +183,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.ArgumentPars
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"default {FULL.rounds}")
     parser.add_argument("--quick", action="store_true", help="few and short rounds: to see that all works")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time of the process, not of the clock")
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES", help=f"default {','.join(PEERS)}")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="all-MiniLM-L6-v2; made-up weights without it")
     parser.add_argument("--set", type=_option, action="append", default=[], metavar="NAME=JSON", help="for compile")
@@ -203,10 +226,12 @@ def main() -> int:
         peak=max(probe.alone()),
         bandwidth={kind: probe.bandwidth(huge) for kind, huge in (("small pages", False), ("huge pages", True))},
         strict=not given.quick,
+        cpu_time=given.cpu_time,
     )
     document = {
         "threads": given.threads,
         "quick": given.quick,
+        "cpu_time": given.cpu_time,
         "options": dict(given.set),
         "machine": {"processor": processor(), "peak": setting.peak, "bandwidth": setting.bandwidth},
         "versions": {"nacre": version("nacre")} | {k: v for name in asked for k, v in PEERS[name].versions().items()},

@@ -1,136 +1,221 @@
-"""Language models: the rate of decoding and of prefill, and the part of the machine's read rate that decoding reaches.
+"""Language models: the rates of decoding and of prefill, beside llama.cpp.
 
-    python tests/bench/decoding.py model.so --context 128 1024 --threads 1 [--peer model.gguf]
+    python tests/bench/language_files.py llama-1.1b q8_0 -o llama.gguf
+    nacre compile llama.gguf -o llama.so
+    python tests/bench/decoding.py llama.so --context 128 1024 --threads 1 --peer llama.gguf
 
 Decoding reads every weight once for each token, so its bound is the time in which the machine reads them. The read rate
-is measured in the same process between the calls, and every figure is the best of its rounds. `--peer` times
-llama-cpp-python with the same file in the same rounds, if it is installed.
+is measured in the same process between the calls. Calls are interleaved, and every figure is the best of its rounds.
+Several artifacts are compared with one another and with llama.cpp. With one thread, times are those of the CPU, so that
+other work on the machine does not count; with several threads, they are those of the clock.
+
+`--rows 8` also decodes one token of 8 texts in a call, for artifacts compiled with `--set page=32`.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import nacre
 import numpy as np
 from machine import Probe, pinned
-from rich.console import Console
-from rich.table import Table
+from nacre.compiler.weights.gguf_header import read_header
+from peers.llama_cpp_peer import LlamaCpp
 
 PREFILL = 512
+PAGE = 32
+"""Tokens of a page of the artifacts for several texts."""
+ROW = "{:<16} {:<20} {:>9} {:>9} {:>6} {:>12} {:>13} {:>6}"
+TABLE = "token_embd.weight"
+"""The table of tokens in a GGUF file, which a call reads whole only if it is also the matrix of the logits."""
+Call = Callable[[], float]
 
 
-def best_of(rounds: int, calls: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+class Timed:
+    """Measures seconds by the clock that fits the number of threads."""
+
+    def __init__(self, threads: int, steps: int) -> None:
+        self.clock = time.thread_time if threads == 1 else time.perf_counter
+        self.steps = steps
+
+    def once(self, call: Callable[[], object]) -> float:
+        start = self.clock()
+        call()
+        return self.clock() - start
+
+    def best(self, call: Callable[[int], object]) -> float:
+        """Returns the shortest of several calls, which take their number."""
+        return min(self.once(lambda i=i: call(i)) for i in range(self.steps))  # type: ignore[misc]  # i is bound early
+
+
+def rounds(count: int, calls: Mapping[str, Call]) -> dict[str, list[float]]:
     """Calls each in turn, and returns the figures of all rounds."""
     found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
+    for _ in range(count):
         for name, call in calls.items():
             found[name].append(call())
     return found
 
 
-def ours(model: nacre.Model, context: int, steps: int) -> Callable[[], float]:
-    """Returns a function that gives the seconds of one token with this many tokens before it."""
-    session = model.session(S=context + steps)
-    vocabulary = session.entries["decode"].results[0].shape[0]
-    assert isinstance(vocabulary, int)
-    rng = np.random.default_rng(0)
-    before = rng.integers(0, vocabulary, context).astype(np.int32)
-    for part in np.array_split(before, -(-context // PREFILL)):
-        session.entries["prefill"](part)
+def random_tokens(count: int, vocabulary: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.random.default_rng(0).integers(0, vocabulary, count).astype(np.int32)
+
+
+def unread_bytes(path: Path | None) -> int:
+    """Returns the bytes of a GGUF file that decoding does not read, about as many as in an artifact."""
+    tensors = {} if path is None else {tensor.name: tensor.bytes for tensor in read_header(path).tensors}
+    return tensors[TABLE] if "output.weight" in tensors else 0
+
+
+def vocabulary_of(model: nacre.Model) -> int:
+    size = model.entries["decode"].results[0].shape[0]
+    assert isinstance(size, int)
+    return size
+
+
+def new_session(model: nacre.Model, capacity: int) -> nacre.Session:
+    """Returns a session for one text; the pool of pages for several texts, if there is one, is as small as possible."""
+    pages = {"P": 1} if "decode_rows" in model.entries else {}
+    return model.session(S=capacity, **pages)
+
+
+def fill_states(session: nacre.Session) -> None:
+    """Writes random keys and values, which take the time of any others, instead of computing those of tokens."""
+    random = np.random.default_rng(0)
+    for name, state in session.states.items():
+        if np.ndim(state):
+            session.states[name] = random.integers(-8, 8, np.shape(state)).astype(np.asarray(state).dtype)
+
+
+def decode(model: nacre.Model, context: int, timed: Timed) -> Call:
+    """Measures one token with `context` tokens before it."""
+    session = new_session(model, context + timed.steps)
+    tokens = random_tokens(context + timed.steps, vocabulary_of(model))
+    fill_states(session)
     length = next(name for name in session.states if name.endswith("length"))
 
     def call() -> float:
         session.states[length] = np.int64(context)
-        least = float("inf")
-        for token in rng.integers(0, vocabulary, steps).astype(np.int32):
-            start = time.perf_counter()
-            session.entries["decode"](np.array([token]))
-            least = min(least, time.perf_counter() - start)
-        return least
+        return timed.best(lambda i: session.entries["decode"](tokens[context + i : context + i + 1]))
 
     return call
 
 
-def prefill(model: nacre.Model) -> Callable[[], float]:
-    session = model.session(S=PREFILL)
-    tokens = np.arange(PREFILL, dtype=np.int32) % 256
-    entry = session.entries["prefill"]
+def decode_rows(model: nacre.Model, context: int, rows: int, timed: Timed) -> Call:
+    """Measures one token of each of `rows` texts of `context` tokens."""
+    pages = -(-(context + timed.steps) // PAGE)
+    session = model.session(S=1, P=pages * rows)
+    table = np.arange(pages * rows, dtype=np.int32).reshape(rows, pages)
+    tokens = random_tokens(context + timed.steps * rows, vocabulary_of(model))
+    step = session.entries["decode_rows"]
+    fill_states(session)
+
+    def call() -> float:
+        return timed.best(
+            lambda i: step(tokens[context + i * rows :][:rows], np.full(rows, context + i, np.int32), table)
+        )
+
+    return call
+
+
+def prefill(model: nacre.Model, timed: Timed) -> Call:
+    session = new_session(model, PREFILL)
+    tokens, entry = random_tokens(PREFILL, vocabulary_of(model)), session.entries["prefill"]
 
     def call() -> float:
         session.reset()
-        start = time.perf_counter()
-        entry(tokens)
-        return time.perf_counter() - start
+        return timed.once(lambda: entry(tokens))
 
     return call
 
 
-def peer(path: Path, context: int, steps: int, threads: int) -> Callable[[], float] | None:
-    """The same for llama-cpp-python; None if it is not installed."""
-    try:
-        llama_cpp: Any = importlib.import_module("llama_cpp")
-    except ImportError:
-        return None
-    made = llama_cpp.Llama(str(path), n_ctx=context + steps, n_threads=threads, n_threads_batch=threads, verbose=False)
-    tokens = np.random.default_rng(0).integers(0, made.n_vocab(), context + steps).tolist()
-    made.eval(tokens[:context])
+def peer_decode(path: Path, context: int, threads: int, timed: Timed) -> Call:
+    made = LlamaCpp(path, context + timed.steps, threads)
+    tokens = random_tokens(context + timed.steps, made.vocabulary)
+    for first in range(0, context, PREFILL):
+        made.append(tokens[first : min(context, first + PREFILL)], first)
 
     def call() -> float:
-        made.n_tokens = context
-        least = float("inf")
-        for token in tokens[context:]:
-            start = time.perf_counter()
-            made.eval([token])
-            least = min(least, time.perf_counter() - start)
-        return least
+        made.keep(context)
+        return timed.best(lambda i: made.append(tokens[context + i : context + i + 1], context + i))
+
+    return call
+
+
+def peer_rows(path: Path, context: int, rows: int, threads: int, timed: Timed) -> Call:
+    made = LlamaCpp(path, context + timed.steps, threads, rows)
+    tokens = random_tokens(context + timed.steps * rows, made.vocabulary)
+    for first in range(0, context, PREFILL):
+        made.append(tokens[first : min(context, first + PREFILL)], first)
+    made.share()
+
+    def call() -> float:
+        made.keep(context)
+        return timed.best(lambda i: made.append_rows(tokens[context + i * rows :][:rows], context + i))
+
+    return call
+
+
+def peer_prefill(path: Path, threads: int, timed: Timed) -> Call:
+    made = LlamaCpp(path, PREFILL, threads)
+    tokens = random_tokens(PREFILL, made.vocabulary)
+
+    def call() -> float:
+        made.keep(0)
+        return timed.once(lambda: made.append(tokens, 0))
 
     return call
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="the rates of a compiled language model")
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--context", type=int, nargs="+", default=[128, 1024])
+    parser = argparse.ArgumentParser(description="the rates of compiled language models")
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--context", type=int, nargs="*", default=[128, 1024])
+    parser.add_argument("--rows", type=int, default=0, help="texts that are decoded together")
+    parser.add_argument("--no-prefill", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8, help="tokens of a round")
     parser.add_argument("--huge-pages", action="store_true", help="weights on large pages")
     parser.add_argument("--peer", type=Path, metavar="FILE.gguf")
     options = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))[: options.threads]
-    table = Table(box=None)
-    for title in ("call", "ms", "tokens/s", "GB/s", "of read rate", "llama.cpp ms", "ratio"):
-        table.add_column(title, justify="left" if title == "call" else "right")
+    threads, peer = options.threads, options.peer
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    timed = Timed(threads, options.steps)
     with pinned(cores):
         probe = Probe(cores)
-        model = nacre.load(options.model, threads=options.threads, huge_pages=options.huge_pages)
-        weights = model.describe()["weights"]["bytes"]
+        loaded = {
+            path.stem: nacre.load(path, threads=threads, huge_pages=options.huge_pages) for path in options.models
+        }
+        cases: list[tuple[str, int, dict[str, Call], Call | None]] = []
         for context in options.context:
-            calls = {
-                "read": lambda: probe.bandwidth(options.huge_pages),
-                "ours": ours(model, context, options.steps),
-            }
-            other = peer(options.peer, context, options.steps, options.threads) if options.peer else None
-            if other is not None:
-                calls["peer"] = other
-            found = best_of(options.rounds, calls)
-            seconds, rate = min(found["ours"]), max(found["read"])
-            reached = weights / seconds / 1e9
-            row = [f"decode at {context}", f"{seconds * 1e3:.2f}", f"{1 / seconds:.0f}", f"{reached:.1f}"]
-            row.append(f"{reached / rate:.0%} of {rate:.1f}")
-            if "peer" in found:
-                row += [f"{min(found['peer']) * 1e3:.2f}", f"{min(found['peer']) / seconds:.2f}"]
-            table.add_row(*row)
-        seconds = min(best_of(options.rounds, {"prefill": prefill(model)})["prefill"])
-        table.add_row(f"prefill of {PREFILL}", f"{seconds * 1e3:.0f}", f"{PREFILL / seconds:.0f}")
-    Console().print(table)
+            calls = {name: decode(model, context, timed) for name, model in loaded.items()}
+            cases.append((f"decode at {context}", 1, calls, peer and peer_decode(peer, context, threads, timed)))
+            if options.rows:
+                calls = {name: decode_rows(model, context, options.rows, timed) for name, model in loaded.items()}
+                other = peer and peer_rows(peer, context, options.rows, threads, timed)
+                cases.append((f"{options.rows} texts at {context}", options.rows, calls, other))
+        if not options.no_prefill:
+            calls = {name: prefill(model, timed) for name, model in loaded.items()}
+            cases.append((f"prefill of {PREFILL}", PREFILL, calls, peer and peer_prefill(peer, threads, timed)))
+        rate = 0.0
+        print(ROW.format("call", "of", "ms", "tokens/s", "GB/s", "of read rate", "llama.cpp ms", "ratio"))
+        for case, tokens, calls, other in cases:
+            rate = max(rate, probe.bandwidth(options.huge_pages))
+            found = rounds(options.rounds, calls if other is None else calls | {"llama.cpp": other})
+            theirs = min(found.get("llama.cpp", [float("nan")]))
+            for name in calls:
+                seconds = min(found[name])
+                reached = (loaded[name].describe()["weights"]["bytes"] - unread_bytes(peer)) / seconds / 1e9
+                read = ("", "") if tokens == PREFILL else (f"{reached:.1f}", f"{reached / rate:.0%} of {rate:.1f}")
+                own, other_ms = f"{seconds * 1e3:.2f}", f"{theirs * 1e3:.2f}"
+                print(
+                    ROW.format(case, name, own, f"{tokens / seconds:.0f}", *read, other_ms, f"{theirs / seconds:.2f}")
+                )
 
 
 if __name__ == "__main__":

@@ -31,12 +31,14 @@ def _section(document: Mapping[str, Any]) -> str:
         f" memory, {huge:.1f} on huge pages. Float32, where a name says nothing else. {_join(document['versions'])}.",
         "",
     ]
+    if document.get("cpu_time"):
+        lines += ["Times are processor time: other work ran on the machine. Shares mean little then.", ""]
     if document["quick"]:
         lines += ["A quick run, which shows that all works; its figures mean nothing.", ""]
     for kind in dict.fromkeys(report["kind"] for report in reports):
         lines += [f"### {kind.capitalize()}s", "", *_table([r for r in reports if r["kind"] == kind]), ""]
     if costs := _variants(reports):
-        lines += ["### What symbolic sizes cost", "", *costs, ""]
+        lines += ["### Beside variants of the text", "", *costs, ""]
     if notes := _notes(document):
         lines += ["### What is missing", "", *notes, ""]
     return "\n".join(lines)
@@ -76,14 +78,14 @@ def _peers(report: Mapping[str, Any]) -> list[str]:
 
 
 def _variants(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What our symbolic sizes cost: our time over that of the variant."""
+    """Our time over that of each variant of the text."""
     rows = [
         f"| {r['workload']} | {name.removeprefix(f'{OURS}, ')} | {1 / timing['ratio']:.3f} |"
         for r in reports
         for name, timing in r.get("timings", {}).items()
         if name.startswith(OURS) and name != OURS
     ]
-    return ["| workload | against ours with | our time over its |", "|---|---|---|", *rows] if rows else []
+    return ["| workload | variant | our time over the variant's |", "|---|---|---|", *rows] if rows else []
 
 
 def _notes(document: Mapping[str, Any]) -> list[str]:

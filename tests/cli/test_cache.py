@@ -243,9 +243,12 @@ def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_a_hit_generates_no_code(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nacre.compile(DOUBLE, opt_level=0)
-    monkeypatch.setattr(Build, "generate", None)
+    monkeypatch.setattr(Build, "run", None)
     assert nacre.compile(DOUBLE, opt_level=0).path == model.path
     assert Path(model.path).parent == cache
+    Path(model.path).chmod(0o775)  # others may have written it
+    with pytest.raises(TypeError):
+        nacre.compile(DOUBLE, opt_level=0)
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", "half"])

@@ -161,7 +161,9 @@ def test_llvm_ir_that_says_too_little(cli: Cli, double: Path, tmp_path: Path) ->
     assert "does not say which of its 2 tensors it uses" in told(re.sub(r"; uses .*\n", "", text))
     assert "does not say which of its 2 tensors it uses" in told(re.sub(r"; uses .*\n", "; uses 1\n", text))
     assert "does not say which of its 2 tensors it uses" in told(re.sub(r"(; uses \d+).*\n", r"\1, 7 over 0\n", text))
-    assert "error[missing-entries]: the text does not have" in told(text.partition("; -----\n; entries")[0])
+    assert "error[missing-entries]: the text does not define the entries, such as `nacre_entry_double`" in told(
+        text.partition("; -----\n; entries")[0]
+    )
     assert "error[bad-kernel]: the text of `nacre_entry_double` cannot be read" in told(f"{text}\ndefine nonsense\n")
 
 

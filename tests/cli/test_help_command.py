@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import nacre
@@ -17,6 +18,7 @@ from nacre.compiler.cli.main import all_commands, run
 from nacre.compiler.cli.main import cli as cli_group
 from nacre.compiler.model.policy import SHORT_FORMS
 from nacre.compiler.readers.language import check_source
+from nacre.compiler.readers.language.operators import BUILTINS
 from nacre.compiler.targets.families import FAMILIES
 from nacre.compiler.targets.target import LEVELS
 from nacre.compiler.tools.help.sections import DOCS, LANGUAGE, OTHERS, names_of, read_sections
@@ -52,7 +54,8 @@ COMMANDS = {
     for code, section in NAMED.items()
     if (example := re.findall(r"^```sh\n(.*?)^```$", "\n".join(section.lines) + "\n", re.MULTILINE | re.DOTALL))
 }
-MODEL = "dim B in 1..8\n\nmodel scale(x: f32[B, 2]) -> y: f32[B, 2] {\n  param w: f32[2]\n  return x * w\n}\n"
+MODEL = re.findall(r"^```nacre\n(.*?)^```$", (DOCS / "diagnostics.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+"""The model file at the beginning of the page."""
 
 
 @pytest.mark.parametrize("code", COMMANDS)
@@ -62,12 +65,81 @@ def test_the_commands_of_a_diagnostic_give_it(
     monkeypatch.chdir(tmp_path)
     Path("model.nacre").write_text(MODEL)
     *first, last = COMMANDS[code].splitlines()
-    for line in first:
-        subprocess.run(line, shell=True, check=True)
+    subprocess.run("\n".join(first), shell=True, check=True)
     name, *arguments = shlex.split(last, comments=True)
     done = cli(*arguments)
-    assert name == "nacre" and done.code == 1
-    assert set(re.findall(r"^error\[([\w-]+)\]", done.err, re.MULTILINE)) == {code}
+    is_warning = "This is a warning" in " ".join(NAMED[code].lines)
+    assert name == "nacre" and done.code == (0 if is_warning else 1)
+    found = set(re.findall(r"^(?:error|warning)\[([\w-]+)\]", done.err, re.MULTILINE))
+    assert code in found if code.startswith("too-many-") else found == {code}
+
+
+PROGRAMS = {
+    code: example[0]
+    for code, section in NAMED.items()
+    if (example := re.findall(r"^```python\n(.*?)^```$", "\n".join(section.lines) + "\n", re.MULTILINE | re.DOTALL))
+}
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_the_program_of_a_diagnostic_gives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    for package in ("torch", "skops"):
+        if f"import nacre, {package}" in PROGRAMS[code]:
+            pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    Path("model.nacre").write_text(MODEL)
+    *first, last = PROGRAMS[code].splitlines()
+    names: dict[str, object] = {}
+    exec("\n".join(first), names)
+    with pytest.raises(nacre.DiagnosticError) as error:
+        exec(last, names)
+    assert {d.code for d in error.value.diagnostics} == {code}
+
+
+REPORTS = {
+    code: example[0]
+    for code, section in NAMED.items()
+    if (example := re.findall(r"^```text\n(.*?)^```$", "\n".join(section.lines) + "\n", re.MULTILINE | re.DOTALL))
+}
+"""Reports of errors that need a device, a missing package or a large model."""
+FOLDERS = ("compiler", "passes", "dialect", "runtime")
+
+
+FEWEST_LETTERS = 10
+"""The fewest characters of a message without what is inserted: shorter ones would match too much."""
+
+
+@cache
+def sources() -> tuple[str, ...]:
+    files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return tuple(path.read_text(encoding="utf-8") for path in files)
+
+
+def messages_beside(code: str) -> Iterator[re.Pattern[str]]:
+    """Yields the texts in the files that name a code, with anything where a value is inserted. A reader puts the
+    operator before its message."""
+    for source in (source for source in sources() if f'"{code}"' in source):
+        for node in ast.walk(ast.parse(source)):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [p.value if isinstance(p, ast.Constant) and isinstance(p.value, str) else None for p in parts]
+            if sum(len(text) for text in texts if text) >= FEWEST_LETTERS:
+                pattern = "".join(".*" if text is None else re.escape(text) for text in texts)
+                yield re.compile(f"(`[^`]*` )?{pattern}")
+
+
+@pytest.mark.parametrize("code", REPORTS)
+def test_a_report_has_a_message_of_the_code(code: str) -> None:
+    head, _, rest = REPORTS[code].strip().partition(": ")
+    assert head in (f"error[{code}]", f"warning[{code}]")
+    assert ("This is a warning" in " ".join(NAMED[code].lines)) == head.startswith("warning")
+    # The message, or a note below it where other files state the message.
+    lines = [line.strip().removeprefix("= ") for line in rest.splitlines()]
+    assert any(pattern.fullmatch(line) for pattern in messages_beside(code) for line in lines)
+
+
+def test_every_code_has_an_example() -> None:
+    shown = (EXAMPLES, COMMANDS, PROGRAMS, REPORTS)
+    assert [code for code in NAMED if not any(code in kind for kind in shown)] == []
 
 
 def codes_in(path: Path) -> Iterator[str]:
@@ -85,8 +157,7 @@ def codes_in(path: Path) -> Iterator[str]:
 
 
 def test_every_code_is_explained() -> None:
-    folders = ("compiler", "passes", "dialect", "runtime")
-    found = {code for folder in folders for path in (ROOT / folder).rglob("*.py") for code in codes_in(path)}
+    found = {code for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") for code in codes_in(path)}
     assert {"shape-mismatch", "unclosed-string", "bad-range", "data-dependent", "bad-onnx", "random-numbers"} <= found
     missing = found - NAMED.keys()
     assert not missing
@@ -119,17 +190,43 @@ def test_a_word_is_explained(capsys: pytest.CaptureFixture[str], word: str) -> N
 
 def test_without_a_word_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys)
-    assert {*OPERATORS, *PASSES, *NAMED} <= set(text.split())
+    assert {*BUILTINS, *PASSES, *NAMED} <= set(text.split())
     assert max(map(len, text.splitlines())) <= 80
+    listed = text.partition("Operators:")[2].partition("Passes:")[0].split()
+    assert set(listed) == BUILTINS.keys()
+
+
+def test_blocks_of_the_library_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for file, page in (("losses", "Losses and layers"), ("layers", "Losses and layers"), ("optimizers", "Training")):
+        text = (ROOT / "compiler" / "library" / f"{file}.nacre").read_text()
+        for name in re.findall(r"^block (\w+)", text, re.MULTILINE):
+            if file != "optimizers" or name.islower():
+                assert page in shown(capsys, name)
 
 
 def test_a_command_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--emit" in shown(capsys, "compile")
 
 
-def test_an_unknown_word_has_a_proposal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["help", "sofmax"]) == 1
-    assert "did you mean `softmax`" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("sofmax", "`softmax`"),  # an operator
+        ("Lineer", "`Linear`"),  # a class of other libraries
+        ("linaer", "`linear`"),
+        ("Droput", "`Dropout`"),  # a block of the library
+        ("adamv", "`adam"),
+        ("repaet", "`repeat`"),  # a construct
+        ("shape-mismach", "`shape-mismatch`"),  # a code
+        ("fold-constant", "`fold-constants`"),  # a pass
+        ("compiel", "`compile`"),  # a command
+    ],
+)
+def test_an_unknown_word_has_a_proposal(capsys: pytest.CaptureFixture[str], word: str, meant: str) -> None:
+    assert run(["help", word]) == 1
+    assert f"did you mean {meant}" in capsys.readouterr().err
+    if meant.endswith("`"):
+        assert run(["help", meant.strip("`")]) == 0
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

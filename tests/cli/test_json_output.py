@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_harness import SCHEMAS, check_json
 from nacre.compiler.cli.main import all_commands
+from nacre.compiler.tools.bisect.culprit import Culprit, culprit_data
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema, of the extra nacre[test], validates outputs")
 
@@ -27,3 +28,9 @@ def test_schemas_are_valid(command: str) -> None:
 def test_another_output_is_refused(damaged: object) -> None:
     with pytest.raises(jsonschema.ValidationError):
         check_json("reduce", damaged)
+
+
+def test_a_wrong_kernel_has_no_number_of_a_pass() -> None:
+    culprit = culprit_data(Culprit("compile", "the kernel `k` computes wrong numbers", kernel="k"))
+    failure = {"kind": "numbers", "place": "code", "message": ""}
+    check_json("bisect", {"culprit": culprit, "failure": failure, "nodes": 1, "written": []})

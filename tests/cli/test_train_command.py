@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nacre
 import numpy as np
 import pytest
 from cli_harness import Cli
+from nacre.compiler.tools import plots, training_logs
+from nacre.compiler.tools.train import Progress
 from safetensors.numpy import load_file
 
 MODEL = """language 1
@@ -68,12 +71,19 @@ def test_a_resumed_run_computes_the_same_bits(folder: Path, cli: Cli) -> None:
 
 
 def test_validation_and_the_checkpoint_as_weights(folder: Path, cli: Cli) -> None:
-    output = cli(*TRAIN, "--epochs", "2", "--validate", "data.npz", "--validation", "error").out
+    logs = ("--log", "log.jsonl", "--picture", "losses.svg", "--schedule", "lr=linear")
+    output = cli(*TRAIN, "--epochs", "2", "--validate", "data.npz", "--validation", "error", *logs).out
     shown = float(output.split("epoch 2/2")[1].split("error ")[1].split()[0])
     data, kept = np.load("data.npz"), load_file("line.safetensors")
     assert {"net.weight", "net.bias", "adamw.net.weight.direction.mean"} <= set(kept)
     expected = np.mean((data["x"] @ kept["net.weight"].T + kept["net.bias"] - data["y"]) ** 2)
     assert shown == pytest.approx(expected, rel=1e-4)
+    lines = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 11))
+    assert [(line["step"], line["epoch"]) for line in lines if "error" in line] == [(5, 1), (10, 2)]
+    assert lines[-1]["error"] == pytest.approx(shown, rel=1e-4) and lines[-2]["lr"] == pytest.approx(0.005)
+    picture = Path("losses.svg").read_text()
+    assert "loss, mean of an epoch" in picture and "error, validation" in picture
     model = nacre.compile("line.nacre", "line.so", weights="line.safetensors")
     session = model.session()
     found = np.mean([float(session.error(data["x"][i : i + 7], data["y"][i : i + 7])) for i in range(0, 77, 7)])
@@ -96,9 +106,57 @@ def test_scheduled_rates(folder: Path, cli: Cli) -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(folder: Path, cli: Cli) -> None:
-    result = cli(*TRAIN[:4], "--input", "lr=1e30", "--epochs", "9")
+    """The masked scores are infinite in every step, and `exp` overflows once the weights are large."""
+    masked = "y = where(x[:, :2] > 9, 1.0, -inf)\n  return exp(x @ weight.T + bias) + where(x[:, :2] > 9, y, 0.0)"
+    text = MODEL.replace("return x @ weight.T + bias", masked)
+    Path("line.nacre").write_text(text)
+    line = 1 + text[: text.index("exp(x @")].count("\n")
+    result = cli("train", "line.nacre", "--data", "data.npz", "--input", "lr=40", "--epochs", "9")
     assert result.code == 1
     assert "error[not-finite]: `loss` is" in result.err and "after step" in result.err
+    shown = " ".join(result.err.split())
+    assert "`exp` in `net` is the first operator that computes an infinity from finite numbers, in step" in shown
+    assert f"line.nacre:{line}:" in shown
+
+
+def test_a_missing_package_is_named_before_the_build(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (training_logs, plots):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    for option, package in (("tensorboard", "tensorboard"), ("wandb", "wandb")):
+        result = cli(*TRAIN, f"--{option}", "logs.svg")
+        assert result.code == 1 and f"--{option} needs the package `{package}`" in result.err
+    assert "pictures need matplotlib" in cli(*TRAIN, "--picture", "losses.svg").err
+    assert "there is no folder `none`" in cli(*TRAIN, "--picture", "none/losses.svg").err
+    assert "pictures cannot be written as" in cli(*TRAIN, "--picture", "losses.gif").err
+
+
+def _write_log(opener: training_logs.Opener) -> None:
+    with training_logs.open_logs([opener]) as logs:
+        for number in (1, 2):
+            progress = Progress(1, number, 2, 1 / number, 1 / number, 0.1, 0.0, {"lr": 0.5})
+            logs[0].step("loss", progress)
+        logs[0].epoch(progress, {"error": 0.25})
+
+
+def test_event_files_of_tensorboard(tmp_path: Path) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    _write_log(training_logs.tensorboard_log(tmp_path))
+    events = reading.EventAccumulator(str(tmp_path))
+    events.Reload()
+    found = {
+        tag: [(e.step, float(e.tensor_proto.float_val[0])) for e in events.Tensors(tag)]
+        for tag in events.Tags()["tensors"]
+    }
+    assert found == {"loss": [(1, 1.0), (2, 0.5)], "lr": [(1, 0.5), (2, 0.5)], "error": [(2, 0.25)]}
+
+
+def test_a_run_of_wandb_is_kept_offline(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    _write_log(training_logs.wandb_log(tmp_path, "line"))
+    wandb.teardown()  # the service writes the rest of the file, as at the end of a process
+    (file,) = tmp_path.rglob("run-*.wandb")
+    content = file.read_bytes()
+    assert all(key in content for key in (b"loss", b"error", b"lr"))
 
 
 @pytest.mark.parametrize(

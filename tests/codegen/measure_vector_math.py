@@ -41,15 +41,19 @@ Scalar code uses the same arithmetic, so a result does not depend on the vector 
 of an exponential is a single instruction, which gives the same result. NaN, infinities, signed zeros and denormals
 follow IEEE 754 and NumPy.
 
-`python tests/codegen/measure_vector_math.py` writes this page. Errors are measured against float64, in units in the
-last place of the nearest f32 (for denormals, in multiples of 2**-149); the smallest possible maximum is 0.5. The
-column `of` names the sample: `all` 2**32 arguments, `1 in n` of them, or random pairs. {composed} is an operator
-composed of these functions, measured as models compute it at `-O2`.
+`python tests/codegen/measure_vector_math.py` writes this page. Errors are in units in the last place (ulp) of the
+nearest f32, relative to a computation in float64; the error of a correctly rounded result is at most 0.5. For denormal
+results, the unit is 2**-149. The columns have the following meanings:
 
-Cycles are measured on {cpu} for 16 results, with data in the first-level cache: with AVX-512, with AVX2 (two vectors
-of 8), and with scalar calls of the C library. Some arguments take a slower path: `sin`, `cos` and `tan` take about 50
-more cycles for arguments beyond 2**15, `powf` is slower for arguments that are not positive or not finite, and
-exponentials take about 10 more cycles for denormal results.
+- `bound`: the error that no result may exceed. Tests check it on samples.
+- `largest error`, `at`: the largest error that was found, and its argument.
+- `of`: the arguments that were tried: `all` 2**32, every n-th (`1 in n`), or random pairs.
+- `AVX-512`, `AVX2`, `C library`: the cycles for 16 results, with data in the first-level cache, on {cpu}. AVX2
+  computes two vectors of 8; the C library is called for each result.
+
+{composed} is an operator composed of these functions, measured as models compute it at `-O2`. Some arguments take a
+slower path: `sin`, `cos` and `tan` take about 50 more cycles for arguments beyond 2**15, `powf` is slower for arguments
+that are not positive or not finite, and exponentials take about 10 more cycles for denormal results.
 
 | function | bound | largest error | at | of | AVX-512 | AVX2 | C library |
 |---|---|---|---|---|---|---|---|

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nacre.compiler.codegen.workers import forking
+from nacre.compiler.codegen.workers import forking, serve
 from nacre.compiler.codegen.workers import pool as worker_pool
 from nacre.compiler.codegen.workers.child import ENTRY_WORKER, Child, Outcome, entry_source
 from nacre.compiler.codegen.workers.job import Job
-from nacre.compiler.codegen.workers.pool import end_waiting, take_child
+from nacre.compiler.codegen.workers.messages import IDLE_SECONDS
+from nacre.compiler.codegen.workers.pool import end_waiting, give_back, take_child
 from nacre.compiler.codegen.workers.routes import LLVM_IR
 from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
 
@@ -69,6 +71,82 @@ def test_children_share_a_start_and_make_the_same(started: list[int]) -> None:
     assert len(started) == 1
     assert outcomes[0].code and not outcomes[0].result.error, outcomes[0]
     assert {outcome.code for outcome in outcomes} == {outcomes[0].code}
+
+
+def test_a_child_does_the_jobs_of_several_builds(started: list[int]) -> None:
+    first = take_child(ENTRY_WORKER)
+    code = do_job(first).code
+    give_back(ENTRY_WORKER, [first])
+    again, new = take_child(ENTRY_WORKER), take_child(ENTRY_WORKER)
+    assert again is first and new is not first
+    assert do_job(again).code == do_job(new).code == code
+    give_back(ENTRY_WORKER, [again, new])
+
+
+def test_an_idle_child_that_was_killed_is_not_used(started: list[int]) -> None:
+    child = take_child(ENTRY_WORKER)
+    do_job(child)
+    (process,) = children_of(started[0])
+    give_back(ENTRY_WORKER, [child])
+    os.kill(process, signal.SIGKILL)
+    wait_for_end(process)
+    other = take_child(ENTRY_WORKER)
+    assert other is not child and not do_job(other).result.error
+    other.close()
+
+
+def test_a_child_under_another_limit_is_not_used(started: list[int]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    child = take_child(ENTRY_WORKER)
+    do_job(child)
+    give_back(ENTRY_WORKER, [child])
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, hard))
+        other = take_child(ENTRY_WORKER)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    assert other is not child and not do_job(other).result.error
+    other.close()
+
+
+def test_a_child_that_may_soon_end_is_not_used(started: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    child = take_child(ENTRY_WORKER)
+    do_job(child)
+    give_back(ENTRY_WORKER, [child])
+    now = time.monotonic()
+    monkeypatch.setattr(worker_pool.time, "monotonic", lambda: now + IDLE_SECONDS * 0.6)
+    other = take_child(ENTRY_WORKER)
+    assert other is not child
+    other.close()
+
+
+def test_a_child_without_jobs_ends() -> None:
+    jobs, sender = os.pipe()
+
+    def wait(tell: Progress) -> int:
+        serve.IDLE_SECONDS = 0.05
+        os.dup2(jobs, 0)
+        return serve._serve_jobs(lambda task: b"")
+
+    # The sender is open: there is no end of the stream.
+    assert run_isolated([wait]) == [0]
+    os.close(jobs)
+    os.close(sender)
+
+
+def test_a_fork_leaves_idle_children_to_its_parent(started: list[int]) -> None:
+    child = take_child(ENTRY_WORKER)
+    do_job(child)
+    give_back(ENTRY_WORKER, [child])
+
+    def take(tell: Progress) -> bool:
+        own = take_child(ENTRY_WORKER)
+        return own is not child and not do_job(own).result.error
+
+    assert run_isolated([take]) == [True]
+    assert take_child(ENTRY_WORKER) is child
+    assert not do_job(child).result.error
+    child.close()
 
 
 def test_a_child_that_hangs_ends_when_it_is_closed(started: list[int]) -> None:

@@ -15,7 +15,7 @@ from nacre.compiler.codegen.jit import load_functions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.compiler.tools.validate.inputs import made_up
-from nacre.dialect.graph import Function, Module, Node, Region, Value
+from nacre.dialect.graph import Function, Module, Node, Parameter, Region, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.passes.manager import PassManager
 from nacre.passes.pass_list import parse_pipeline
@@ -80,3 +80,20 @@ def test_gathers_and_reductions(fixed: Mapping[str, int]) -> None:
             (expected,), (actual,) = interpreter.run(function.name, (x, i, w)), compiled[function.name]((x, i, w), dims)
             # Sums of up to 33 numbers, in another order.
             np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5, err_msg=f"{function.name} at {sizes}")
+
+
+@pytest.mark.parametrize(
+    ("other", "is_packed"),
+    [('gather(w, i, axis=1, mode="clamp")', True), ('dynamic_slice(w, i[0], 0, sizes=(1, 32), mode="clamp")', False)],
+)
+def test_weights_of_a_product_that_are_read_elsewhere_too(other: str, is_packed: bool) -> None:
+    """A look-up of rows or columns reads a packed weight; a weight that is sliced keeps its order."""
+    text = f"model m(x: f32[16, 16], i: i64[32], w: f32[16, 32]) -> f32[16, 32] {{ return x @ w + {other} }}\n"
+    module = read_model(text).module
+    made = grouped(module.functions[0])
+    *arguments, w = made.arguments
+    body = (Node("parameter", (), (w,), (("name", "w"),)), *made.body)
+    function = replace(made, arguments=tuple(arguments), body=body)
+    module = replace(module, functions=(function,), parameters=(Parameter("w", w.type),))
+    (weight,) = lower_module(module, pack=PanelSizes()).weights
+    assert (weight.packing is not None) == is_packed

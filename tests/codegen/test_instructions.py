@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import re
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import ml_dtypes
+import nacre.compiler
 import numpy as np
 import pytest
 from differential.emulated import HOST, emulate
@@ -108,3 +111,11 @@ def test_an_instruction_is_found_by_features_and_lanes() -> None:
     assert (found := find("dot-bytes", 8, features)) is not None and found.intrinsic.endswith("vpdpbusd.256")
     assert find("dot-bytes", 16, features) is None
     assert find("nearest", 4, {"fma"}) is None
+
+
+def test_no_other_file_names_an_intrinsic_of_an_architecture() -> None:
+    root = Path(nacre.compiler.__file__).parent
+    own = re.compile(r"llvm\.(x86|aarch64|arm|riscv|wasm)\.")
+    found = {path.relative_to(root) for path in root.rglob("*.py") if own.search(path.read_text(encoding="utf-8"))}
+    isa = Path("codegen", "tiler", "isa")
+    assert found == {isa / "neon.py", isa / "x86.py"}

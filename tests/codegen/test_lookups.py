@@ -1,9 +1,10 @@
-"""Which floats are looked up by four bits."""
+"""The tiler finds floats that four bits select, and integers that are words of four signed bytes."""
 
 from __future__ import annotations
 
 import pytest
 from nacre.compiler.codegen.tiler.lookups import find_lookup
+from nacre.compiler.codegen.tiler.quantized_sums import _bytes
 from nacre.compiler.codegen.tiler.structure import Node
 
 BYTE = Node("arith.extui", "i32", (Node("read", "i8"),))
@@ -38,3 +39,27 @@ def test_both_halves_of_a_byte_are_looked_up() -> None:
 )
 def test_nothing_else_is(node: Node) -> None:
     assert find_lookup(node) is None
+
+
+LOW = Node("arith.andi", "i32", (BYTE, constant(15)))
+HIGH = Node("arith.shrsi", "i32", (BYTE, constant(4)))
+
+
+@pytest.mark.parametrize(
+    ("bits", "middle", "half"),
+    [
+        (LOW, constant(8), "low"),
+        (LOW, LOW, "low"),
+        (HIGH, constant(0), "high"),
+        (HIGH, constant(16), None),
+        (HIGH, BYTE, None),
+        # Other operators of a byte and 15 are no four bits.
+        (Node("arith.xori", "i32", (BYTE, constant(15))), constant(8), None),
+        (Node("arith.shrsi", "i32", (BYTE, constant(15))), constant(8), None),
+        (Node("arith.andi", "i32", (BYTE, constant(31))), constant(8), None),
+        (Node("arith.andi", "i32", (Node("arith.extsi", "i32", BYTE.operands), constant(15))), constant(8), None),
+    ],
+)
+def test_four_bits_less_a_number_are_words_of_bytes(bits: Node, middle: Node, half: str | None) -> None:
+    found = _bytes(Node("arith.subi", "i32", (bits, middle)))
+    assert (None if found is None else found.text) == half

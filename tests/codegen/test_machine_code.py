@@ -20,7 +20,7 @@ from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import BF16, F16, F32, F64, FLOATS, I8, I64, DType, TensorType
+from nacre.dialect.types import BF16, F16, F32, F64, FLOATS, I8, I32, I64, DType, TensorType
 
 T = Symbol("T", 1, 512)
 
@@ -177,3 +177,47 @@ def test_a_choice_reads_no_more_than_its_elements(level: int) -> None:
     assert text.count("ss\t") >= 2  # instructions of single numbers
     # In memory, the operand of a blend has 16 bytes.
     assert not [line for line in text.splitlines() if "vblendvps" in line and "(%r" in line]
+
+
+@pytest.mark.parametrize(("size", "short"), [(1 << 20, True), (1 << 33, False)])
+def test_gathers_in_small_tensors_take_short_indices(size: int, short: bool, tmp_path: Path) -> None:
+    """One instruction loads 16 elements whose distances fit 32 bits, and 8 others. LLVM does not find it out where the
+    index is compared with the size, and 0 takes its place."""
+    inputs = [Value("x", TensorType(F32, (size,))), Value("i", TensorType(I64, (32,)))]
+    b = Builder(OPERATORS, "t")
+    (result,) = b.apply("gather", inputs, {"mode": "watch"})
+    flags = b.check_indices(inputs[1], sizes=(size,), operator="gather", window=1, deferred=True)
+    m = Module("m", (), (), (Function("f", tuple(inputs), tuple(b.nodes), (result, flags)),))
+    generate_objects(lower_module(m), CodeOptions((Target(cpu="sapphirerapids"),)), tmp_path)
+    (assembly,) = tmp_path.glob("*-assembly.s")
+    text = assembly.read_text()
+    assert ("vgatherdps" in text, "vgatherqps" in text) == (short, not short)
+
+
+TREE_TYPES: tuple[tuple[DType, tuple[int, ...]], ...] = (
+    *((F64, (33, 4)), (F64, (4, 255)), (I32, (4,)), (I32, (4,))),
+    *((I32, (1, 5, 3)), (I8, (1, 5, 3)), (I32, (1, 5)), (I64, (0,)), (F64, (20,)), (F64, (2, 1, 32))),
+)
+"""The operands of `feature_ranks` and those of `ranked_trees`: 5 trees of 3 nodes for 33 rows."""
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gathers"), [("cascadelake", False), ("x86-64-v4", False), ("sapphirerapids", True), ("x86-64-v3", False)]
+)
+def test_trees_avoid_slow_instructions(cpu: str, gathers: bool, tmp_path: Path) -> None:
+    """Bytes are compared into vectors, their lanes are loaded from memory, and elements are gathered where that is
+    fast. The registers for masks still serve comparisons of floats."""
+    inputs = [Value(f"x{i}", TensorType(*kind)) for i, kind in enumerate(TREE_TYPES)]
+    b = Builder(OPERATORS, "t")
+    x, thresholds, feature, flags, column, border, first, nodes, values, initial = inputs
+    ranks = b.feature_ranks(x, thresholds, feature, flags)
+    total = b.ranked_trees(ranks, column, border, first, nodes, values, initial)
+    own = b.row_ranks(x, thresholds, feature, flags)
+    m = Module("m", (), (), (Function("f", tuple(inputs), tuple(b.nodes), (total, own)),))
+    generate_objects(lower_module(m), CodeOptions((Target(cpu=cpu),)), tmp_path)
+    (assembly,) = tmp_path.glob("*-assembly.s")
+    text = assembly.read_text()
+    byte_comparisons = [line for line in text.splitlines() if "vpcmpgtb" in line]
+    assert len(byte_comparisons) >= 3 and not [line for line in byte_comparisons if "%k" in line]
+    assert "vpextrb" not in text.split("_part1:")[1].split("ret")[0]
+    assert ("vgather" in text) == gathers

@@ -189,6 +189,23 @@ def test_many_at_once(folder: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_files_that_others_may_write_are_not_read(mode: int, folder: Path) -> None:
+    kept = Store(folder)
+    kept.put("key", b"code")
+    assert kept.get("key") == b"code"
+    (folder / "key").chmod(mode)
+    assert kept.get("key") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a file of another user")
+def test_files_of_other_users_are_not_read(folder: Path) -> None:
+    kept = Store(folder)
+    kept.put("key", b"code")
+    os.chown(folder / "key", 65534, -1)
+    assert kept.get("key") is None
+
+
 def test_what_is_old_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Store(folder)
     for number in range(5):

@@ -34,17 +34,23 @@ def test_attention_is_one_nest_behind_the_transposition_of_its_keys(kind: str, s
 
 
 IN_PLACE = {
-    "x[37, 64] w[130, 64] y[37, 130]": ("x @ w.T", ("tile",)),
-    "x[M, 64] w[130, 64] y[M, 130]": ("relu(x @ w.T)", ("tile",)),
+    "x[37, 64] w[130, 64] y[37, 130]": ("x @ w.T", ("copied tile",)),
+    "x[M, 64] w[130, 64] y[M, 130]": ("relu(x @ w.T)", ("copied tile",)),
     "x[1, 64] w[130, 64] y[1, 130]": ("x @ w.T", ("rows",)),
-    "x[2, 37, 4, 64] w[2, 130, 4, 64] y[2, 4, 37, 130]": ('einsum("bqhd,bkhd->bhqk", x, w)', ("tile",)),
-    "x[2, 8, 64] w[2, 130, 64] y[2, 8, 64]": ("attention(x, w, w)", ("tile", "rows", "tile")),
+    "x[64, 32] w[32, 130] y[64, 130]": ("x @ w", ("copied tile",)),
+    "x[63, 32] w[32, 130] y[63, 130]": ("x @ w", ("tile",)),
+    "x[64, 31] w[31, 130] y[64, 130]": ("x @ w", ("tile",)),
+    "x[2, 37, 4, 64] w[2, 130, 4, 64] y[2, 4, 37, 130]": ('einsum("bqhd,bkhd->bhqk", x, w)', ("copied tile",)),
+    "x[128, 64] w[128, 48] y[64, 48]": ('einsum("km,kn->mn", x, w)', ("blocked tile",)),
+    "x[128, 48] w[128, 48] y[48, 48]": ('einsum("km,kn->mn", x, w)', ("tile",)),
+    "x[127, 64] w[127, 48] y[64, 48]": ('einsum("km,kn->mn", x, w)', ("tile",)),
+    "x[2, 8, 64] w[2, 130, 64] y[2, 8, 64]": ("attention(x, w, w)", ("copied tile", "rows", "tile")),
     "x[2, 1, 64] w[2, 130, 64] y[2, 1, 64]": ("attention(x, w, w)", ("rows", "rows", "tile")),
 }
 
 
 @pytest.mark.parametrize("types", IN_PLACE)
-def test_transposed_arguments_are_read_in_place(types: str) -> None:
+def test_matrices_are_read_in_place(types: str) -> None:
     body, expected = IN_PLACE[types]
     x, w, y = types.replace("] ", "]; ").replace("[", ": f32[").split("; ")
     assert schedules(f"dim M in 1..512\nmodel m({x}, {w}) -> {y} {{ return {body} }}\n") == [expected]

@@ -7,7 +7,7 @@ import itertools
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 import pytest
-from nacre.compiler.codegen.llvm.machine import Machine, Options
+from nacre.compiler.codegen.llvm.machine import Machine, Options, create_target_machine
 from nacre.compiler.codegen.llvm.single_lanes import rewrite_single_lanes
 from nacre.compiler.targets.target import parse_targets
 from nacre.compiler.tools.validate.isolated import run_isolated
@@ -41,8 +41,9 @@ def test_one_element_is_written(cpu: str) -> None:
     texts = {lane: rewrite_single_lanes(module_text(lane)) for lane in (0, 1, LANES - 1)}
     assert not any("call" in text for text in texts.values())
     modules = {lane: machine.parse(text) for lane, text in texts.items()}
+    # An engine destroys its machine.
     engines = {
-        lane: llvm.create_mcjit_compiler(module, Machine(target, Options())._machine)
+        lane: llvm.create_mcjit_compiler(module, create_target_machine(target, Options().level))
         for lane, module in modules.items()
     }
 

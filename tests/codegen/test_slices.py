@@ -53,6 +53,20 @@ def mixed_channels(b: Any, x: Any, w: Any, v: Any) -> Any:
     return b.conv2d(b.conv2d(y, v), w, padding=1, groups=24)
 
 
+def concatenated(b: Any, x: Any, y: Any, z: Any) -> Any:
+    """Parts of one result: the middle one is computed, the others are copied."""
+    return b.concat(x, b.exp(y), z, axis=1)
+
+
+def overwritten(b: Any, x: Any, y: Any) -> Any:
+    """A part that is written twice: the second time counts."""
+    return b.slice_update(b.exp(x), y, starts=(0, 3), stops=(20, 20))
+
+
+def reflected(b: Any, x: Any) -> Any:
+    return b.pad(x, widths=((0, 0), (2, 1), (3, 3)), mode="reflect")
+
+
 def from_last(b: Any, x: Any, w: Any) -> Any:
     """Images whose channels lie last anyway."""
     y = b.conv2d(b.transpose(x, axes=(0, 3, 1, 2)), w, padding=1, groups=24)
@@ -82,6 +96,12 @@ def chains() -> list[Graph]:
         case("added_to", added_to, "f32[1, 24, 12, 17]", WEIGHT),
         case("mixed_channels", mixed_channels, "f32[1, 24, 12, 17]", WEIGHT, "*f32[24, 24, 1, 1]"),
         case("from_last", from_last, "f32[1, 12, 17, 24]", WEIGHT),
+        case("reflected", reflected, "f32[2, 17, 37]"),
+        case("reflected_bytes", reflected, "i8[1, 3, 4]"),
+        case("reflected_words", reflected, "i64[T, 9, 5]", sizes=[{"T": 0}, {"T": 1}, {"T": 3}]),
+        case("concatenated", concatenated, "f32[17, 5]", "f32[17, 33]", "f32[17, 1]"),
+        case("concatenated_nothing", concatenated, "f32[17, 0]", "f32[17, 33]", "f32[17, 0]"),
+        case("overwritten", overwritten, "f32[20, 40]", "f32[20, 17]"),
         case("no_rows", layers(2), "f32[1, 24, 0, 17]", WEIGHT),
     ]
 
@@ -103,6 +123,14 @@ def build(shape: str, channels: int, *lines: str) -> tuple[list[tuple[str, ...]]
     return sorted(kernel.report.schedules for kernel in kernels.values()), entry.workspace
 
 
+def schedules_of(shape: str, result: str, value: str) -> list[tuple[str, ...]]:
+    """The schemes of all kernels of a model that computes one value of x."""
+    made = Build(read_model(f"model m(x: {shape}) -> {result} {{\n  return {value}\n}}\n"))
+    program = made.generate(made.lower(made.optimize()))
+    (kernels,) = program.kernels.values()
+    return sorted(kernel.report.schedules for kernel in kernels.values())
+
+
 def layer(channels: int, of: str = "x") -> str:
     return f"x = relu(conv2d({of}, w, b, padding=1, groups={channels}))"
 
@@ -114,6 +142,14 @@ def test_a_chain_is_computed_slice_by_slice_without_memory() -> None:
 
 def test_slices_are_images_and_channels() -> None:
     assert build("f32[4, 8, 20, 20]", 8, layer(8), layer(8), "return x") == ([("slices",)], 0)
+
+
+def test_parts_of_a_result_are_computed_slice_by_slice() -> None:
+    """The edges and the middle of an image are; parts that follow one another in memory are not."""
+    padded = 'pad(x, ((0, 0), (2, 2), (3, 3)), mode="reflect")'
+    assert schedules_of("f32[2, 20, 40]", "f32[2, 24, 46]", padded) == [("slices",)]
+    assert schedules_of("f32[20, 40]", "f32[20, 80]", "concat(x, x, axis=1)") == [("slices",)]
+    assert schedules_of("f32[20, 40]", "f32[40, 40]", "concat(x, x, axis=0)") == [("map", "map")]
 
 
 def test_few_slices_and_large_ones_are_no_slices() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from nacre.compiler.targets.target import Target
 ON_STACK = "memref.alloca()"
 
 
-def tiled(text: str, folder: Path) -> str:
-    """Returns the tiled code of all kernels of a model, for 8 lanes."""
+def tiled(text: str, folder: Path, cpu: str = "x86-64-v3") -> str:
+    """Returns the tiled code of all kernels of a model, for 8 lanes or those of another CPU."""
     build = Build(read_model(text))
-    generate_objects(build.lower(build.optimize()), CodeOptions((Target(cpu="x86-64-v3"),)), folder)
+    generate_objects(build.lower(build.optimize()), CodeOptions((Target(cpu=cpu),)), folder)
     return "\n".join(path.read_text() for path in sorted(folder.glob("*-tiled.mlir")))
 
 
@@ -45,6 +46,14 @@ def test_code_holds(text: str, needed: str, tmp_path: Path) -> None:
     assert needed in tiled(f"{text}\n", tmp_path)
 
 
+@pytest.mark.parametrize(("function", "cpu", "lanes"), [("erf", "v4", 64), ("exp", "v4", 16), ("erf", "v3", 8)])
+def test_vectors_take_the_steps_of_a_long_chain_together(function: str, cpu: str, lanes: int, tmp_path: Path) -> None:
+    """Four registers of 16 lanes, where the arithmetic takes longer than its latency may be hidden."""
+    text = f"model m(x: f32[4096]) -> f32[4096] {{ return {function}(x) * x }}\n"
+    code = tiled(text, tmp_path, f"x86-64-{cpu}")
+    assert max(int(n) for n in re.findall(r"vector<(\d+)xf32>", code)) == lanes
+
+
 def test_rows_are_overwritten_by_rows_that_are_computed_from_them(tmp_path: Path) -> None:
     """Scores and their softmax share the memory of a block of rows on the stack."""
     text = "model m(q: f32[9, 40], k: f32[9, 40], v: f32[9, 40]) -> f32[9, 40] { return softmax(q @ k.T) @ v }\n"
@@ -61,3 +70,13 @@ def test_a_step_fetches_one_line_of_the_next_panel(tmp_path: Path) -> None:
     of the 3 vectors. A panel has two tiles."""
     text = "model m(x: f32[32, 64]) -> f32[32, 48] {\n  param w: f32[64, 48]\n  return x @ w\n}\n"
     assert tiled(text, tmp_path).count("memref.prefetch") == 2
+
+
+def test_a_fetch_serves_the_steps_that_share_a_line(tmp_path: Path) -> None:
+    """128 rows are 32 tiles of 4, so a step fetches 2 elements of 24 of the next panel: a vector of 8 lanes serves 4
+    steps, and the loop over them does not fetch."""
+    text = "model m(x: f32[128, 64]) -> f32[128, 48] {\n  param w: f32[64, 48]\n  return x @ w\n}\n"
+    fetches = tiled(text, tmp_path).split("memref.prefetch")[1:]
+    assert fetches
+    for code in fetches:
+        assert 0 < code.find("scf.for") < code.find("vector.fma"), code

@@ -32,6 +32,10 @@ def transposed_left(b: Any, x: Any, w: Any) -> Any:
     return b.matmul(b.matrix_transpose(x), w)
 
 
+def of_rows(b: Any, x: Any, y: Any) -> Any:
+    return b.tanh(b.einsum(x, y, equation="...km,...kn->...mn"))
+
+
 def layer(b: Any, x: Any, w: Any, bias: Any) -> Any:
     return b.gelu(b.add(b.matmul(x, w), bias))
 
@@ -114,6 +118,16 @@ def layouts() -> list[Graph]:
         case("weight_transposed", stored_transposed, "f32[M, 33]", "f32[49, 33]", sizes=some("M", 0)),
         case("parameter_transposed", stored_transposed, "f32[M, 33]", "*f32[49, 33]", sizes=some("M", 1)),
         case("left_transposed", transposed_left, "f32[33, M]", "f32[33, 49]", sizes=some("M", 2)),
+        # Panels that many rows share are copied: whole ones, those of a batch, for blocks of rows, and in stretches.
+        case("apart", residual, "f32[65, 33]", "f32[33, 97]", "f32[97]", "f32[65, 97]"),
+        case("apart_batched", product, "f32[2, 3, 67, 40]", "f32[2, 3, 40, 50]"),
+        case("apart_left_transposed", transposed_left, "f32[40, 600]", "f32[40, 20]"),
+        case("apart_long", product, "f32[64, 3201]", "f32[3201, 49]"),
+        case("transposed_long", stored_transposed, "f32[70, 3201]", "f32[49, 3201]"),
+        # Blocks of both operands are copied: one stretch, several of them, groups of one panel and of several.
+        case("both_apart", of_rows, "f32[128, 64]", "f32[128, 48]"),
+        case("both_apart_long", of_rows, "f32[301, 96]", "f32[301, 192]"),
+        case("both_apart_batched", of_rows, "f32[2, 150, 128]", "f32[2, 150, 96]"),
         case("batched", product, "f32[B, M, 17]", "f32[B, 17, 20]", sizes=[{"B": 3, "M": m} for m in (0, 1, 9, 48)]),
         case("no_batch", product, "f32[B, 5, 17]", "f32[B, 17, 20]", sizes=[{"B": 0}, {"B": 1}]),
         case("shared_right", product, "f32[B, 3, M, 17]", "f32[17, 49]", sizes=[{"B": 2, "M": m} for m in (1, 7, 17)]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
 
 from nacre.compiler.base.mlir import ir
 from nacre.compiler.codegen.tiler.kernels import write_kernel
@@ -11,12 +13,18 @@ from nacre.compiler.codegen.tiler.structure import Sequential, Unsupported
 from nacre.compiler.targets.vector_unit import VectorUnit
 
 
-def find_untiled(text: str, units: Iterable[VectorUnit], *, strict: bool = False) -> Iterator[str]:
-    """A line for each unit for which the kernel of a text would become plain loops."""
+@cache
+def _context() -> Any:
+    """The MLIR context of all kernels, since creating one takes as long as tiling a small kernel."""
     context = ir.Context()
     context.enable_multithreading(False)
     context.allow_unregistered_dialects = True
-    with context:
+    return context
+
+
+def find_untiled(text: str, units: Iterable[VectorUnit], *, strict: bool = False) -> Iterator[str]:
+    """A line for each unit for which the kernel of a text would become plain loops."""
+    with _context():
         module = ir.Module.parse(text)
         kernel = module.body.operations[0]
         for unit in units:

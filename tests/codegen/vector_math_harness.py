@@ -14,7 +14,7 @@ from nacre.compiler.artifact.link import find_linker
 from nacre.compiler.base.mlir import ir, passmanager, translate
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.llvm.literals import rewrite_literals
-from nacre.compiler.codegen.llvm.machine import Machine, Options
+from nacre.compiler.codegen.llvm.machine import Machine, Options, Pipeline
 from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, emit_function, function_name
 from nacre.compiler.codegen.workers.routes import ROUTES
 from nacre.compiler.targets.target import Target
@@ -85,7 +85,7 @@ def _library(text: str, target: Target) -> ctypes.CDLL:
             passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
         machine = Machine(target, Options(2))
         parsed = machine.parse(rewrite_literals(translate(module)))
-    machine.optimize(parsed)
+    machine.optimize(parsed, Pipeline.LOOPS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "functions.o").write_bytes(machine.emit_object(parsed))

@@ -1,4 +1,4 @@
-"""Frozen classes whose methods are made late behave as those of the standard library."""
+"""Classes whose methods are made late behave as those of the standard library."""
 
 from __future__ import annotations
 
@@ -123,12 +123,19 @@ def test_a_match_statement_takes_positions() -> None:
             assert (x, y) == (1, 2.5)
 
 
-def test_classes_that_change_have_the_standard_methods() -> None:
-    @dataclass(slots=True)
-    class Counter:
-        count: int = 0
+@dataclass(slots=True)
+class Counter:
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+    limit: int = field(default=9, init=False)
 
+
+def test_classes_that_change_have_the_standard_methods() -> None:
     counter = Counter()
     counter.count += 1
-    assert counter == Counter(1)
+    counter.names.append("a")
+    assert counter == Counter(1, ["a"]) != Counter(1) and counter.limit == 9
     assert Counter.__hash__ is None
+    assert repr(counter) == "Counter(count=1, names=['a'], limit=9)"
+    for other in (copy.copy(counter), copy.deepcopy(counter), pickle.loads(pickle.dumps(counter))):
+        assert other == counter

@@ -119,53 +119,59 @@ def _define(name: str) -> str:
 
 
 def _dot_bytes(name: str, lanes: int) -> str:
-    bytes, words = f"<{4 * lanes} x i8>", f"<{4 * lanes} x i32>"
-    sums = f"<{lanes} x i32>"
+    bytes, sums = f"<{4 * lanes} x i8>", f"<{lanes} x i32>"
     parts = "\n".join(
-        f"  %p{n} = shufflevector {words} %products, {words} poison, {_every(4, n, lanes)}\n"
+        f"  %u{n} = lshr {sums} %x, splat (i32 {8 * n})\n"
+        f"  %x{n} = and {sums} %u{n}, splat (i32 255)\n"
+        f"  %v{n} = shl {sums} %y, splat (i32 {24 - 8 * n})\n"
+        f"  %y{n} = ashr {sums} %v{n}, splat (i32 24)\n"
+        f"  %p{n} = mul {sums} %x{n}, %y{n}\n"
         f"  %s{n} = add {sums} %{'total' if n == 0 else f's{n - 1}'}, %p{n}"
         for n in range(4)
     )
     return f"""
-define internal {sums} {name}({sums} %total, {bytes} %a, {bytes} %b) alwaysinline {{
-  %x = zext {bytes} %a to {words}
-  %y = sext {bytes} %b to {words}
-  %products = mul {words} %x, %y
+define internal {sums} {name}({sums} %total, {bytes} %a, {bytes} %b) noinline {{
+  %x = bitcast {bytes} %a to {sums}
+  %y = bitcast {bytes} %b to {sums}
 {parts}
   ret {sums} %s3
 }}"""
 
 
 def _multiply_pairs(name: str, lanes: int) -> str:
-    halves, words, sums = f"<{2 * lanes} x i16>", f"<{2 * lanes} x i32>", f"<{lanes} x i32>"
+    halves, sums = f"<{2 * lanes} x i16>", f"<{lanes} x i32>"
+    split = "\n".join(
+        f"  %{v}words = bitcast {halves} %{v} to {sums}\n"
+        f"  %{v}moved = shl {sums} %{v}words, splat (i32 16)\n"
+        f"  %{v}even = ashr {sums} %{v}moved, splat (i32 16)\n"
+        f"  %{v}odd = ashr {sums} %{v}words, splat (i32 16)"
+        for v in "ab"
+    )
     return f"""
-define internal {sums} {name}({halves} %a, {halves} %b) alwaysinline {{
-  %x = sext {halves} %a to {words}
-  %y = sext {halves} %b to {words}
-  %products = mul {words} %x, %y
-  %even = shufflevector {words} %products, {words} poison, {_every(2, 0, lanes)}
-  %odd = shufflevector {words} %products, {words} poison, {_every(2, 1, lanes)}
+define internal {sums} {name}({halves} %a, {halves} %b) noinline {{
+{split}
+  %even = mul {sums} %aeven, %beven
+  %odd = mul {sums} %aodd, %bodd
   %sums = add {sums} %even, %odd
   ret {sums} %sums
 }}"""
 
 
 def _dot_bfloats(name: str, lanes: int) -> str:
-    halves, words = f"<{2 * lanes} x bfloat>", f"<{2 * lanes} x i32>"
-    floats, sums = f"<{2 * lanes} x float>", f"<{lanes} x float>"
-    widened = "\n".join(
-        f"  %{v}bits = bitcast {halves} %{v} to <{2 * lanes} x i16>\n"
-        f"  %{v}low = zext <{2 * lanes} x i16> %{v}bits to {words}\n"
-        f"  %{v}high = shl {words} %{v}low, splat (i32 16)\n"
-        f"  %{v}wide = bitcast {words} %{v}high to {floats}"
+    halves, words, sums = f"<{2 * lanes} x bfloat>", f"<{lanes} x i32>", f"<{lanes} x float>"
+    split = "\n".join(
+        f"  %{v}words = bitcast {halves} %{v} to {words}\n"
+        f"  %{v}low = shl {words} %{v}words, splat (i32 16)\n"
+        f"  %{v}high = and {words} %{v}words, splat (i32 -65536)\n"
+        f"  %{v}even = bitcast {words} %{v}low to {sums}\n"
+        f"  %{v}odd = bitcast {words} %{v}high to {sums}"
         for v in "ab"
     )
     return f"""
-define internal {sums} {name}({sums} %total, {halves} %a, {halves} %b) alwaysinline {{
-{widened}
-  %products = fmul {floats} %awide, %bwide
-  %even = shufflevector {floats} %products, {floats} poison, {_every(2, 0, lanes)}
-  %odd = shufflevector {floats} %products, {floats} poison, {_every(2, 1, lanes)}
+define internal {sums} {name}({sums} %total, {halves} %a, {halves} %b) noinline {{
+{split}
+  %even = fmul {sums} %aeven, %beven
+  %odd = fmul {sums} %aodd, %bodd
   %pairs = fadd {sums} %even, %odd
   %sums = fadd {sums} %total, %pairs
   ret {sums} %sums
@@ -177,7 +183,7 @@ def _nearest(name: str, lanes: int) -> str:
     return f"""
 declare {floats} @llvm.rint.v{lanes}f32({floats})
 declare {floats} @llvm.fabs.v{lanes}f32({floats})
-define internal {words} {name}({floats} %x, {words} %masked, i16 %mask, i32 %mode) alwaysinline {{
+define internal {words} {name}({floats} %x, {words} %masked, i16 %mask, i32 %mode) noinline {{
   %whole = call {floats} @llvm.rint.v{lanes}f32({floats} %x)
   %size = call {floats} @llvm.fabs.v{lanes}f32({floats} %whole)
   %fits = fcmp olt {floats} %size, splat (float 0x41E0000000000000)
@@ -194,7 +200,7 @@ def _scale_by_power(name: str, lanes: int) -> str:
 declare {floats} @llvm.floor.v{lanes}f32({floats})
 declare {floats} @llvm.minnum.v{lanes}f32({floats}, {floats})
 declare {floats} @llvm.maxnum.v{lanes}f32({floats}, {floats})
-define internal {floats} {name}({floats} %x, {floats} %n, {floats} %masked, i16 %mask, i32 %mode) alwaysinline {{
+define internal {floats} {name}({floats} %x, {floats} %n, {floats} %masked, i16 %mask, i32 %mode) noinline {{
   %whole = call {floats} @llvm.floor.v{lanes}f32({floats} %n)
   %most = call {floats} @llvm.minnum.v{lanes}f32({floats} %whole, {floats} splat (float 300.0))
   %power = call {floats} @llvm.maxnum.v{lanes}f32({floats} %most, {floats} splat (float -300.0))
@@ -227,15 +233,10 @@ def _look_up(name: str, lanes: int) -> str:
         ]
     body = "\n".join(lines)
     return f"""
-define internal {floats} {name}({floats} %table, {words} %index) alwaysinline {{
+define internal {floats} {name}({floats} %table, {words} %index) noinline {{
 {body}
   ret {floats} %v{lanes}
 }}"""
-
-
-def _every(step: int, first: int, lanes: int) -> str:
-    numbers = ", ".join(f"i32 {step * lane + first}" for lane in range(lanes))
-    return f"<{lanes} x i32> <{numbers}>"
 
 
 _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {

@@ -15,14 +15,14 @@
 
 typedef uint64_t pointer;
 typedef int (*compiler)(const char *ptx, char *library, int capacity, char *log, int log_bytes);
-typedef int (*launcher)(machine *, uint32_t, uint32_t, const uint8_t *);
-typedef struct function { launcher launch; const int *parameters; struct function *next; } function;
+typedef int (*launcher)(machine *, uint32_t, uint32_t, uint32_t, const uint8_t *);
+typedef struct function { launcher launch; const int *parameters; unsigned most_shared; struct function *next; } function;
 typedef struct module { void *library; function *functions; } module;
 
 /* A stream, and the operations that it records while it is captured; a graph, and a graph that can be launched. */
 typedef struct operation {
     function *f; /* NULL: a copy, or two words if there is no source */
-    uint32_t blocks, threads, word;
+    uint32_t blocks, threads, shared, word;
     uint64_t target, source, bytes;
     uint8_t parameters[1024];
 } operation;
@@ -31,7 +31,8 @@ typedef struct stream { graph *captured; struct stream *next; } stream;
 
 enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
        ILLEGAL_ADDRESS = 700, NOT_WHILE_CAPTURED = 900, INJECTED = 999 };
-enum { MOST = 4096 };
+/* The bytes of shared memory that a launch may ask for: without an attribute, and at most. */
+enum { MOST = 4096, MOST_STATIC_SHARED = 48 << 10, MOST_SHARED = 227 << 10 };
 
 static allocation slots[MOST];
 static machine device = {.allocations = slots};
@@ -55,6 +56,9 @@ const char *fake_log(void) { return log_text; }
 /* The device that all memory belongs to. */
 static int owner;
 void fake_owner(int number) { owner = number; }
+/* The contexts of a device that are in use. */
+static int contexts_of[2];
+int fake_contexts(int number) { return contexts_of[number]; }
 void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = 0; }
 int fake_launches(void) { return launches; }
 int fake_left(void) { return device.count + contexts + streams + events + modules + graphs; }
@@ -102,12 +106,15 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     return OK;
 }
 int cuDevicePrimaryCtxRetain(void **context, int number) {
-    (void)number;
     BEGIN("cuDevicePrimaryCtxRetain");
-    *context = &device, contexts++;
+    *context = &device, contexts++, contexts_of[number]++;
     return OK;
 }
-int cuDevicePrimaryCtxRelease_v2(int number) { (void)number; BEGIN("cuDevicePrimaryCtxRelease"); contexts--; return OK; }
+int cuDevicePrimaryCtxRelease_v2(int number) {
+    BEGIN("cuDevicePrimaryCtxRelease");
+    contexts--, contexts_of[number]--;
+    return OK;
+}
 int cuCtxPushCurrent_v2(void *context) { (void)context; BEGIN("cuCtxPushCurrent"); depth++; return OK; }
 int cuCtxPopCurrent_v2(void **context) { BEGIN("cuCtxPopCurrent"); *context = &device, depth--; return OK; }
 
@@ -175,7 +182,7 @@ static int run_operation(const operation *each) {
     if (each->f) {
         launches++;
         /* Like a GPU, it reports a failure when the host next waits. */
-        if (!device.error[0]) each->f->launch(&device, each->blocks, each->threads, each->parameters);
+        if (!device.error[0]) each->f->launch(&device, each->blocks, each->threads, each->shared, each->parameters);
         return OK;
     }
     if (each->source) return move(each->target, each->source, each->bytes, 1, 1);
@@ -303,7 +310,7 @@ int cuModuleUnload(module *m) {
 int cuModuleGetFunction(function **result, module *m, const char *name) {
     INSIDE("cuModuleGetFunction");
     char symbol[400];
-    function found = {.next = m->functions};
+    function found = {.most_shared = MOST_STATIC_SHARED, .next = m->functions};
     snprintf(symbol, sizeof symbol, "launch_%s", name);
     *(void **)&found.launch = dlsym(m->library, symbol);
     snprintf(symbol, sizeof symbol, "parameters_%s", name);
@@ -311,6 +318,30 @@ int cuModuleGetFunction(function **result, module *m, const char *name) {
     if (found.launch == NULL || found.parameters == NULL) return NOT_FOUND;
     m->functions = *result = malloc(sizeof found);
     **result = found;
+    return OK;
+}
+/* The rules are those of the driver, as far as maps of matrices in 16 bits are concerned. */
+int cuTensorMapEncodeTiled(tile_map *map, int type, uint32_t rank, void *base, const uint64_t *sizes, const uint64_t *steps,
+                           const uint32_t *box, const uint32_t *distances, int interleave, int swizzle, int promotion,
+                           int fill) {
+    INSIDE("cuTensorMapEncodeTiled");
+    if ((uintptr_t)map % 64 || (uintptr_t)base % 16 || rank < 1 || rank > 5 || (type != 6 && type != 9)) return INVALID;
+    if (interleave || swizzle != 3 || promotion < 0 || promotion > 3 || fill || box[0] * 2 > 128) return INVALID;
+    tile_map made = {.magic = MAP_MAGIC, .base = (uint64_t)(uintptr_t)base, .rank = rank, .bytes = 2};
+    for (uint32_t i = 0; i < rank; i++) {
+        if (sizes[i] == 0 || sizes[i] > 1ull << 32 || box[i] == 0 || box[i] > 256 || distances[i] != 1) return INVALID;
+        if (i > 0 && (steps[i - 1] % 16 || steps[i - 1] >= 1ull << 40)) return INVALID;
+        made.sizes[i] = sizes[i], made.box[i] = box[i];
+        if (i > 0) made.steps[i - 1] = steps[i - 1];
+    }
+    memset(map, 0, 128);
+    memcpy(map, &made, sizeof made);
+    return OK;
+}
+int cuFuncSetAttribute(function *f, int attribute, int value) {
+    INSIDE("cuFuncSetAttribute");
+    if (attribute != 8 || value < 0 || value > MOST_SHARED) return INVALID;
+    f->most_shared = (unsigned)value;
     return OK;
 }
 int cuStreamCreate(stream **result, unsigned flags) {
@@ -342,9 +373,9 @@ int cuLaunchKernel(function *f, unsigned x, unsigned y, unsigned z, unsigned thr
     (void)extra;
     INSIDE("cuLaunchKernel");
     if (x == 0 || y != 1 || z != 1 || threads == 0 || threads_y != 1 || threads_z != 1 || threads > MOST_THREADS ||
-        shared_bytes)
+        shared_bytes > f->most_shared)
         return INVALID;
-    operation made = {.f = f, .blocks = x, .threads = threads};
+    operation made = {.f = f, .blocks = x, .threads = threads, .shared = shared_bytes};
     size_t end = 0;
     for (int i = 0; f->parameters[i]; i++) {
         const size_t bytes = (size_t)f->parameters[i];

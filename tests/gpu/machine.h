@@ -22,7 +22,7 @@ typedef struct machine {
     char error[512];
 } machine;
 
-enum { DONE, BARRIER, SHUFFLE, MATRIX, FRAGMENTS };
+enum { DONE, BARRIER, PHASE, SHUFFLE, MATRIX, FRAGMENTS, WARPGROUP };
 enum { WARP = 32, MOST_THREADS = 1024, SHARED_BYTES = 1 << 18 };
 
 /* An asynchronous copy to shared memory, of 16 bytes or fewer, that belongs to a group of its thread. */
@@ -40,7 +40,23 @@ typedef struct mail {
     uint32_t in[32], out[8];
     copy *copies;
     int copy_count, copy_capacity, group;
+    uint64_t address, tiles[2]; /* of a barrier in shared memory; of the factors of a product */
+    uint32_t sums[128];
+    int is_fenced, group_of_products;
 } mail;
+
+/* A tensor map as the fake driver writes it. */
+typedef struct tile_map {
+    uint64_t magic, base, sizes[5], steps[4];
+    uint32_t box[5], rank, bytes; /* of an element */
+} tile_map;
+enum { MAP_MAGIC = 0x7113a9 };
+
+/* A barrier in shared memory; a copy of a box that has not arrived; memory that products read, until a wait. */
+typedef struct phase_barrier { uint64_t address; uint32_t count, pending, parity; int64_t bytes; } phase_barrier;
+typedef struct tile_copy { uint64_t target, barrier; uint32_t bytes; uint8_t *data; } tile_copy;
+typedef struct reading { uint64_t begin, end; uint32_t warp; int group; } reading;
+enum { MOST_BARRIERS = 64, MOST_TILES = 64, MOST_READINGS = 256 };
 
 typedef struct block {
     machine *machine;
@@ -49,6 +65,10 @@ typedef struct block {
     uint64_t shared_bytes;
     const uint8_t *parameters;
     void *failure; /* a jmp_buf */
+    int unpublished, barrier_count, tile_count, reading_count;
+    phase_barrier barriers[MOST_BARRIERS];
+    tile_copy tiles[MOST_TILES];
+    reading readings[MOST_READINGS];
 } block;
 
 _Noreturn void fail(block *b, const char *format, ...);
@@ -62,6 +82,16 @@ void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t
  * copy arrives as late as possible, and its target must not be read before: it counts as never written until then. */
 void copy_async(block *b, mail *m, uint64_t target, uint64_t source, unsigned bytes, unsigned read, const char *text);
 void wait_for_copies(block *b, mail *m, int left);
+
+/* Barriers in shared memory. A copy of a box arrives when a thread waits for its barrier and no thread can go on. Its
+ * target must not be read before, nor while a product reads it. */
+void create_barrier(block *b, uint64_t address, uint32_t arrivals);
+void arrive(block *b, uint64_t address, uint32_t bytes);
+void copy_tile(block *b, uint64_t target, uint64_t map, const int32_t *at, int rank, uint64_t barrier, const char *text);
+
+/* Products of a warpgroup are complete at once: sums that are read before a wait are not found out. Each warp computes its
+ * own 16 rows. */
+void wait_for_products(block *b, mail *m, int left);
 
 typedef int (*thread_function)(void *registers, mail *mail, block *block);
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 _REGISTERS = re.compile(r"\.reg \.(\w+)\s+(%\w+)<(\d+)>;")
 _DEPOT = re.compile(r"\.local \.align (\d+) \.b8\s+(\w+)\[(\d+)\];")
-_SHARED = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]")
+_SHARED = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d*)\]")
 _GLOBAL = re.compile(r"\.(?:global|const) \.align (\d+) \.b(\d+) (\w+)(?:\[(\d+)\])?(?: = (?:\{([^}]*)\}|(\w+)))?;")
-_PARAMETER = re.compile(r"\.param \.(\w+)\s+(?:\.ptr [^,)]*?)?([\w$]+)\s*[,\n)]")
+_PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.(\w+)\s+(?:\.ptr [^,)]*?)?([\w$]+)(?:\[(\d+)\])?\s*[,\n)]")
+_COPY = re.compile(r"\[([^]]+)\], \[([^,]+), \{([^}]+)\}\], \[([^]]+)\]$")
 _ENTRY = re.compile(r"\.entry ([\w$]+)\((.*?)\)(.*?)\n\{\n(.*?)\n\}", re.DOTALL)
 
 _C_TYPES = {"pred": "uint8_t", "b8": "uint8_t", "b16": "uint16_t", "b32": "uint32_t", "b64": "uint64_t"}
@@ -44,7 +45,7 @@ def width(type: str) -> int:
 @dataclass
 class _Kernel:
     name: str
-    parameters: dict[str, tuple[int, str]]
+    parameters: dict[str, tuple[int, int]]
     shared: Mapping[str, int]
     globals: frozenset[str]
     types: dict[str, str] = field(default_factory=dict)
@@ -70,6 +71,8 @@ class _Kernel:
             return f"{self.shared[text]}ull"
         if text in self.globals:
             return f"(uint64_t)(uintptr_t)data_{text.replace('$', '_')}"
+        if text in self.parameters:
+            return f"(uint64_t)(uintptr_t)(B->parameters + {self.parameters[text][0]})"
         if self.depot is not None and text == self.depot[0]:
             return "(uint64_t)(uintptr_t)R->depot"
         if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+U?", text):
@@ -410,10 +413,66 @@ class _Kernel:
             return "M->group++;"
         if modifiers[:2] == ["async", "wait_group"]:
             return f"wait_for_copies(B, M, {int(operands[0])});"
+        if modifiers[:3] == ["async", "bulk", "tensor"]:
+            return self._copy_tile(modifiers, text)
         assert modifiers[0] == "async" and modifiers[2:4] == ["shared", "global"], text
         target, source = (self.address(operand) for operand in operands[:2])
         read = self.raw(operands[3], "b32") if len(operands) > 3 else operands[2]
         return f'copy_async(B, M, {target}, {source}, {int(operands[2])}, {read}, "{text}");'
+
+    def _copy_tile(self, modifiers: list[str], text: str) -> str:
+        found = _COPY.search(text)
+        wanted = ["shared::cluster", "global", "mbarrier::complete_tx::bytes"]
+        assert found is not None and modifiers[4:] == wanted, text
+        places = [self.value(place, "s32") for place in found[3].split(",")]
+        assert modifiers[3] == f"{len(places)}d", text
+        target, barrier = (self.address(f"[{found[n]}]") for n in (1, 4))
+        given = f"{target}, {self.raw(found[2], 'b64')}, at, {len(places)}, {barrier}"
+        return f'const int32_t at[] = {{{", ".join(places)}}}; copy_tile(B, {given}, "{text}");'
+
+    # Barriers in shared memory, and products of warpgroups
+
+    def _mbarrier(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        assert modifiers[-2:] == ["shared::cta", "b64"], text
+        kind = modifiers[:-2]
+        if kind == ["init"]:
+            return f"create_barrier(B, {self.address(operands[0])}, {self.raw(operands[1], 'b32')});"
+        if kind in (["arrive"], ["arrive", "expect_tx"]):
+            bytes = self.raw(operands[2], "b32") if len(operands) > 2 else "0"
+            return f"arrive(B, {self.address(operands[1])}, {bytes});"
+        assert kind == ["try_wait", "parity"], text
+        sent = f"M->address = {self.address(operands[1])}; M->in[0] = {self.raw(operands[2], 'b32')};"
+        return f"{sent} {self._wait('PHASE')} {self.assign(operands[0], '1', 'pred')}"
+
+    def _fence(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        assert modifiers == ["proxy", "async", "shared::cta"], text
+        return "B->unpublished = 0;"
+
+    def _setmaxnreg(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        assert modifiers[1:] == ["sync", "aligned", "u32"] and int(operands[0]) % 8 == 0, text
+        return ""
+
+    def _wgmma(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        kind, *rest = modifiers
+        if kind == "fence":
+            return "M->is_fenced = 1;"
+        if kind == "commit_group":
+            return "M->group_of_products++;"
+        if kind == "wait_group":
+            return f"wait_for_products(B, M, {int(operands[0])});"
+        shape, sums, *types = rest[2:]
+        sizes = re.fullmatch(r"m64n(\d+)k16", shape)
+        registers = split_operands(operands[0][1:-1])
+        assert kind == "mma_async" and sizes is not None and sums == "f32" and types[0] == types[1], text
+        assert len(registers) == int(sizes[1]) // 2 and operands[4:6] == ["1", "1"], text
+        sent = " ".join(f"M->sums[{i}] = {self.raw(p, 'b32')};" for i, p in enumerate(registers))
+        taken = " ".join(f"{self.register(p)} = M->sums[{i}];" for i, p in enumerate(registers))
+        for n in range(2):
+            sent += f" M->tiles[{n}] = {self.raw(operands[1 + n], 'b64')};"
+        adds = self.raw(operands[3], "pred")
+        flags = (sizes[1], str(int(types[0] == "bf16")), operands[6], operands[7], adds)
+        sent += " ".join(f" M->in[{n}] = {flag};" for n, flag in enumerate(flags))
+        return f"{sent} {self._wait('WARPGROUP')} {taken}"
 
     def _ex2(self, modifiers: list[str], operands: list[str], text: str) -> str:
         assert modifiers[0] == "approx" and modifiers[-1] == "f32", text
@@ -430,16 +489,19 @@ def label(name: str) -> str:
 
 
 def translate(ptx: str) -> str:
-    """Returns the C source of a module: for each kernel `launch_NAME(machine, blocks, threads, parameters)`, and
+    """Returns the C source of a module: for each kernel `launch_NAME(machine, blocks, threads, bytes, parameters)` with
+    the bytes of shared memory that the text does not state, and
     `parameters_NAME`, the sizes of its parameters."""
     ptx = re.sub(r"//[^\n]*", "", ptx)
     assert ".extern .func" not in ptx
     lines = ['#include "machine.h"', ""]
     shared: dict[str, int] = {}
     end = 0
-    for align, name, size in _SHARED.findall(ptx):
-        end = -(-end // int(align)) * int(align)
-        shared[name], end = end, end + int(size)
+    # Memory without a size is that of the launch, behind the rest.
+    for align, name, size in sorted(_SHARED.findall(ptx), key=lambda each: not each[2]):
+        begin = -(-end // int(align)) * int(align)
+        shared[name], end = begin, begin + int(size) if size else end
+    dynamic = max([end, *(begin for begin in shared.values())])
     data = []
     for align, bits, name, count, values, single in _GLOBAL.findall(ptx):
         kind, name = _C_TYPES[f"b{bits}"], name
@@ -453,19 +515,19 @@ def translate(ptx: str) -> str:
         "  {0, 0}};",
     ]
     for name, parameters, _, body in _ENTRY.findall(ptx):
-        lines += _write_kernel(name, parameters, body, shared, frozenset(n for n, _ in data), end)
+        lines += _write_kernel(name, parameters, body, shared, frozenset(n for n, _ in data), dynamic)
     return "\n".join(lines)
 
 
 def _write_kernel(
     name: str, parameters: str, body: str, shared: Mapping[str, int], globals: frozenset[str], shared_bytes: int
 ) -> list[str]:
-    places: dict[str, tuple[int, str]] = {}
+    places: dict[str, tuple[int, int]] = {}
     end = 0
-    for type, parameter in _PARAMETER.findall(parameters + ")"):
-        size = width(type) // 8
+    for type, parameter, count in _PARAMETER.findall(parameters + ")"):
+        size = width(type) // 8 * int(count or 1)
         end = -(-end // size) * size
-        places[parameter] = (end, type)
+        places[parameter] = (end, size)
         end += size
     kernel = _Kernel(name, places, shared, globals)
     for type, prefix, count in _REGISTERS.findall(body):
@@ -494,7 +556,7 @@ def _write_kernel(
     fields = " ".join(f"{_C_TYPES[type]} {register[1:]};" for register, type in kernel.types.items())
     local = f"_Alignas(16) uint8_t depot[{kernel.depot[1]}];" if kernel.depot else ""
     struct = f"registers_{name}"
-    sizes = ", ".join(str(width(type) // 8) for _, type in places.values())
+    sizes = ", ".join(str(size) for _, size in places.values())
     return [
         f"typedef struct {struct} {{ int place; {fields} {local} }} {struct};",
         f"static int run_{name}(void *memory, mail *M, block *B) {{",
@@ -505,7 +567,8 @@ def _write_kernel(
         "  return DONE;",
         "}",
         f"const int parameters_{name}[] = {{{sizes}{', ' if sizes else ''}0}};",
-        f"int launch_{name}(machine *m, uint32_t blocks, uint32_t threads, const uint8_t *parameters) {{",
-        f"  return run_grid(m, run_{name}, sizeof({struct}), {shared_bytes}, blocks, threads, parameters);",
+        f"int launch_{name}(machine *m, uint32_t blocks, uint32_t threads, uint32_t bytes,",
+        "    const uint8_t *parameters) {",
+        f"  return run_grid(m, run_{name}, sizeof({struct}), {shared_bytes} + bytes, blocks, threads, parameters);",
         "}",
     ]

@@ -100,6 +100,24 @@ def test_auto_takes_the_device(machine: Machine, folder: Path) -> None:
     assert machine.launches > 0
 
 
+def test_each_device_has_its_own_code(machine: Machine, folder: Path) -> None:
+    """Models on one device share what is loaded into it; a model on another one does not."""
+    machine.reset(devices=2)
+
+    def contexts() -> list[int]:
+        return [machine.library.fake_contexts(number) for number in range(2)]
+
+    models = {}
+    for name, device, expected in (("a", "cuda:0", [1, 0]), ("b", "cuda:1", [1, 1]), ("c", "cuda:1", [1, 1])):
+        models[name] = nacre.load(folder / "gpu.so", device=device)
+        assert_right(models[name], 5)
+        assert contexts() == expected
+    for name, expected in (("b", [1, 1]), ("c", [1, 0]), ("a", [0, 0])):
+        del models[name]
+        gc.collect()
+        assert contexts() == expected
+
+
 @pytest.mark.parametrize(
     ("name", "device", "capability", "message"),
     [

@@ -245,8 +245,15 @@ def test_states_stay_on_the_device(machine: Machine, model: nacre.Model) -> None
     np.testing.assert_array_equal(session.states["sum"], 2 * x.host)
     session.states["sum"] = 10 * x.host
     other = session.fork()
+    begin = len(machine.log)
     count(x, out=out)
+    # A write moves the state to the device with the next call. A fork reads it, and leaves that copy alone.
+    assert [line for line in machine.log[begin:] if line.startswith("cuMemcpyHtoD")] == ["cuMemcpyHtoDAsync"]
     np.testing.assert_array_equal(out.copy(to_device=False), 10 * x.host + x.host)
+    begin = len(machine.log)
+    session.fork()
+    count(x, out=out)
+    assert [line for line in machine.log[begin:] if line.startswith("cuMemcpyHtoD")] == []
     np.testing.assert_array_equal(other.entries["count"](x), 10 * x.host + x.host)
     session.reset()
     np.testing.assert_array_equal(count(x), x.host)

@@ -38,8 +38,11 @@ model odd(q: f16[3, T, 20], k: f16[3, 20, S], v: f16[3, S, 20], keep: bool[T, S]
   return softmax(where(keep, q @ k, -inf)) @ v
 }
 """
+EXACT = "exact_"
+_MODEL = re.compile(r"model (?:grouped|wide|decode|odd)\(.*?\n}\n", re.DOTALL)
+SOURCE += "".join(text.replace("model ", f"model {EXACT}").replace("f16", "f32") for text in _MODEL.findall(SOURCE))
 SIZES = [(1, 1), (5, 130), (65, 65), (67, 67), (0, 3), (70, 9)]
-DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "bool": np.bool_}
+DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "bool": np.bool_}
 
 
 def softmax(scores: Array) -> Array:
@@ -51,6 +54,7 @@ def softmax(scores: Array) -> Array:
 def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     """The results in f64."""
     q, k, v = (array.astype(np.float64) for array in (q, k, v))
+    name = name.removeprefix(EXACT)
     if name in ("grouped", "decode"):
         k, v = (np.repeat(array, 2, axis=1) for array in (k, v))
     if name == "odd":
@@ -97,7 +101,7 @@ def test_attention_is_one_launch(built: tuple[Build, Path]) -> None:
     (kernels,) = program.kernels.values()
     schedules = [code.report.schedules for code in kernels.values()]
     assert [each for each in schedules if len(each) > 1] == []
-    assert schedules.count(("flash attention of 128 threads",)) == len(ENTRIES)
+    assert sum(each[0].startswith("flash attention of 128 threads") for each in schedules) == len(ENTRIES)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -108,8 +112,8 @@ def test_numbers(machine: Machine, built: tuple[Build, Path], name: str) -> None
         result = np.asarray(model.entries[name](*arrays)).astype(np.float64)
         assert not machine.error
         expected = reference(name, *arrays)
-        # Scores and shares are rounded to the dtype.
-        tolerance = 0.02 if name == "biased" else 0.004
+        # Scores and shares are rounded to the dtype; those of f32 are sums of up to 256 products.
+        tolerance = 4e-6 if name.startswith(EXACT) else 0.02 if name == "biased" else 0.004
         assert np.array_equal(np.isnan(result), np.isnan(expected)), (rows, keys)
         assert np.nanmax(np.abs(result - expected), initial=0) <= tolerance, (rows, keys)
 
@@ -152,6 +156,7 @@ def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: P
     check_assembly(built[1], tmp_path, "sm_80", "sm_90", "sm_120")
 
 
+@pytest.mark.parametrize("name", ["grouped", "exact_grouped"])
 @pytest.mark.parametrize(
     ("pattern", "replacement"),
     [
@@ -161,14 +166,18 @@ def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: P
         (r"\.trans\.shared", ".shared"),
     ],
 )
-def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pattern: str, replacement: str) -> None:
+def test_planted_fault_is_found(
+    machine: Machine, built: tuple[Build, Path], name: str, pattern: str, replacement: str
+) -> None:
     """Without a barrier, without waiting for a copy, with another lane, with a matrix that is not turned over."""
-    machine.edit = lambda text: re.sub(pattern, replacement, text) if "mma.sync" in text else text
+    if "trans" in pattern and name.startswith(EXACT):
+        pytest.skip("matrices of f32 are never turned over")
+    machine.edit = lambda text: re.sub(pattern, replacement, text) if "cp.async" in text else text
     model = nacre.load(built[1], device="cuda")
-    arrays = make_arrays(model, "grouped", 67, 67)
+    arrays = make_arrays(model, name, 67, 67)
     try:
-        result = np.asarray(model.entries["grouped"](*arrays)).astype(np.float64)
+        result = np.asarray(model.entries[name](*arrays)).astype(np.float64)
     except nacre.NacreError:
         assert "never written" in machine.error
         return
-    assert not np.max(np.abs(result - reference("grouped", *arrays))) <= 0.01
+    assert not np.max(np.abs(result - reference(name, *arrays))) <= 0.01

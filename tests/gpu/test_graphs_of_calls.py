@@ -252,6 +252,30 @@ def test_each_part_of_a_call_alone_has_its_own_graph(machine: Machine, models: t
         tensor.release()
 
 
+def test_moved_memory_of_a_session_has_its_own_graph(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
+    """A graph has the address of intermediate values; a larger call moves them, for the same tensors of a device."""
+    model, plain = models
+    given = tuple(Interface(machine, a) for a in arrays("steps", 5))
+    out = Interface(machine, np.zeros(5, np.float32))
+
+    def call(one: nacre.Model) -> bytes:
+        out.host[...] = 0
+        out.copy(to_device=True)
+        one.entries["steps"](*given, out=out)
+        return out.copy(to_device=False).tobytes()
+
+    expected = call(plain)
+    for _ in range(3):
+        assert call(model) == expected
+    model.entries["steps"](*arrays("steps", 64))
+    begin = machine.log.count("cuStreamBeginCapture")
+    for _ in range(3):
+        assert call(model) == expected
+    assert machine.log.count("cuStreamBeginCapture") - begin == 1
+    for tensor in (*given, out):
+        tensor.release()
+
+
 RECORDING = (
     *("cuStreamCreate", "cuStreamBeginCapture", "cuLaunchKernel", "cuStreamEndCapture"),
     *("cuGraphInstantiateWithFlags", "cuGraphLaunch"),

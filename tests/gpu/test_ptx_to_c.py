@@ -82,7 +82,7 @@ def run(ptx: str, name: str, threads: int, result: np.ndarray, folder: Path) -> 
     allocation = Allocation(begin, begin + result.nbytes, written.ctypes.data)
     state = State(ctypes.pointer(allocation), 1, b"")
     parameters = np.array([begin], np.uint64)
-    getattr(library, f"launch_{name}")(ctypes.byref(state), 1, threads, ctypes.c_void_p(parameters.ctypes.data))
+    getattr(library, f"launch_{name}")(ctypes.byref(state), 1, threads, 0, ctypes.c_void_p(parameters.ctypes.data))
     return str(state.error.decode())
 
 

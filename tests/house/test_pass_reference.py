@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 
@@ -33,7 +34,7 @@ def test_example_is_changed_by_the_pass(name: str) -> None:
 @pytest.mark.parametrize("name", PASSES)
 def test_description_mentions_every_option(name: str) -> None:
     words = inspect.cleandoc(PASSES[name].__doc__ or "")
-    options = [field.replace("_", "-") for field in inspect.signature(PASSES[name]).parameters]
+    options = [field.name.replace("_", "-") for field in dataclasses.fields(PASSES[name])]
     assert all(f"`{option}`" in words for option in options), options
 
 

@@ -23,8 +23,11 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     "loops/hoist_invariants.py": ("the table holds the properties of operators with regions", {"CONTROL_FLOW"}),
     "loops/parallel_order.py": ("expands the three operators of order", {"sort", "argsort", "top_k"}),
     "quantization/expand_block_quantized.py": (
-        "expands these operators, and writes `x @ dequantized.T` as `block_matmul`",
-        {"dequantize", "dequantize_blocks", "join_blocks", "quantize_blocks", "matmul", "dynamic_slice"},
+        "expands these operators, and writes `x @ dequantized.T` as `block_matmul`, also of blocks times scales",
+        {
+            *("dequantize", "dequantize_blocks", "join_blocks", "quantize_blocks", "matmul", "dynamic_slice"),
+            *("multiply", "reshape"),
+        },
     ),
     "quantization/qdq_propagation.py": ("moves `quantize`", {"quantize", "op"}),
     "quantization/quantized_values.py": (

@@ -1,4 +1,4 @@
-"""The C sources of the runtime call one another in one direction, apart from two groups of files."""
+"""The C sources of the runtime call one another in one direction, apart from one group of files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ RUNTIME = Path(__file__).parents[2] / "runtime"
 GROUPS = {
     # A thread wakes, starts and stops others of its pool.
     frozenset({"helpers.c", "pool.c", "share.c", "workers.c"}),
-    # A launch that reads a number ends the part of a graph that is recorded, and a session owns its graphs.
-    frozenset({"cuda/graph.c", "cuda/launch.c", "cuda/session.c"}),
-    # The host reads states on a device, and the device has as many bytes of states as the host.
-    frozenset({"cuda/states.c", "state.c"}),
 }
-"""Files that call one another, which others do as a whole."""
+"""Files that call one another."""
 
 _WORDS = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"'
 _DEFINED = r"^(?!static|typedef|else|return)\w[\w \*]*?\b(nacre_\w+)\([^;{]*\)\s*\{"

@@ -7,7 +7,10 @@ from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.cost import count_bytes, count_operations
 from nacre.compiler.readers.language import load_module
 from nacre.dialect.dims import evaluate, format_size
-from nacre.dialect.graph import Module
+from nacre.dialect.graph import Function, Module, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import F32, TensorType
 from nacre.passes.manager import PassManager
 from nacre.passes.pass_list import parse_pipeline
 
@@ -50,6 +53,24 @@ def count(text: str, **dims: int) -> int:
 )
 def test_operators(operands: str, result: str, expression: str, expected: int) -> None:
     assert count(f"model m({operands}) -> {result} {{ return {expression} }}\n", N=7, M=3) == expected
+
+
+def test_steps_of_a_transform_are_counted() -> None:
+    """A transform of 64 complex numbers takes between 3 and 5 n log2(n) operations."""
+    real, imaginary = (Value(name, TensorType(F32, (7, 64, 1))) for name in ("re", "im"))
+    b = Builder(OPERATORS, "n")
+    b.apply("fft", (real, imaginary), {"axes": (1,)})
+    module = PassManager(parse_pipeline("decompose{having=composite,keep=fourier_axis},butterflies")).run(
+        Module("m", functions=(Function("f", (real, imaginary), tuple(b.nodes), b.nodes[-1].outputs, ("r", "i")),))
+    )
+    found = evaluate(count_operations(module.functions[0].body), {})
+    assert 3 < found / (7 * 64 * 6) < 5
+
+
+@pytest.mark.parametrize("length", [6, 33])
+def test_passes_of_a_sort_are_counted_once(length: int) -> None:
+    """Elements that are in order need no second pass."""
+    assert count(f"model m(x: f32[N, {length}]) -> f32[N, {length}] {{ return sort(x) }}\n", N=7) <= 7
 
 
 MLP = """

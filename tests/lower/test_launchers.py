@@ -12,7 +12,7 @@ import pytest
 from nacre.compiler.artifact.assemble import build_artifact
 from nacre.compiler.artifact.link import find_linker
 from nacre.compiler.artifact.spec import ArgumentSpec, ArtifactSpec, EntrySpec
-from nacre.compiler.codegen.llvm.machine import Machine, Options
+from nacre.compiler.codegen.llvm.machine import Machine, Options, Pipeline
 from nacre.compiler.host.entry import Call, declare, write_entry
 from nacre.compiler.lower.storage import Input, Output, Unused, Workspace
 from nacre.compiler.targets.target import Target
@@ -64,7 +64,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, cwd=folder, check=True)
     machine = Machine(Target(), Options())
     module = machine.parse("\n".join([declare(CALLS), write_entry("nacre_entry_main", (N,), CALLS)]))
-    machine.optimize(module)
+    machine.optimize(module, Pipeline.LOOPS)
     size = N.size
     entry = EntrySpec(
         "main",

@@ -45,6 +45,9 @@ def test_what_is_known_of_two_sizes() -> None:
     assert never_less(Symbol("E", 8, 64, 8).size * b, b * 8)
     assert never_less((t * 12 + 63) // 64 * 64, t * 12) and never_less(t * 12 + 63, (t * 12 + 63) // 64 * 64)
     assert not never_less((t * 12 + 62) // 64 * 64, t * 12) and not never_less(t * 12 + 62, (t * 12 + 63) // 64 * 64)
+    # A multiple of a quotient: 8 * (t // 4) lies between 2 * t - 6 and 2 * t.
+    assert never_less(t // 4 * 8 + 6, t * 2) and never_less(t * 2, t // 4 * 8)
+    assert not never_less(t // 4 * 8 + 5, t * 2) and not never_less(t + 1, t // 4 * 8)
     assert not never_less(b, t) and not never_less(t, b) and not never_less(b * t, b * 2) and not never_less(4, 5)
     assert not never_less(Symbol("Z", 0, 9).size * t, t)
 

@@ -95,9 +95,9 @@ def choose(
     return chosen
 
 
-def changed_lines(commit: str) -> dict[str, set[int]]:
-    """Returns the lines that differ from those of a commit, by file."""
-    command = ("git", "diff", "-U0", "--no-color", commit, "--", *AREAS)
+def changed_lines(commit: str, areas: Sequence[str]) -> dict[str, set[int]]:
+    """Returns the lines of the areas that differ from those of a commit, by file."""
+    command = ("git", "diff", "-U0", "--no-color", commit, "--", *areas)
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found: dict[str, set[int]] = {}
     file = ""
@@ -209,7 +209,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     forks.prepare()
-    lines = changed_lines(options.since) if options.since else None
+    lines = changed_lines(options.since, options.areas) if options.since else None
     wanted = mutants_at(options.at) if options.at else choose(options.areas, options.count, options.seed, lines)
     with tempfile.TemporaryDirectory(prefix="nacre-mutants-") as folder:
         tester = Tester(Path(folder), Reach.read(options.reach))

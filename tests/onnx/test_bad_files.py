@@ -199,6 +199,40 @@ def test_exit_code_of_the_command(tmp_path: Path) -> None:
     assert done.returncode == 1 and "`first`" in done.stderr and "`Relu`" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "code"),
+    [
+        ("LRN", [[1, 3, 4]], {"size": 0}, "bad-attribute"),
+        ("GroupNormalization", [[1, 4, 2], [4], [4]], {"num_groups": 0}, "bad-attribute"),
+        ("LpPool", [[1, 1, 4]], {"kernel_shape": [-1]}, "bad-attribute"),
+        ("LpPool", [[1, 1, 4]], {"kernel_shape": [1 << 31]}, "bad-attribute"),
+        ("Scan", [[2, 3]], {"num_scan_inputs": 1, "scan_input_axes": [0, 0]}, "bad-attribute"),
+        ("Scan", [[2, 3]], {"num_scan_inputs": 1, "scan_input_axes": [7]}, "bad-axis"),
+        ("Split", [[4]], {"num_outputs": 1 << 40}, "bad-attribute"),
+    ],
+)
+def test_numbers_of_attributes_that_do_not_fit(
+    op: str, shapes: list[list[int | str]], attributes: dict[str, object], code: str, tmp_path: Path
+) -> None:
+    """`fuzz_attributes.py` tries many more."""
+    inputs = dict(zip(("x", "w", "b"), shapes, strict=False))
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["a"], ["c"])],
+        "body",
+        [helper.make_tensor_value_info("a", FLOATS, [3])],
+        [helper.make_tensor_value_info("c", FLOATS, [3])],
+    )
+    node = helper.make_node(op, [*inputs], ["y"], **(attributes | ({"body": body} if op == "Scan" else {})))
+    assert errors(net(node, inputs=inputs), tmp_path)[0].code == code
+
+
+def test_a_window_of_more_channels_than_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(net(helper.make_node("LRN", ["x"], ["y"], size=1 << 40)).SerializeToString())
+    (function,) = read_onnx(path).module.functions
+    assert len(function.body) < 50
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_mutated_files_are_read_or_refused(seed: int) -> None:
     codes = {fuzz.read_mutant(data) for data in fuzz.mutants(150, seed)}

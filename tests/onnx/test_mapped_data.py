@@ -59,6 +59,17 @@ def test_mapped_data_is_what_the_parser_reads(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "a.so").read_bytes() == (tmp_path / "b.so").read_bytes()
 
 
+def test_unknown_fields_of_every_width_are_left_out(tmp_path: Path) -> None:
+    path = save(tmp_path / "net.onnx")
+    expected = {number: np.array(data) for number, data in split_file(path)[1].items()}
+    # Field 2,000 of the model: a fixed word of 8 bytes, one of 4, a number, and bytes.
+    fields = b"\x81\x7d" + bytes(range(8)) + b"\x85\x7d" + bytes(range(4)) + b"\x80\x7d\x96\x01" + b"\x82\x7d\x02ab"
+    path.write_bytes(fields + path.read_bytes())
+    mapped = split_file(path)[1]
+    assert sorted(mapped) == sorted(expected) == [0, 2, 3]
+    assert all(np.array_equal(mapped[n], expected[n]) for n in mapped)
+
+
 def test_damaged_files_are_diagnostics(tmp_path: Path) -> None:
     path = save(tmp_path / "net.onnx")
     data = path.read_bytes()

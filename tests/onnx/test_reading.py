@@ -12,7 +12,9 @@ import pytest
 from nacre.compiler.api import read_model
 from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.interpreter import Interpreter, load_parameter
 from onnx import helper, parser
+from onnx.reference import ReferenceEvaluator
 
 
 def model_of(text: str, **opsets: int) -> onnx.ModelProto:
@@ -121,3 +123,36 @@ def test_initializers_are_parameters_by_name() -> None:
     model.graph.initializer.append(weight)
     module = read_proto(model, "net", "net.onnx", None).module
     assert [(p.name, str(p.type)) for p in module.parameters] == [("layer.0.weight", "f32[5, 4]")]
+
+
+def results(model: onnx.ModelProto, *arrays: np.ndarray) -> list[np.ndarray]:
+    module = read_proto(model, "net", "net.onnx", None).module
+    return list(Interpreter(module, load_parameter).run(module.functions[0], arrays))
+
+
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_transforms_of_complex_numbers(axis: int, inverse: int) -> None:
+    head = f"net (float[3, 5, 2] x) => (float[3, 5, 2] y) <int64 axis = {{{axis}}}>"
+    text = f"{head} {{ y = DFT<inverse = {inverse}>(x, , axis) }}"
+    x = np.random.default_rng(0).standard_normal((3, 5, 2), np.float32)
+    (found,) = results(model_of(text), x)
+    expected = (np.fft.ifft if inverse else np.fft.fft)(x[..., 0] + 1j * x[..., 1], axis=axis)
+    np.testing.assert_allclose(found, np.stack([expected.real, expected.imag], axis=-1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_of_adam() -> None:
+    names = ["rate", "step", "x", "gradient", "first", "second"]
+    attributes = {"alpha": 0.8, "beta": 0.75, "epsilon": 1e-3, "norm_coefficient": 0.25, "norm_coefficient_post": 0.125}
+    node = helper.make_node("Adam", names, ["y", "v", "h"], domain="ai.onnx.preview.training", **attributes)
+    rate, step = (helper.make_tensor_value_info(*each, []) for each in (("rate", 1), ("step", 7)))
+    rest = [helper.make_tensor_value_info(name, 1, [5]) for name in names[2:]]
+    outputs = [helper.make_tensor_value_info(name, 1, [5]) for name in "yvh"]
+    opsets = [helper.make_opsetid("", 22), helper.make_opsetid("ai.onnx.preview.training", 1)]
+    graph = helper.make_graph([node], "net", [rate, step, *rest], outputs)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    given = np.random.default_rng(0).uniform(0.5, 2, (4, 5)).astype(np.float32)
+    arrays = [np.float32(0.1), np.int64(3), *given]
+    expected = ReferenceEvaluator(model).run(None, dict(zip(names, arrays, strict=True)))
+    for found, wanted in zip(results(model, *map(np.asarray, arrays)), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)

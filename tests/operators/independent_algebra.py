@@ -18,6 +18,31 @@ from independent_onnx import onnx_run
 Array = np.ndarray[Any, Any]
 
 
+def _ragged(layer: Function, states: int) -> Function:
+    """With lengths, each row is a batch of its own, without the steps after its length."""
+
+    def run(x: Array, weight: Array, recurrence: Array, *rest: Array, **given: Any) -> Any:
+        if len(rest) <= 2 + states:
+            return layer(x, weight, recurrence, *rest, **given)
+        turn = (lambda v: v.swapaxes(0, 1)) if given["batch_first"] else (lambda v: v)
+        *operands, lengths = rest
+        biases, before = operands[:2], operands[2:]
+        rows = turn(x)
+        y = np.zeros((*rows.shape[:2], recurrence.shape[1]), x.dtype)
+        last = [state.copy() for state in before]
+        for row in range(len(lengths)):
+            here, steps = slice(row, row + 1), min(lengths[row], len(rows))
+            if steps:
+                part = turn(rows[:steps, here])
+                found, *after = layer(part, weight, recurrence, *biases, *(state[here] for state in before), **given)
+                y[:steps, here] = turn(found)
+                for state, new in zip(last, after, strict=True):
+                    state[here] = new
+        return turn(y), *last
+
+    return run
+
+
 def _layer(kind: str, order: tuple[int, ...], states: int, **fixed: Any) -> Function:
     """A layer of ONNX, whose gates are in another order: `order` lists ours in the order of ONNX."""
 
@@ -298,9 +323,9 @@ SINGLE = {"grid_sample", "roi_align"}
 """Operators that ONNX's evaluator computes partly in f32."""
 
 ALGEBRA: Mapping[str, Function] = {
-    "lstm": _layer("LSTM", (0, 3, 1, 2), 2),
-    "gru": _layer("GRU", (1, 0, 2), 1, linear_before_reset=1),
-    "rnn": _rnn,
+    "lstm": _ragged(_layer("LSTM", (0, 3, 1, 2), 2), 2),
+    "gru": _ragged(_layer("GRU", (1, 0, 2), 1, linear_before_reset=1), 1),
+    "rnn": _ragged(_rnn, 1),
     "fft": _fourier(False),
     "ifft": _fourier(True),
     "rfft": _fourier(False, half=True),

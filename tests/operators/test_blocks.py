@@ -8,7 +8,7 @@ from nacre.dialect.graph import Function, Module, Parameter, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.block_quantization import code_range
+from nacre.dialect.ops.support.block_codes import code_range
 from nacre.dialect.ops.support.block_planes import dequantize_planes, quantize_planes
 from nacre.dialect.types import BLOCKED, F16, F32, Array, DType, TensorType, dtype_of
 

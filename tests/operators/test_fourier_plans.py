@@ -4,15 +4,20 @@ radix. The error is a few roundings for each stage, whatever the length."""
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
+from nacre.compiler.lower.module import lower_module
+from nacre.compiler.tools.validate.inputs import KINDS, ORDINARY
+from nacre.compiler.tools.validate.kernels import random_trials
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
+from nacre.dialect.ops.fourier_rows import ITEMS
 from nacre.dialect.types import F32, F64, DType, TensorType
 from nacre.passes.manager import PassManager
 from nacre.passes.pass_list import parse_pipeline
@@ -37,7 +42,7 @@ USES: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
 
 def _function(name: str, shape: tuple[int, ...], given: dict[str, Any], number: int, dtype: DType) -> Function:
     b = Builder(OPERATORS, f"n{number}_")
-    count = 1 if name == "rfft" else 2
+    count = 1 if name in ("rfft", "exp") else 2
     arguments = tuple(Value(f"x{i}", TensorType(dtype, (ROWS.size, *shape))) for i in range(count))
     results = b.apply(name, arguments, given)
     return Function(f"f{number}", arguments, tuple(b.nodes), results, tuple(f"r{i}" for i in range(len(results))))
@@ -97,3 +102,20 @@ def test_the_middle_of_a_real_row_is_real() -> None:
         row = random.standard_normal((3, size)).astype(np.float32)
         _, imaginary = compiled[f"f{number}"]([row, np.zeros_like(row)])
         assert not imaginary[:, [0, size // 2]].any() and imaginary[:, 1].all(), size
+
+
+def test_transforms_are_checked_with_ordinary_numbers_alone() -> None:
+    """A NaN in one element reaches all results of its row, whichever sums the code forms."""
+    function = _function("fft", (8,), {}, 0, F32)
+    (made,) = PassManager(PASSES).run(Module("m", dims=(ROWS,), functions=(function,))).functions
+    assert {trial.kind for trial in random_trials(made)} == {ORDINARY}
+    other = _function("exp", (8,), {}, 1, F32)
+    assert {trial.kind for trial in random_trials(other)} == {*KINDS}
+
+
+def test_rows_are_divided_into_work_items() -> None:
+    function = _function("fft", (64,), {}, 0, F32)
+    (kernel,) = lower_module(PassManager(PASSES).run(Module("m", dims=(ROWS,), functions=(function,)))).kernels
+    text = kernel.text("f")
+    assert f"%units = arith.constant {ITEMS} : index" in text
+    assert len(re.findall("= %begin to %end step", text)) == 1

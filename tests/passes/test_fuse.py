@@ -235,6 +235,13 @@ def test_axes_that_a_contraction_sums_over(text: str, expected: tuple[tuple[int,
     assert (summed_axes(node, 0), summed_axes(node, 1)) == expected
 
 
+def test_operators_of_two_operands_only_permute_none() -> None:
+    text = "module m\n\nfunc main(%a: f32[3], %i: i64[3]) -> (f32[3]) {\n"
+    text += '  %r = gather(%a, %i) {axis = 0, mode = "clamp"} : f32[3]\n'
+    (node,) = parse_module(text + "  return %r\n}\n").functions[0].body
+    assert permutation(node) is None
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

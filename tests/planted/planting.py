@@ -2,7 +2,7 @@
 
 What a fault replaces is put back afterwards. Objects that are made meanwhile go into a cache of their own. Children
 that generate code come from fork servers of their own, which all faults share: a child plants the current fault when it
-is forked, and the server itself has none.
+is forked, and the server itself has none. No other fault takes over the idle children of one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def plant(fault: Planted, folder: Path) -> Iterator[None]:
     """The compiler has the fault until the block ends. `folder` takes what is cached meanwhile."""
     search = {"PYTHONPATH": os.pathsep.join([str(_SITE), str(_SITE.parent.parent), *_python_path()])}
     setter = Setter()
-    with mock.patch.object(pool, "_servers", _servers):
+    with mock.patch.object(pool, "_servers", _servers), mock.patch.object(pool, "_idle", {}):
         with mock.patch.dict(os.environ, {**search, FILE: str(_current())}):
             pool.prestart(KERNEL_WORKER)
             pool.prestart(ENTRY_WORKER)
@@ -61,6 +61,7 @@ def plant(fault: Planted, folder: Path) -> Iterator[None]:
                 yield
         finally:
             setter.undo()
+            pool.end_idle()
             # A server that was started meanwhile has the fault itself.
             for worker in [name for name, server in _servers.items() if standing.get(name) is not server]:
                 _servers.pop(worker).close()

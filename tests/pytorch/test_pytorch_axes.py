@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
         ((N, N, N, N, N),),
     ),
     "axes that are moved": (lambda x: x.movedim(0, 2).permute(1, 2, 3, 0), ((N, N, N, N),)),
+    "a transposed matrix, and a vector that stays": (lambda x, y: x.t() @ y.t(), ((N, N), (N,))),
     "writing along the first axis": (written(INDEX), ((N, N, N), (N, N, N))),
     "writing along the last axis": (written(None, None, INDEX), ((N, N, N), (N, N, N))),
     "writing along the third axis": (written(None, None, INDEX), ((N, N, N, N), (N, N, N, N))),

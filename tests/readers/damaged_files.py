@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ class Kind:
     read: Callable[[Any, Path], object]
 
 
-def _read_as(suffix: str) -> Callable[[bytes, Path], object]:
+def read_as(suffix: str) -> Callable[[bytes, Path], object]:
     def read(data: bytes, folder: Path) -> object:
         path = folder / f"damaged{suffix}"
         path.write_bytes(data)
@@ -149,10 +149,10 @@ def _configured(archive: Archive, rng: random.Random) -> Archive:
     return replace(archive, config=damaged_config(archive.config, rng))
 
 
-KINDS: Mapping[str, Kind] = {
-    "tflite": Kind(_tflite, damaged_bytes, _read_as(".tflite")),
-    "keras": Kind(_keras(".keras"), damaged_bytes, _read_as(".keras")),
-    "h5": Kind(_keras(".h5"), damaged_bytes, _read_as(".h5")),
+KINDS: dict[str, Kind] = {
+    "tflite": Kind(_tflite, damaged_bytes, read_as(".tflite")),
+    "keras": Kind(_keras(".keras"), damaged_bytes, read_as(".keras")),
+    "h5": Kind(_keras(".h5"), damaged_bytes, read_as(".h5")),
     "config": Kind(_archives, _configured, lambda archive, folder: read_archive(archive, folder / "damaged.keras")),
 }
 

@@ -75,7 +75,7 @@ def nacre_files() -> Iterator[tuple[str, Callable[[], str]]]:
         yield from ((f"{kind}-of-{size}-{name}.nacre", write) for name, write in found.items())
     for size in (20, 15, 3):
         yield from ((f"file-of-{size}-{name}.nacre", write) for name, write in text_files(size).items())
-    yield "errors-100000.nacre", lambda: model("".join(f"  a{i} = = x\n" for i in range(100_000)) + "  return x")
+    yield "errors-100000.nacre", lambda: model("  = x\n" * 100_000 + "  return x")
 
 
 def trees(**model_fields: object) -> str:

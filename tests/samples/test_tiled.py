@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,10 @@ TARGETS = (
 )
 MODELS = (
     "digits/digits",
+    "digits/training",
     "gpt/gpt",
+    "makemore/makemore",
+    "minilm/adapt",
     "minilm/minilm",
     "mnist/mnist",
     "vision/mobilenetv2",
@@ -72,5 +76,7 @@ def test_every_kernel_is_tiled(sample: str, precision: str, tmp_path: Path) -> N
 
 def test_every_sample_is_there() -> None:
     files = SAMPLES.rglob("*.nacre")
-    entries = {str(f.relative_to(SAMPLES).with_suffix("")) for f in files if "\nmodel " in f.read_text()}
+    entries = {
+        str(f.relative_to(SAMPLES).with_suffix("")) for f in files if re.search("^(model|train) ", f.read_text(), re.M)
+    }
     assert entries == set(MODELS)

@@ -236,17 +236,30 @@ def test_bytecode_of_a_trained_network_is_the_same_graph(tmp_path: Path) -> None
 
 def test_all_unsupported_operations_are_reported_at_once(tmp_path: Path) -> None:
     text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
-      %a = "stablehlo.cholesky"(%m) {lower = true} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+      %a = stablehlo.real %x : tensor<3xf32>
+      %b = stablehlo.imag %x : tensor<3xf32>
       return %x : tensor<3xf32>
     }"""
-    text = text.replace("%x: tensor<3xf32>)", "%x: tensor<3xf32>, %m: tensor<2x2xf32>)")
-    text = text.replace("return", "%c = stablehlo.popcnt %i : tensor<2xi32>\n  return").replace(
-        "%m: tensor<2x2xf32>)", "%m: tensor<2x2xf32>, %i: tensor<2xi32>)"
-    )
     with pytest.raises(DiagnosticError) as caught:
         run(tmp_path, text)
     assert [d.code for d in caught.value.diagnostics] == ["unsupported-operator"] * 2
-    assert "`cholesky`" in caught.value.diagnostics[0].message and "lines: 2" in caught.value.diagnostics[0].message
+    assert "`real`" in caught.value.diagnostics[0].message and "lines: 2" in caught.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize(
+    "attribute", ["base_dilations = array<i64: 2>", "padding = dense<[[-1, 0]]> : tensor<1x2xi64>"]
+)
+def test_windows_of_other_operands_are_refused(attribute: str, tmp_path: Path) -> None:
+    text = f"""func.func public @main(%x: tensor<9xf32>, %s: tensor<f32>) -> tensor<?xf32> {{
+      %y = "stablehlo.reduce_window"(%x, %s) <{{window_dimensions = array<i64: 2>, {attribute}}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %c = stablehlo.add %a, %b : tensor<f32>
+          stablehlo.return %c : tensor<f32>
+      }}) : (tensor<9xf32>, tensor<f32>) -> tensor<?xf32>
+      return %y : tensor<?xf32>
+    }}"""
+    with pytest.raises(DiagnosticError, match="has a dilated operand or negative padding"):
+        run(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["", "func.func", "module { %a = stablehlo.add }", "\x00\x01"])

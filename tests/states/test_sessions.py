@@ -356,3 +356,34 @@ def test_the_longest_header_of_a_file(tmp_path: Path, more: int, is_read: bool) 
     else:
         with pytest.raises(NacreError, match="is not a safetensors file"):
             read_metadata(path)
+
+
+BIG = """language 1
+model count(x: f32) -> f32 {
+  state all: f32[5000000]
+  all = all + x
+  return all[0]
+}
+"""
+
+
+def advised_kilobytes() -> int:
+    """The memory of this process for which the system is asked for huge pages."""
+    size = total = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line.startswith("Size:"):
+            size = int(line.split()[1])
+        if line.startswith("VmFlags:") and " hg" in line:
+            total += size
+    return total
+
+
+def test_large_states_are_on_huge_pages(tmp_path: Path) -> None:
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("the system has no huge pages")
+    model = nacre.compile(BIG, tmp_path / "big.so")
+    before = advised_kilobytes()
+    session = model.session()
+    assert advised_kilobytes() >= before + 20_000_000 // 1024
+    assert session.count(np.float32(2)) == 2
+    assert session.count(np.float32(3)) == 5

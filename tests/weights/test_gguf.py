@@ -52,17 +52,38 @@ def test_numbers_are_those_of_the_gguf_package(tmp_path: Path, number: int, shap
     assert floats[numbers].tobytes() == expected[numbers].tobytes()
 
 
-def test_the_planes_of_q4_1_are_its_numbers(tmp_path: Path) -> None:
-    data = _random_blocks(FORMATS[3], 12)
+@pytest.mark.parametrize("number", [3, 7])
+def test_planes_with_minima_are_the_numbers(tmp_path: Path, number: int) -> None:
+    data = _random_blocks(FORMATS[number], 12)
     path = tmp_path / "x.gguf"
-    path.write_bytes(gguf_bytes([Stored("w", (3, 128), 3, data)]))
+    path.write_bytes(gguf_bytes([Stored("w", (3, 128), number, data)]))
     opened = open_gguf(path)
     planes = opened.planes["w"]
     with np.errstate(all="ignore"):
         codes = np.asarray(dequantize_blocks.reference(opened.checkpoint.read(planes.codes), F32))
+        assert planes.minima is not None
         minima = opened.checkpoint.read(planes.minima).astype(np.float32)
         whole = codes.reshape(3, 4, 32) + minima[..., None]
         np.testing.assert_array_equal(whole.reshape(3, 128), opened.checkpoint.read("w"))
+
+
+@pytest.mark.parametrize("number", [10, 11, 12, 13, 14, 39])
+@pytest.mark.parametrize("shape", [(3, 1280), (0, 256), (1, 256), (2, 0)])
+def test_planes_with_scales_in_f32_are_the_numbers(tmp_path: Path, number: int, shape: tuple[int, int]) -> None:
+    data = _random_blocks(FORMATS[number], shape[0] * shape[1] // FORMATS[number].elements)
+    path = tmp_path / "x.gguf"
+    path.write_bytes(gguf_bytes([Stored("w", shape, number, data)]))
+    opened = open_gguf(path)
+    planes, read = opened.planes["w"], opened.checkpoint.read
+    codes = read(planes.codes)
+    if codes.dtype != np.int8:
+        codes = dequantize_blocks.reference(codes, F32).reshape(shape[0], shape[1] // 32, 32)
+    with np.errstate(all="ignore"):
+        numbers = codes.astype(np.float32) * read(str(planes.scales))[..., None]
+        numbers += 0 if planes.minima is None else read(planes.minima)[..., None]
+        expected = read("w")
+    assert numbers.shape == (shape[0], shape[1] // planes.size, planes.size)
+    np.testing.assert_array_equal(numbers.reshape(shape), expected)
 
 
 def test_metadata_of_every_type(tmp_path: Path) -> None:

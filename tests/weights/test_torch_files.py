@@ -141,12 +141,30 @@ def test_no_code_runs(tmp_path: Path, options: dict[str, Any]) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_values_of_numpy_beside_tensors(tmp_path: Path, protocol: int) -> None:
+    """Scalars are numbers, which are no tensors; arrays are tensors."""
+    scalars = [np.float64(0.5), np.float32(2), np.float16(3), np.int64(-7), np.uint8(200), np.bool_(True)]
+    arrays = {
+        "turned": np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3)),
+        "swapped": np.array([1.5, -2.0], ">f4"),
+        "empty": np.zeros((0, 3), np.bool_),
+    }
+    value = {"best": scalars, "arrays": arrays, "x": torch.ones(2)}
+    checkpoint = saved(tmp_path / "x.pth", value, pickle_protocol=protocol)
+    assert set(checkpoint.names()) == {*(f"arrays.{name}" for name in arrays), "x"}
+    for name, array in arrays.items():
+        found = checkpoint.read(f"arrays.{name}")
+        np.testing.assert_array_equal(found, array.astype(array.dtype.newbyteorder("=")), strict=True)
+    with pytest.raises(DiagnosticError, match="of NumPy is none of"):
+        saved(tmp_path / "y.pth", {"day": np.datetime64("2020-01-01"), "x": torch.ones(2)})
+
+
 @pytest.mark.parametrize(
     ("value", "name"),
     [
         (torch.nn.Linear(1, 1), "torch.nn.modules.linear.Linear"),
         ({"x": torch.eye(2).to_sparse()}, "torch._utils._rebuild_sparse_tensor"),
-        ({"x": np.float64(3)}, "numpy._core.multiarray.scalar"),
         ({"x": collections.Counter()}, "collections.Counter"),
     ],
 )

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from nacre.compiler.weights import open_checkpoint
+from nacre.compiler.weights.checkpoint import Checkpoint
 from nacre.dialect.diagnostics import DiagnosticError
 
 ARCHIVE = (
@@ -61,6 +62,24 @@ def test_tensors_of_a_checkpoint(tmp_path: Path, text: str) -> None:
             open_checkpoint(path)
 
 
+def test_elements_of_each_width_in_the_other_byte_order(tmp_path: Path) -> None:
+    """Storages of 24, 16 and 4 bytes have elements of 4, 8 and 2 bytes."""
+    path = tmp_path / "model.ckpt"
+    orders = {24: ">u4", 16: ">u8", 4: ">u2"}
+    data = io.BytesIO(zlib.decompress(base64.b85decode(ARCHIVE)))
+    with zipfile.ZipFile(data) as archive, zipfile.ZipFile(path, "w") as changed:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if "/data/" in name:
+                order = np.dtype(orders.pop(len(content)))
+                content = np.frombuffer(content, order.newbyteorder("<")).astype(order).tobytes()
+            changed.writestr(name, b"big" if name.endswith("/byteorder") else content)
+    assert not orders
+    checkpoint = open_checkpoint(path)
+    for name, array in EXPECTED.items():
+        assert np.array_equal(checkpoint.read(name), array), name
+
+
 @pytest.mark.parametrize("text", [ARCHIVE, BEFORE], ids=["archive", "before 1.6"])
 def test_a_call_of_the_system_is_refused(tmp_path: Path, text: str) -> None:
     """The global that makes a tensor is exchanged for another one."""
@@ -78,3 +97,48 @@ def test_a_call_of_the_system_is_refused(tmp_path: Path, text: str) -> None:
                 changed.writestr(name, content.replace(before, after))
     with pytest.raises(DiagnosticError, match=r"os\.system"):
         open_checkpoint(path)
+
+
+OTHERS = b"".join(
+    [
+        b"\x80\x02}(",
+        b"X\x04\0\0\0bestcnumpy._core.multiarray\nscalar\nq\x03cnumpy\ndtype\nq\x04X\x02\0\0\0f8\x89\x88\x87R",
+        b"q\x07(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbc_codecs\nencode\nq\x0a",
+        b"X\x09\0\0\0\0\0\0\0\0\0\xc3\xa0?X\x06\0\0\0latin1q\x0c\x86R\x86R",
+        b"X\x04\0\0\0meancnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85C\x01b\x87R",
+        b"(K\x01K\x01K\x02\x86h\x07\x88C\x10" + np.array([1.5, -2.0]).tobytes() + b"tb",
+        b"u.",
+    ]
+)
+"""The pickle of `{"best": np.float64(0.5), "mean": np.array([[1.5, -2.0]])}`."""
+
+
+def _read(path: Path, pickled: bytes) -> Checkpoint:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/data.pkl", pickled)
+    return open_checkpoint(path)
+
+
+def test_values_of_numpy(tmp_path: Path) -> None:
+    checkpoint = _read(tmp_path / "model.pth", OTHERS)
+    assert list(checkpoint.names()) == ["mean"]  # a scalar is a number, as those of Python
+    found = checkpoint.read("mean")
+    assert found.dtype == np.float64 and found.tolist() == [[1.5, -2.0]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (b"f8", b"O8", "the dtype 'O8' of NumPy is none of"),
+        (b"f8", b"f4", "has 8 bytes, and 4 are expected"),
+        (b"<", b"?", "has no byte order"),
+        (b"NNNJ", b"}NNJ", "has fields"),
+        (b"latin1", b"zlib_1", "not encoded as"),
+        (b"K\x01K\x02\x86h", b"K\x01K\x03\x86h", "has 16 bytes, and 24 are expected"),
+        (b"_codecs\nencode", b"_codecs\ndecode", r"_codecs\.decode"),
+    ],
+)
+def test_wrong_values_of_numpy(tmp_path: Path, before: bytes, after: bytes, message: str) -> None:
+    assert OTHERS.count(before) == 1
+    with pytest.raises(DiagnosticError, match=message):
+        _read(tmp_path / "model.pth", OTHERS.replace(before, after))

@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from nacre.compiler.weights import open_checkpoint
 from nacre.dialect.diagnostics import DiagnosticError
 
@@ -32,7 +33,12 @@ def whole_files() -> list[bytes]:
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Conv2d(1, 2, 3))
     values: list[Any] = [
         module.state_dict(),
-        {"state_dict": module.state_dict(), "epoch": 3, "list": [1, 2.5, None, "x" * 300]},
+        {
+            "state_dict": module.state_dict(),
+            "epoch": 3,
+            "list": [1, 2.5, None, "x" * 300],
+            "best": [np.float64(2), np.eye(2)],
+        },
         {"half": torch.ones(3, dtype=torch.bfloat16), "view": torch.ones(4, 6)[1:, ::2], "u": torch.ones(2).int()},
     ]
     for value in values:

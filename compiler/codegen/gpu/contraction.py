@@ -258,7 +258,7 @@ class ContractionWriter:
 
     @contextmanager
     def inside(self, row: str, column: str) -> Iterator[None]:
-        """Encloses what happens only for a row and a column that exist."""
+        """Writes a branch for threads whose row and column exist."""
         text, groups = self.text, self.groups
         known = [text.below(row, self.total[groups.rows]), text.below(column, self.total[groups.columns])]
         with text.block(f"scf.if {text.let(f'arith.andi {known[0]}, {known[1]} : i1')}"):

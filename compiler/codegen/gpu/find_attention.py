@@ -146,7 +146,7 @@ def _computes(op: Any, names: Sequence[str], read: Sequence[Any], rank: int) -> 
 
 
 def _are_own(computing: Sequence[Any], six: Sequence[Group], memory: Sequence[Any], scratch: Collection[Any]) -> bool:
-    """Returns whether nothing else reads or writes what the products and the softmax pass on."""
+    """Returns whether no other op reads or writes the tensors between the products and the softmax."""
     members = {number for group in six for number in group.members}
     own = [each for each in memory if each in scratch]
     return len(own) == len(memory) and not any(

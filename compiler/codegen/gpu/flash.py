@@ -2,16 +2,17 @@
 
 A block of four warps computes ROWS rows of one batch element; rows of several heads that share keys are one axis:
 
-    q in registers;  m = -inf, l = 0, o = 0                          for each row, in f32
+    q in registers, or in shared memory;  m = -inf, l = 0, o = 0                          for each row, in f32
     for each tile of KEYS keys:   s = q k^T;  s = epilogue(s);  -inf beyond the last key
                                   m' = max(m, max s);  p = exp(s - m');  c = exp(m - m')
                                   l = l c + sum p;  o = o c + p v
     result = o / l
 
-Copies of v overlap the first product, those of the next k the second one. With a causal mask, tiles whose keys all lie
-after the last row are left out, unless a row's greatest score is a masked one, as in a row without any key; what the
-keys and values hold there is then never read. Where a block has 16 rows or fewer, as with one query, its warps share
-the keys instead of the rows, and combine what they have at the end.
+The products are those of a subclass: on tensor cores for f16 and bf16 here, for f32 in `flash_words`. Copies of v
+overlap the first product, those of the next k the second one. With a causal mask, the kernel skips tiles whose keys all
+follow the last row, and never reads their keys and values, unless the maximum of a row is a masked score, as in a row
+without any key. Where a block has 16 rows or fewer, as with one query, its warps share the keys instead of the rows,
+and combine their partial results at the end.
 
 Dao et al., FlashAttention-2, https://arxiv.org/abs/2307.08691
 """
@@ -21,27 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from .attention import Attention
 from .flash_end import FlashEnd
-from .flash_shape import WARPS, Shape, counted_arguments, flash_arguments
+from .flash_shape import WARPS, flash_arguments
 from .flash_tiles import LOG2E, LOWEST
 from .fragments import round_pair, wait_for_copies
 from .mma import float_product, multiply
 from .plain import call_beside, split_number
-from .text import Text
-
-
-def write_flash(attention: Attention, name: str) -> str:
-    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
-    return FlashWriter(attention, name).write() + _write_count(attention, name)
-
-
-def _write_count(attention: Attention, name: str) -> str:
-    text = Text()
-    shape = Shape(text, attention)
-    blocks = text.multiply(shape.batches, shape.row_tiles, text.constant(shape.parts))
-    arguments = ", ".join(f"{argument}: {type}" for argument, type in counted_arguments(attention))
-    return text.function(f"@{name}_count({arguments}) -> index", [blocks], ["index"])
 
 
 class FlashWriter(FlashEnd):
@@ -152,15 +138,7 @@ class FlashWriter(FlashEnd):
         """Returns the scores of this thread, four for each tile of 8 keys."""
         text, shape = self.text, self.shape
         none, lowest = (text.let(f"arith.constant {n} : f32") for n in ("0.0", LOWEST))
-        sums = [none] * (4 * self.tiles)
-        for step, pair in product(range(shape.depth // 16), range(self.tiles // 2)):
-            places = (16 * pair, 16 * step) if self.is_plain[1] else (16 * step, 16 * pair)
-            b = self.k.matrices(self.key_lanes, *places, turned=not self.is_plain[1])
-            for half in range(2):
-                at = 4 * (2 * pair + half)
-                sums[at : at + 4] = multiply(
-                    text, float_product(self.element), self.queries[step], b[2 * half : 2 * half + 2], sums[at : at + 4]
-                )
+        sums = self.multiply_keys([none] * (4 * self.tiles))
         # Keys are numbers of 32 bits here: there are two comparisons for each score.
         count, first = (
             text.let(f"arith.index_cast {number} : index to i32")
@@ -181,10 +159,23 @@ class FlashWriter(FlashEnd):
             sums[number] = text.let(f"arith.select {inside}, {value}, {lowest} : f32")
         return sums
 
+    def multiply_keys(self, starts: Sequence[str]) -> list[str]:
+        """Returns the sums of the products of queries and keys."""
+        text, sums = self.text, list(starts)
+        for step, pair in product(range(self.shape.depth // 16), range(self.tiles // 2)):
+            places = (16 * pair, 16 * step) if self.is_plain[1] else (16 * step, 16 * pair)
+            b = self.k.matrices(self.key_lanes, *places, turned=not self.is_plain[1])
+            for half in range(2):
+                at = 4 * (2 * pair + half)
+                sums[at : at + 4] = multiply(
+                    text, float_product(self.element), self.queries[step], b[2 * half : 2 * half + 2], sums[at : at + 4]
+                )
+        return sums
+
     def weigh(self, scores: Sequence[str], before: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         """Returns the new maxima of both rows, the weights, and the factors of earlier sums."""
         text = self.text
-        log2e, lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOG2E, LOWEST, "0.0"))
+        lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOWEST, "0.0"))
         most, factors, shifts = [], [], []
         for row in range(2):
             own = [value for number, value in enumerate(scores) if number % 4 // 2 == row]
@@ -197,14 +188,27 @@ class FlashWriter(FlashEnd):
             most.append(text.let(f"arith.maximumf {before[row]}, {greatest} : f32"))
             empty = text.let(f"arith.cmpf oeq, {most[row]}, {lowest} : f32")
             safe = text.let(f"arith.select {empty}, {none}, {most[row]} : f32")
-            scaled = text.let(f"arith.mulf {safe}, {log2e} : f32")
-            shifts.append(text.let(f"arith.negf {scaled} : f32"))
-            earlier = text.let(f"arith.mulf {before[row]}, {log2e} : f32")
-            factors.append(self.power(text.let(f"arith.addf {earlier}, {shifts[row]} : f32")))
-        weights = []
-        for number, value in enumerate(scores):
-            weights.append(self.power(text.let(f"math.fma {value}, {log2e}, {shifts[number % 4 // 2]} : f32")))
+            shifts.append(self.shift(safe))
+            factors.append(self.power(self.scale(before[row], shifts[row])))
+        weights = [self.power(self.scale(value, shifts[number % 4 // 2])) for number, value in enumerate(scores)]
         return most, weights, factors
+
+    def shift(self, most: str) -> str:
+        """Returns the number of a maximum that `scale` takes."""
+        text = self.text
+        if self.element != "f16":
+            return most
+        scaled = text.let(f"arith.mulf {most}, {text.let(f'arith.constant {LOG2E} : f32')} : f32")
+        return text.let(f"arith.negf {scaled} : f32")
+
+    def scale(self, value: str, shift: str) -> str:
+        """Returns the distance of a score from a maximum, as an exponent of 2. Masked scores of f16 are far from the
+        limits of f32; those of other dtypes are so close to them that their multiples are infinite."""
+        text = self.text
+        log2e = text.let(f"arith.constant {LOG2E} : f32")
+        if self.element == "f16":
+            return text.let(f"math.fma {value}, {log2e}, {shift} : f32")
+        return text.let(f"arith.mulf {text.let(f'arith.subf {value}, {shift} : f32')}, {log2e} : f32")
 
     def add_values(self, weights: Sequence[str], factors: Sequence[str], before: Sequence[str]) -> list[str]:
         text = self.text
@@ -218,6 +222,11 @@ class FlashWriter(FlashEnd):
         sums = [
             text.let(f"arith.mulf {value}, {factors[number % 4 // 2]} : f32") for number, value in enumerate(before[2:])
         ]
+        return [*totals, *self.multiply_values(weights, sums)]
+
+    def multiply_values(self, weights: Sequence[str], starts: Sequence[str]) -> list[str]:
+        """Returns the sums with the products of weights and values."""
+        text, sums = self.text, list(starts)
         for step in range(self.tiles // 2):
             own = weights[8 * step : 8 * step + 8]
             a = [round_pair(text, self.element, own[n], own[n + 1]) for n in (0, 2, 4, 6)]
@@ -228,7 +237,7 @@ class FlashWriter(FlashEnd):
                     at = 4 * (2 * pair + half)
                     columns = b[2 * half : 2 * half + 2]
                     sums[at : at + 4] = multiply(text, float_product(self.element), a, columns, sums[at : at + 4])
-        return [*totals, *sums]
+        return sums
 
 
 def _f32(value: float) -> str:

@@ -30,7 +30,7 @@ class FlashEnd(FlashTiles):
         inverse = [text.let(f"arith.divf {one}, {part} : f32") for part in parts]
         for number, value in enumerate(sums):
             tile, part = divmod(number, 4)
-            column = text.add(text.add(self.first_column, self.pair), text.constant(8 * tile + part % 2))
+            column = text.add(self.first_column, self.place_column(tile, part))
             result = text.let(f"arith.mulf {value}, {inverse[part // 2]} : f32")
             self.store(self.row_numbers[part // 2], column, result)
 
@@ -46,8 +46,8 @@ class FlashEnd(FlashTiles):
             store_total(text, attention.values, 0, value, loops)
 
     def combine(self, most: Sequence[str], parts: Sequence[str], sums: Sequence[str]) -> None:
-        """Adds up what the warps have of the same rows. Shared memory has, for each warp and row, the columns, then the
-        maximum and the sum of weights."""
+        """Adds up the partial results of the warps for the same rows. Shared memory holds, for each warp and row, the
+        columns, then the maximum and the sum of weights."""
         text, shape = self.text, self.shape
         view, type = self.words("f32")
         width = shape.columns + 2
@@ -60,7 +60,7 @@ class FlashEnd(FlashTiles):
         rows = [text.add(self.group, text.constant(8 * n)) for n in range(2)]
         for number, value in enumerate(sums):
             tile, part = divmod(number, 4)
-            column = text.add(self.pair, text.constant(8 * tile + part % 2))
+            column = self.place_column(tile, part)
             text.line(f"memref.store {value}, {view}[{place(self.warp, rows[part // 2], column)}] : {type}")
         for row in range(2):
             for n, value in enumerate((most[row], parts[row])):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .attention import Attention
+from .fragments import BYTES
 from .nest import arguments_beside, arguments_of
 from .text import Text
 
@@ -22,7 +23,7 @@ def fits_flash(attention: Attention | None) -> bool:
     (q, k), (_, v) = attention.scores.inputs, attention.values.inputs
     depth, columns = attention.depth or 0, attention.columns or 0
     one_dtype = q.element == k.element == v.element == attention.values.inputs[0].element
-    return one_dtype and q.element in ("f16", "bf16") and 0 < depth <= _MOST and 0 < columns <= _MOST
+    return one_dtype and q.element in ("f16", "bf16", "f32") and 0 < depth <= _MOST and 0 < columns <= _MOST
 
 
 def flash_arguments(attention: Attention) -> list[tuple[str, str]]:
@@ -51,6 +52,13 @@ def shares_keys(attention: Attention) -> bool:
     return total <= FEW and (attention.depth or 0) <= _WIDE
 
 
+def blocks_at_once(attention: Attention) -> int:
+    """Returns the least number of blocks of a processor; 0 leaves it to ptxas. The products of f32 need more registers
+    than ptxas gives a thread by itself, where it makes room for four blocks; room for three is too little for masks on
+    some processors."""
+    return 2 if BYTES[attention.values.inputs[1].element] == 4 else 0
+
+
 class Shape:
     """The sizes of an attention, and its tiles."""
 
@@ -58,7 +66,11 @@ class Shape:
         self.shares_keys = shares_keys(attention)
         self.rows = FEW if self.shares_keys else FEW * WARPS
         self.depth = -(-(attention.depth or 0) // 16) * 16
-        self.keys = 64 if self.depth <= _WIDE else 16
+        is_wide = self.depth > _WIDE
+        if BYTES[attention.values.inputs[1].element] == 2 or self.shares_keys:
+            self.keys = FEW if is_wide else 64
+        else:
+            self.keys = FEW if is_wide else 32
         self.columns = min(-(-(attention.columns or 0) // 16) * 16, _WIDE)
         self.parts = -(-(attention.columns or 0) // self.columns)
         sizes = {axis: _size_of(text, attention, axis) for axis in range(attention.key + 1)}

@@ -1,4 +1,8 @@
-"""The tiles of an attention in shared memory, and the positions that they are copied from."""
+"""The tiles of an attention in shared memory, and the positions that they are copied from.
+
+Tiles of f32 have the depth, or the columns of the values, as their fast axis, since `ldmatrix` turns over elements of
+16 bits alone. Their queries stay in shared memory.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Sequence
 
 from .attention import Attention
 from .flash_shape import FEW, THREADS, WARPS, Shape
-from .fragments import Source, Tile, commit_copies, wait_for_copies
+from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
 from .plain import split_number
 from .text import Text
 
@@ -20,10 +24,12 @@ class FlashTiles:
     def __init__(self, attention: Attention, name: str) -> None:
         self.attention, self.name, self.text = attention, name, Text()
         self.element = attention.values.inputs[1].element
+        self.size = BYTES[self.element]
+        self.keeps_queries = self.size == 4
         self.at: dict[int, str] = {}
 
     def place_block(self) -> None:
-        """Finds what this thread computes: its batch element, rows, columns and keys."""
+        """Computes the batch element, the rows, the columns and the keys of this thread."""
         text = self.text
         shape = self.shape = Shape(text, self.attention)
         part, rest = self._split(text.special("ctaid.x"), text.constant(shape.parts))
@@ -54,29 +60,32 @@ class FlashTiles:
         return self.text.index("remui", number, by), self.text.index("divui", number, by)
 
     def place_tiles(self) -> None:
-        """Places the tiles in shared memory: the queries lie where keys and values are later."""
+        """Assigns shared memory to the tiles: keys and values later overwrite the queries."""
         text, shape, attention = self.text, self.shape, self.attention
         (q, k), v = attention.scores.inputs, attention.values.inputs[1]
         of_scores, of_values = attention.of_scores(), attention.of_values()
         depth, column = attention.scores.reductions[0], attention.column
         last_row = of_scores[attention.rows[-1]] if len(attention.rows) == 1 else -1
         type = "memref<{}xi8, 3>"
-        self.is_plain = (
+        along = (
             q.plain_axes()[-1] != last_row,
             k.plain_axes()[-1] != of_scores[attention.key],
             v.plain_axes()[-1] != of_values[attention.key],
         )
+        self.is_plain = (True, True, True) if self.size == 4 else along
         """Whether the depth, or the columns of the values, is the fast axis of each tile."""
         sizes = [(shape.rows, shape.depth), (shape.keys, shape.depth), (shape.keys, shape.columns)]
         sizes = [size if plain else size[::-1] for size, plain in zip(sizes, self.is_plain, strict=True)]
-        bytes = [slow * (fast + 8) * 2 for slow, fast in sizes]
+        bytes = [slow * (fast * self.size + CHUNK) for slow, fast in sizes]
         combined = WARPS * FEW * (shape.columns + 2) * 4 if shape.shares_keys else 0
-        self.bytes = max(bytes[0], bytes[1] + bytes[2], combined)
+        both = bytes[1] + bytes[2]
+        self.bytes = max(both + bytes[0] if self.keeps_queries else max(bytes[0], both), combined)
         memory = text.let(f"memref.get_global @{self.name}_memory : {type.format(self.bytes)}")
         self.memory = memory
         begin = text.let(f"memref.extract_aligned_pointer_as_index {memory} : {type.format(self.bytes)} -> index")
         self.begin = begin
-        bases = [begin, begin, text.add(begin, text.constant(bytes[1]))]
+        queries = text.add(begin, text.constant(both)) if self.keeps_queries else begin
+        bases = [queries, begin, text.add(begin, text.constant(bytes[1]))]
         self.q, self.k, self.v = (
             Tile(text, base, self.element, *size) for base, size in zip(bases, sizes, strict=True)
         )
@@ -90,9 +99,10 @@ class FlashTiles:
             at = [self._at_query, self._at_key, self._at_value][number]
             swapped = at if self.is_plain[number] else (lambda slow, fast, at=at: at(fast, slow))
             ordered = limits if self.is_plain[number] else limits[::-1]
-            made.append(Source(text, name, operand, operand.plain_axes().index(axis), ordered, swapped))
+            is_crossed = self.is_plain[number] and not along[number]
+            made.append(Source(text, name, operand, operand.plain_axes().index(axis), ordered, swapped, is_crossed))
         self.sources = made
-        self.aligned = [source.is_aligned() for source in made]
+        self.aligned = [None if source.is_crossed else source.is_aligned() for source in made]
 
     def _positions(self, loops: Sequence[int], count: int, known: dict[int, str], extra: dict[int, str]) -> list[str]:
         zero = self.text.constant(0)
@@ -126,6 +136,10 @@ class FlashTiles:
         ordered = first if self.is_plain[number] else first[::-1]
         self.sources[number].copy(tile, ordered, THREADS, self.aligned[number])
         commit_copies(self.text)
+
+    def place_column(self, tile: int, part: int) -> str:
+        """Returns the column of a sum of this thread, among the columns of the block."""
+        return self.text.add(self.pair, self.text.constant(8 * tile + part % 2))
 
     def load_queries(self) -> None:
         text, zero, plain = self.text, self.text.constant(0), self.is_plain

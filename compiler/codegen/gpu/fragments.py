@@ -93,6 +93,18 @@ def shared_pointer(text: Text, address: str) -> str:
     return _pointer(text, address, 3)
 
 
+def layout_of(text: Text, name: str, operand: Operand) -> tuple[str, list[str]]:
+    """Returns the address of the first element of an operand, and the strides."""
+    rank = len(operand.index)
+    types = ", ".join(["index"] * (2 * rank + 1))
+    made = text.fresh()
+    split = f"memref.extract_strided_metadata {name} : {operand.type} -> memref<{operand.element}>, {types}"
+    text.line(f"{made}:{2 * rank + 2} = {split}")
+    address = text.let(f"memref.extract_aligned_pointer_as_index {name} : {operand.type} -> index")
+    first = text.add(address, text.multiply(f"{made}#1", text.constant(BYTES[operand.element])))
+    return first, [f"{made}#{2 + rank + axis}" for axis in range(rank)]
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """An operand whose elements are copied to tiles. `at` returns the positions of the loops by those along the slow
@@ -131,19 +143,11 @@ class Source:
 
     def _layout(self) -> tuple[str, list[str]]:
         """Returns the address of the first element, and the strides."""
-        text, rank = self.text, len(self.operand.index)
-        types = ", ".join(["index"] * (2 * rank + 1))
-        made = text.fresh()
-        base = f"memref<{self.operand.element}>"
-        split = f"memref.extract_strided_metadata {self.name} : {self.operand.type} -> {base}, {types}"
-        text.line(f"{made}:{2 * rank + 2} = {split}")
-        address = text.let(f"memref.extract_aligned_pointer_as_index {self.name} : {self.operand.type} -> index")
-        first = text.add(address, text.multiply(f"{made}#1", text.constant(self.size)))
-        return first, [f"{made}#{2 + rank + axis}" for axis in range(rank)]
+        return layout_of(self.text, self.name, self.operand)
 
     def copy(self, tile: Tile, first: tuple[str, str], threads: int, aligned: str | None) -> None:
-        """Begins to copy the elements from a position on; zeros stand for those after the limits. Copies by 16 bytes,
-        for which sources are `aligned`, and those of crossed words arrive with their group, others at once."""
+        """Begins to copy the elements from a position on; elements after the limits are 0. Copies by 16 bytes, for
+        which sources are `aligned`, and those of crossed words arrive with their group, others at once."""
         text = self.text
         thread = text.special("tid.x")
         if aligned is None:

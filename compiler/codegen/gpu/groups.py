@@ -31,10 +31,12 @@ class Group:
     has_epilogue: bool = False
     attention: tuple[Group, ...] = ()
     """The launches that are computed as one attention."""
+    on_warpgroups: bool | None = None
+    """Whether the launch is for calls that fit products of warpgroups, or for the others; None: for all calls."""
 
 
 def group_operations(computing: Sequence[Any], scratch: Collection[Any]) -> list[Group]:
-    """Returns the launches of the operations that write memory. `scratch` are the arguments that nobody reads after the
+    """Returns the launches of the operations that write memory. `scratch` are the arguments that are not read after the
     kernel."""
     groups: list[Group] = []
     for number, op in enumerate(computing):
@@ -80,7 +82,7 @@ def _disturbs(other: Any, first: Any) -> bool:
 
 
 def _begins(fill: Any, op: Any) -> bool:
-    """Returns whether an op accumulates into what a fill has written, and reads it nowhere else."""
+    """Returns whether an op accumulates into the memory that a fill has written, and reads that memory nowhere else."""
     (written,), (inputs, results) = operands_of(fill)[1], operands_of(op)
     reads = any(root_of(value) == root_of(written) for value in inputs)
     return not all(iterators(op)) and written in results and not reads

@@ -1,20 +1,26 @@
 """The object of a kernel for a GPU: an object of the host that holds PTX, and the functions that count blocks.
 
-The runtime finds each launch through a descriptor, the struct `nacre_kernel_image` of `runtime/cuda/device.h`:
+The runtime finds each launch through a descriptor, the struct `nacre_kernel_image` of `runtime/cuda/code.h`:
 
     @softmax_ptx = internal constant [n x i8] c"..."
-    @softmax_image = hidden constant {ptr, ptr, i64} {ptr @softmax_ptx, ptr @softmax_name, i64 256}
+    @softmax_image = hidden constant {ptr, ptr, i64, i64, ptr, i64}
+                     {ptr @softmax_ptx, ptr @softmax_name, i64 256, i64 0, ptr null, i64 4}
     define hidden i64 @softmax_blocks(i64 %d0, ptr %p0, ...)
+
+For a launch with tensor maps, `null` is replaced by a function, which reads the arguments of the launch through
+pointers and writes the numbers of its maps.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...lower.writer import part_name
-from ...targets.cuda import BLOCKS, IMAGE
-from ..llvm.machine import Machine
+from ...targets.cuda import BLOCKS, IMAGE, TILES
+from ..llvm.machine import Machine, Pipeline
 from .outline import Launch
+from .ptx import dynamic_bytes
 
 _PLAIN = frozenset(range(32, 127)) - frozenset(b'"\\')
 
@@ -25,12 +31,40 @@ def make_image(host: Machine, text: str, ptx: str, symbol: str, launches: Sequen
     lines = [_string(f"{symbol}_ptx", ptx)]
     for name, launch in zip(names, launches, strict=True):
         lines.append(_string(f"{name}_name", name))
-        fields = f"ptr @{symbol}_ptx, ptr @{name}_name, i64 {launch.threads}"
-        lines.append(f"@{name}{IMAGE} = hidden constant {{ptr, ptr, i64}} {{{fields}}}, align 8")
+        fields = f"ptr @{symbol}_ptx, ptr @{name}_name, i64 {launch.threads}, i64 {dynamic_bytes(text, name)}"
+        reader, count = _write_reader(text, name, lines)
+        kind = "{ptr, ptr, i64, i64, ptr, i64}"
+        lines.append(f"@{name}{IMAGE} = hidden constant {kind} {{{fields}, ptr {reader}, i64 {count}}}, align 8")
     module = host.parse("\n".join([text, *lines]))
     host.hide_others(module, frozenset(name + BLOCKS for name in names), visible=False)
-    host.optimize(module, vectorize=False)
+    host.optimize(module, Pipeline.VECTORS)
     return host.emit_object(host.parse(str(module)))
+
+
+def _write_reader(text: str, name: str, lines: list[str]) -> tuple[str, int]:
+    """Writes the function that reads a launch's arguments. Returns its name, or `null`, and the number of arguments."""
+    found = re.search(rf"^define (.+) @{re.escape(name + TILES)}\((.*)\).*\{{$", text, re.MULTILINE)
+    if found is None:
+        return "null", 0
+    result, arguments = found.groups()
+    types = [argument.split()[0] for argument in arguments.split(", ")]
+    lines.append(f"define internal void @{name}_read(ptr %arguments, ptr %words) {{")
+    for number, type in enumerate(types):
+        lines += [
+            f"  %p{number} = getelementptr ptr, ptr %arguments, i64 {number}",
+            f"  %q{number} = load ptr, ptr %p{number}",
+            f"  %a{number} = load {type}, ptr %q{number}",
+        ]
+    passed = ", ".join(f"{type} %a{number}" for number, type in enumerate(types))
+    lines.append(f"  %made = call {result} @{name}{TILES}({passed})")
+    for number in range(result.count("i64")):
+        lines += [
+            f"  %w{number} = extractvalue {result} %made, {number}",
+            f"  %t{number} = getelementptr i64, ptr %words, i64 {number}",
+            f"  store i64 %w{number}, ptr %t{number}",
+        ]
+    lines += ["  ret void", "}"]
+    return f"@{name}_read", len(types)
 
 
 def _string(symbol: str, text: str) -> str:

@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"d(\d+)")
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor in memory, or a number that is the same in all iterations. `index` is its index in terms of the loops
-    `d0`, `d1` and so on, an affine expression for each axis. `used` tells whether the body reads an element of it."""
+    `d0`, `d1`, ..., an affine expression for each axis. `used`: whether the body reads an element of it."""
 
     type: str
     element: str
@@ -67,10 +67,10 @@ class Nest:
     """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
     value, an operand after the captured ones; another one begins with the content of its memory. `combines` names the
-    operation by which each result combines what was accumulated with a new value, if it is one operation. If it
-    `is_product`, the new value is the product of the two inputs, widened exactly; `signs` tells which are signed
-    integers. It `has_loops` if its body runs loops
-    of its own. A `prologue` computes what is added to the only result, an `epilogue` what is stored of it."""
+    operation by which each result combines its accumulator with a new value, if it is one operation. If it
+    `is_product`, the new value is the product of the two inputs, widened exactly; `signs` marks the signed integers.
+    It `has_loops` if its body runs loops of its own. A `prologue` computes a value that is added to the only result; an
+    `epilogue` computes the value that is stored from the result."""
 
     name: str
     body: str
@@ -136,7 +136,8 @@ class Nest:
 
 def arguments_of(nest: Nest) -> list[tuple[str, str]]:
     """Returns the arguments of a schedule's function, each a name and a type: operands, captured values, starts, then
-    the operands of the prologue, `%bm0`, and what it captures, `%bc0`; those of the epilogue are `%em0` and `%ec0`."""
+    the operands of the prologue, `%bm0`, and its captured values, `%bc0`; those of the epilogue are `%em0` and
+    `%ec0`."""
     named = [(f"%m{number}", operand.type) for number, operand in enumerate(nest.operands)]
     named += [(f"%c{number}", type) for number, type in enumerate(nest.captures)]
     starts = [(i, r.element) for i, (r, given) in enumerate(zip(nest.results, nest.started, strict=True)) if given]
@@ -147,7 +148,7 @@ def arguments_of(nest: Nest) -> list[tuple[str, str]]:
 
 
 def arguments_beside(letter: str, beside: Beside) -> list[tuple[str, str]]:
-    """Returns the arguments of a prologue or an epilogue: its operands, and what it captures."""
+    """Returns the arguments of a prologue or an epilogue: its operands, and its captured values."""
     operands = enumerate(beside.nest.operands)
     named = [(f"%{letter}m{number}", operand.type) for number, operand in operands if beside.takes(number)]
     return named + [(f"%{letter}c{number}", type) for number, type in enumerate(beside.nest.captures)]

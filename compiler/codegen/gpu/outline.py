@@ -22,15 +22,17 @@ from typing import Any
 from ...base.mlir import ir
 from ...lower.parts import SEQUENCE
 from ...lower.writer import UNITS, part_name
-from ...targets.cuda import BLOCKS
+from ...targets.cuda import BLOCKS, TILES
 from ..tiler.functions import append_functions
-from .bodies import operands_of, take_beside, take_body
+from .bodies import describe_nest, operands_of, take_beside, take_body
+from .contraction import find_groups
 from .find_attention import join_attention, take_attention
-from .flash import write_flash
-from .flash_shape import THREADS, fits_flash
+from .flash_launch import write_flash
+from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
 from .nest import declare_body
-from .schedules import choose_schedule
+from .schedules import choose_schedule, choose_schedule_of_warpgroups
+from .warpgroups import fits_warpgroups
 
 _PURE = VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.apply", "func.return"}
 
@@ -68,11 +70,11 @@ class Rounding:
 
 
 def outline(
-    module: Any, symbol: str, *, strict: bool = False, scratch: int = 0, tf32: bool = False
+    module: Any, symbol: str, rounding: Rounding, *, scratch: int = 0, has_warpgroups: bool = False
 ) -> tuple[Launch, ...]:
     """Replaces the function `symbol` of a module by its device functions, named as parts of the kernel, and by the
-    host's functions that count blocks. Nobody reads the last `scratch` arguments after the kernel. Products of f32 may
-    be those of `tf32`."""
+    host's functions that count blocks. The last `scratch` arguments are not read after the kernel. A device
+    that `has_warpgroups` has products of them."""
     function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
     _rename(function, f"{symbol}_whole")
     counting = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol + UNITS)
@@ -84,14 +86,27 @@ def outline(
     whole = [Group(tuple(range(len(computing))))]
     own = _last_arguments(function, scratch)
     groups = whole if is_sequence else group_operations(computing, own) or [Group(())]
-    if not strict:
+    if not rounding.strict:
         groups = join_attention(computing, groups, own, fits_flash)
+    if has_warpgroups and not is_sequence:
+        groups = [part for group in groups for part in _split_calls(computing, group)]
     launches = [
-        _outline_part(module, function, part_name(symbol, number), group, Rounding(strict, tf32), is_sequence)
+        _outline_part(module, function, part_name(symbol, number), group, rounding, is_sequence)
         for number, group in enumerate(groups)
     ]
     function.erase()
     return tuple(launches)
+
+
+def _split_calls(computing: Sequence[Any], group: Group) -> list[Group]:
+    """Returns the launches of a group: two where calls may fit products of warpgroups."""
+    members = group.members[: len(group.members) - group.has_epilogue]
+    if group.attention or len(members) != 2 or computing[members[-1]].name != GENERIC:
+        return [group]
+    nest = describe_nest(computing[members[-1]], "", [True])
+    if not nest.is_independent() or not fits_warpgroups(nest, find_groups(nest)):
+        return [group]
+    return [replace(group, on_warpgroups=flag) for flag in (True, False)]
 
 
 def _last_arguments(function: Any, count: int) -> list[Any]:
@@ -168,7 +183,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         _count_one(count)
         return Launch(SEQUENCE, 1, 1)
     if group.attention:
-        return _outline_attention(module, (device, count), name, group)
+        return _outline_attention(module, (device, count), name, group, rounding)
     after = of_device.pop() if group.has_epilogue else None
     *before, op = of_device
     inputs, results = operands_of(op)
@@ -185,18 +200,27 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
     if after is not None:
         epilogue, others = take_beside(module, f"{nest.name}_last", results[0], after)
         nest, passed = replace(nest, epilogue=epilogue), passed + others
-    schedule = choose_schedule(nest, tf32=rounding.tf32)
+    if group.on_warpgroups is None:
+        schedule = choose_schedule(nest, tf32=rounding.tf32)
+    else:
+        schedule = choose_schedule_of_warpgroups(nest, fitting=group.on_warpgroups)
     if schedule is None:
         raise NoDeviceCodeError(f"parallel iterations write the same element at {op.location}")
     append_functions(module, "".join(map(declare_body, nest.bodies)) + schedule.text)
     _call(after or op, nest.name, passed)
     _leave_only(device, [], keep_calls=True)
-    op = of_count[len(before)]
-    _count_blocks(count, op, [value for values in operands_of(op) for value in values], nest.name)
+    op, position = of_count[len(before)], _computing(count).index(of_count[len(before)])
+    if schedule.map_words:
+        tiles = count.clone()
+        module.body.append(tiles)
+        _rename(tiles, name + TILES)
+        own = _computing(tiles)[position]
+        _compute_on_host(tiles, own, nest.name + TILES, schedule.map_words)
+    _compute_on_host(count, op, f"{nest.name}_count")
     return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
 
 
-def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group) -> Launch:
+def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:
     device, count = clones
     of_device, of_count = (
         [[_computing(clone)[n] for n in launch.members] for launch in group.attention] for clone in clones
@@ -204,12 +228,12 @@ def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: G
     first, last = of_device[0], of_device[-1]
     attention, passed = take_attention(module, f"{name}_nest", first, last)
     bodies = "".join(map(declare_body, (*attention.scores.bodies, *attention.values.bodies)))
-    append_functions(module, bodies + write_flash(attention, f"{name}_nest"))
+    append_functions(module, bodies + write_flash(attention, f"{name}_nest", tf32=rounding.tf32))
     _call(last[-1], f"{name}_nest", passed)
     _leave_only(device, [], keep_calls=True)
     (q, k), (_, v), (result,) = operands_of(of_count[0][1])[0], *operands_of(of_count[-1][1])
-    _count_blocks(count, of_count[-1][1], [q, k, v, result], f"{name}_nest")
-    return Launch("flash attention", THREADS)
+    _compute_on_host(count, of_count[-1][1], f"{name}_nest_count", values=[q, k, v, result])
+    return Launch("flash attention", THREADS, blocks_at_once(attention))
 
 
 def _nothing(op: Any, total: Any) -> Any:
@@ -235,11 +259,15 @@ def _call(op: Any, callee: str, arguments: Sequence[Any], results: Sequence[Any]
         )
 
 
-def _count_blocks(function: Any, op: Any, values: Sequence[Any], name: str) -> None:
-    """Makes a function return the number of blocks, which depends on values at an op."""
-    made = _call(op, f"{name}_count", values, [ir.IndexType.get()])
+def _compute_on_host(
+    function: Any, op: Any, callee: str, results: int = 1, values: Sequence[Any] | None = None
+) -> None:
+    """Makes a function return numbers, such as that of blocks, which depend on values at an op: on its operands, unless
+    others are given."""
+    used = [value for each in operands_of(op) for value in each] if values is None else values
+    made = _call(op, callee, used, [ir.IndexType.get()] * results)
     _leave_only(function, [], keep_calls=True)
-    _return(function, made.results[0])
+    _return(function, list(made.results))
 
 
 def _count_one(function: Any) -> None:
@@ -250,15 +278,15 @@ def _count_one(function: Any) -> None:
     with ir.InsertionPoint.at_block_begin(block), function.location:
         one = ir.IntegerAttr.get(ir.IndexType.get(), 1)
         made = ir.Operation.create("arith.constant", results=[ir.IndexType.get()], attributes={"value": one})
-    _return(function, made.results[0])
+    _return(function, [made.results[0]])
 
 
-def _return(function: Any, value: Any) -> None:
-    """Makes a function return a value."""
+def _return(function: Any, values: Sequence[Any]) -> None:
+    """Makes a function return values."""
     block = function.regions[0].blocks[0]
     back = list(block.operations)[-1].operation
     with ir.InsertionPoint(back), back.location:
-        ir.Operation.create("func.return", operands=[value])
+        ir.Operation.create("func.return", operands=list(values))
     back.erase()
     types = [argument.type for argument in block.arguments]
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [value.type]))
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [value.type for value in values]))

@@ -80,7 +80,7 @@ def store(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str],
 
 
 def store_total(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str]) -> None:
-    """Stores an element of a result that is complete, or what the epilogue computes of it."""
+    """Stores a complete element of a result, or the value that the epilogue computes from it."""
     element = nest.results[result].element
     if nest.prologue is not None:
         (first,) = call_beside(text, nest, nest.prologue, "b", "", loops)
@@ -99,7 +99,7 @@ def _positions_beside(nest: Nest, beside: Beside, loops: Sequence[str]) -> list[
 
 
 def call_beside(text: Text, nest: Nest, beside: Beside, letter: str, value: str, loops: Sequence[str]) -> Sequence[str]:
-    """Returns what a prologue or an epilogue computes at positions of the loops of the reduction."""
+    """Returns the values that a prologue or an epilogue computes at positions of the loops of the reduction."""
     own, at = beside.nest, _positions_beside(nest, beside, loops)
     elements = [value if n in beside.value else load(text, own, n, at, f"%{letter}m") for n in range(len(own.inputs))]
     for number, operand in enumerate(own.results, len(elements)):

@@ -7,10 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...targets.target import Target
-from ..llvm.machine import Machine, Options
+from ..llvm.machine import Machine, Options, Pipeline
 
 _DEFINITION = re.compile(r"^define (?:[a-z_]+ )*?void @([\w.]+)\((.*)\)(.*)\{$", re.MULTILINE)
+_SHARED = re.compile(
+    r"^@([\w.]+) = (?:private |internal )?addrspace\(3\) global \[(\d+) x i8\] undef, align \d+$", re.MULTILINE
+)
+_MOST_STATIC = 48 << 10
+"""A block has more shared memory only where the launch asks for it."""
 _FOREIGN = re.compile(r"\.extern \.func .*?(\w+)\s*\(", re.DOTALL)
+
+
+_KERNEL = re.compile(r"^(define ptx_kernel void @[\w.]+\()(.*?)(\)[^\n]*\{\n)(.*?)^\}", re.MULTILINE | re.DOTALL)
+_MAP = re.compile(r"= (?:tail )?call i64 asm \"map (\d)\", \"=l\"\(\)")
+_ASSEMBLY = re.compile(r"^(.*\bcall .*\basm sideeffect .*\))$", re.MULTILINE)
 
 
 class PtxError(Exception):
@@ -19,7 +29,7 @@ class PtxError(Exception):
 
 def mark_kernels(text: str, threads: Mapping[str, int], blocks: Mapping[str, int]) -> str:
     """Returns LLVM IR in which the named functions can be launched, with that many threads in a block at most, and that
-    many blocks of a processor at least, where the number is not 0."""
+    many blocks of a processor at least, where the number is not 0. Tensor maps are further arguments."""
 
     def mark(found: re.Match[str]) -> str:
         name, arguments, attributes = found.groups()
@@ -28,7 +38,38 @@ def mark_kernels(text: str, threads: Mapping[str, int], blocks: Mapping[str, int
         least = f' "nvvm.minctasm"="{blocks[name]}"' if blocks[name] else ""
         return f'define ptx_kernel void @{name}({arguments}){attributes}"nvvm.maxntid"="{threads[name]}"{least} {{'
 
-    return _DEFINITION.sub(mark, text)
+    # The threads of a warp execute an instruction of assembly together.
+    text = _ASSEMBLY.sub(r"\1 convergent", _DEFINITION.sub(mark, text))
+    return _KERNEL.sub(_pass_maps, text)
+
+
+def _pass_maps(found: re.Match[str]) -> str:
+    """Returns a kernel with an argument for each tensor map that it asks for."""
+    head, arguments, rest, body = found.groups()
+    count = 1 + max((int(each[1]) for each in _MAP.finditer(body)), default=-1)
+    maps = [f'ptr byval([128 x i8]) align 64 "nvvm.grid_constant" %map{number}' for number in range(count)]
+    body = _MAP.sub(r"= ptrtoint ptr %map\1 to i64", body)
+    return f"{head}{', '.join([arguments, *maps])}{rest}{body}}}"
+
+
+def name_dynamic_memory(text: str) -> str:
+    """Returns LLVM IR in which shared memory beyond the size of static memory is that of the launch, at a multiple of
+    1024 bytes. A launch has one such piece of memory."""
+
+    def declare(name: str, bytes: int) -> str:
+        return f"@{name}_has{bytes}bytes = external addrspace(3) global [0 x i8], align 1024"
+
+    large = {found[1]: int(found[2]) for found in _SHARED.finditer(text) if int(found[2]) > _MOST_STATIC}
+    text = _SHARED.sub(lambda found: declare(found[1], large[found[1]]) if found[1] in large else found[0], text)
+    for name, bytes in large.items():
+        text = re.sub(rf"@{re.escape(name)}\b(?!_has)", f"@{name}_has{bytes}bytes", text)
+    return text
+
+
+def dynamic_bytes(text: str, launch: str) -> int:
+    """Returns the bytes of the shared memory that a launch asks for."""
+    found = re.search(rf"^@{re.escape(launch)}_nest\w*_has(\d+)bytes = ", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 class DeviceMachine:
@@ -38,10 +79,10 @@ class DeviceMachine:
         self._machine = Machine(target, Options(3))
 
     def optimize(self, text: str, kernels: frozenset[str]) -> str:
-        """Returns the optimised module with the kernels and what they call."""
+        """Returns the optimised module with the kernels and the functions that they call."""
         module: Any = self._machine.parse(text)
         self._machine.hide_others(module, kernels, visible=True)
-        self._machine.optimize(module, vectorize=False)
+        self._machine.optimize(module, Pipeline.VECTORS)
         return str(module)
 
     def emit(self, text: str) -> str:

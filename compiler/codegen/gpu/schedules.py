@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import contraction, few_rows, plain, rows, tensor_cores, vectors
+from . import contraction, few_rows, plain, rows, tensor_cores, tile_maps, vectors, warpgroups
 from .mma import product_of
 from .nest import Nest
 
@@ -17,6 +17,8 @@ class Schedule:
     threads: int
     text: str
     blocks_at_once: int = 0
+    map_words: int = 0
+    """The numbers of its tensor maps, which a function on the host returns."""
 
 
 def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
@@ -38,3 +40,15 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     if vectors.can_vectorize(nest):
         return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest))
     return Schedule("plain", plain.THREADS, plain.write_plain(nest))
+
+
+def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:
+    """Returns one of the two schedules of a contraction whose calls may fit products of warpgroups: that for `fitting`
+    calls, or that for the others."""
+    groups, product = contraction.find_groups(nest), product_of(nest, tf32=False)
+    assert groups is not None and product is not None, nest.name
+    if not fitting:
+        text = tensor_cores.write_tensor_cores(nest, groups, product, beside_warpgroups=True)
+        return Schedule("tensor cores", tensor_cores.THREADS, text)
+    text = warpgroups.write_warpgroups(nest, groups)
+    return Schedule("warpgroups", warpgroups.THREADS, text, map_words=2 * tile_maps.WORDS)

@@ -24,16 +24,20 @@ from .mma import DEPTH_BYTES, TF32, Product, multiply, round_word
 from .nest import Nest, arguments_of
 from .plain import split_number, store_total, write_sizes
 from .text import Text
+from .warpgroups import fits_call
 
 THREADS = 128
 COLUMNS = 64
 _STEP_BYTES = 64
 
 
-def write_tensor_cores(nest: Nest, groups: Groups, product: Product) -> str:
-    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
+def write_tensor_cores(nest: Nest, groups: Groups, product: Product, *, beside_warpgroups: bool = False) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks. `beside` that
+    of `warpgroups`, there are none in calls that fit that one."""
     text = Text()
     blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
+    if beside_warpgroups:
+        blocks = text.let(f"arith.select {fits_call(text, nest, groups)}, {text.constant(0)}, {blocks} : index")
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     count = text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
     return _Writer(nest, groups, product).write() + count

@@ -33,7 +33,7 @@ def can_vectorize(nest: Nest) -> bool:
 
 def _moves(operand: Operand, loop: int) -> bool | None:
     """Returns whether an operand moves by one element with each iteration of a loop, or False if it does not move. None
-    for anything else, and for steps of other loops that would leave the alignment."""
+    otherwise, and for steps of other loops that would break the alignment."""
     if not operand.in_memory or loop not in operand.loops():
         return False
     axes = operand.plain_axes()

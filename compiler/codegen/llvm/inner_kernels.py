@@ -1,8 +1,8 @@
 """Links copies of kernels into the module of the entries, for loops that are one function.
 
-Kernels state that their tensors do not alias. That holds within one call, but a loop reads what an earlier iteration
-wrote, and may update a tensor in place: the copies do not state it. A kernel whose inner loop holds many vectors keeps
-its own function, since LLVM would spill some of them in a larger one:
+Kernels state that their tensors do not alias. That holds within one call, but a loop reads results of earlier
+iterations, and may update a tensor in place, so the copies do not state it. A kernel whose inner loop holds many
+vectors keeps its own function, since LLVM would spill some of them in a larger one:
 
     %44 = phi <8 x float> ...        8 accumulators or fewer: inlined
     %45 = phi <8 x float> ...        12, beside which 4 operands fill the 16 registers of AVX2: called

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
@@ -19,6 +21,30 @@ def _escaped(line: str) -> str:
     return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02X}", line)
 
 
+class Pipeline(Enum):
+    """The optimisation passes of a module."""
+
+    LOOPS = "scalar loops: the passes of the level, which vectorize and unroll them"
+    VECTORS = "vectors of their final length: the passes of the level without vectorization and unrolling"
+    SHORT = "a tiled kernel, or an entry without loops of kernels: `SHORT_PASSES`"
+
+
+SHORT_PASSES = (
+    "sroa",
+    "simplify_cfg",
+    "instruction_combine",
+    "loop_rotate",
+    "new_gvn",
+    "instruction_combine",
+    "simplify_cfg",
+    "aggressive_dce",
+)
+"""The passes of `Pipeline.SHORT`. The tiler writes loops of vectors in their final form, and MLIR has inlined functions
+and removed common subexpressions, so the instructions are nearly those of the passes of level 2, in a third of the
+time. Loop invariants are hoisted by the code generator. Entries compute sizes and call kernels: their code is the same,
+in a quarter of the time. Level 3 uses its own passes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The optimisation options; `level` is that of the optimiser and of the code generator, 0 to 3."""
@@ -26,27 +52,41 @@ class Options:
     level: int = 2
 
 
+def create_target_machine(target: Target, level: int) -> Any:
+    """Returns a new machine of LLVM for a target."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    cpu, features = cpu_name(target), target.features
+    if target.cpu == "native":
+        features = native_features(target)
+    relocation = target.family.system.relocation if target.family is not None else "pic"
+    if level == 0:
+        # LLVM's selector of level 0 folds a load of one f32 into a blend, which reads 16 bytes (seen in LLVM 22).
+        llvm.set_option("nacre", "-fast-isel=false")
+    return llvm.Target.from_triple(_triple(target)).create_target_machine(
+        cpu=cpu, features=features, opt=level, reloc=relocation, codemodel="small"
+    )
+
+
+@cache
+def _target_machine(target: Target, level: int) -> tuple[Any, str, MadeFor]:
+    """Returns the machine of a target for all modules of this process, its data layout, and its description."""
+    machine = create_target_machine(target, level)
+    made_for = MadeFor(cpu_name(target), _triple(target), tuple(sorted(target_features(target))))
+    return machine, str(machine.target_data), made_for
+
+
+def _triple(target: Target) -> str:
+    return target.triple or str(llvm.get_process_triple())
+
+
 class Machine:
     """A target machine and an optimiser for it."""
 
     def __init__(self, target: Target, options: Options) -> None:
-        llvm.initialize_all_targets()
-        llvm.initialize_all_asmprinters()
         self.options = options
-        triple = target.triple or llvm.get_process_triple()
-        cpu, features = target.cpu, target.features
-        if cpu == "native":
-            cpu = llvm.get_host_cpu_name()
-            features = native_features(target)
-        relocation = target.family.system.relocation if target.family is not None else "pic"
-        if options.level == 0:
-            # LLVM's selector of level 0 folds a load of one f32 into a blend, which reads 16 bytes (seen in LLVM 22).
-            llvm.set_option("nacre", "-fast-isel=false")
-        self._machine: Any = llvm.Target.from_triple(triple).create_target_machine(
-            cpu=cpu, features=features, opt=options.level, reloc=relocation, codemodel="small"
-        )
-        self._triple = triple
-        self.made_for = MadeFor(cpu, triple, tuple(sorted(target_features(target))))
+        self._machine, self._layout, self.made_for = _target_machine(target, options.level)
+        self._triple = self.made_for.triple
         # A reused context would assign other names.
         self._context = llvm.create_context()
 
@@ -54,7 +94,7 @@ class Machine:
         """Returns a verified module for the target."""
         module = llvm.parse_assembly(text, self._context)
         module.triple = self._triple
-        module.data_layout = str(self._machine.target_data)
+        module.data_layout = self._layout
         module.verify()
         return module
 
@@ -70,12 +110,18 @@ class Machine:
             else:
                 function.linkage = "internal"
 
-    def optimize(self, module: Any, *, vectorize: bool = True) -> None:
+    def optimize(self, module: Any, pipeline: Pipeline) -> None:
         tuning = llvm.create_pipeline_tuning_options(speed_level=self.options.level)
-        tuning.loop_vectorization = tuning.slp_vectorization = vectorize and self.options.level > 0
-        tuning.loop_unrolling = vectorize
+        tuning.loop_unrolling = pipeline is Pipeline.LOOPS
+        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling and self.options.level > 0
         builder = llvm.create_pass_builder(self._machine, tuning)
-        builder.getModulePassManager().run(module, builder)
+        if pipeline is Pipeline.SHORT and self.options.level in (1, 2):
+            passes = llvm.create_new_module_pass_manager()
+            for name in SHORT_PASSES:
+                getattr(passes, f"add_{name}_pass")()
+        else:
+            passes = builder.getModulePassManager()
+        passes.run(module, builder)
 
     def emit_object(self, module: Any) -> bytes:
         return bytes(self._machine.emit_object(module))
@@ -98,9 +144,13 @@ class Machine:
         return str(self._machine.emit_assembly(module))
 
 
+def cpu_name(target: Target) -> str:
+    """Returns LLVM's name of the CPU."""
+    return str(llvm.get_host_cpu_name()) if target.cpu == "native" else target.cpu
+
+
 def vector_features(target: Target) -> frozenset[str]:
     """Returns the features that decide the vector code: those of the CPU without the slow ones, which are used only
     where the target requests them."""
-    cpu = llvm.get_host_cpu_name() if target.cpu == "native" else target.cpu
-    slow = target.family.slow.get(cpu, frozenset()) if target.family is not None else frozenset()
+    slow = target.family.slow.get(cpu_name(target), frozenset()) if target.family is not None else frozenset()
     return target_features(target) - (slow - frozenset(target.added))

@@ -247,11 +247,8 @@ class DecodedTiles(Tiles):
 def write_decoded(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
     stage, roles = evaluator.stage, order.roles
 
-    def finish(iteration: Iteration) -> None:
-        evaluator.write(stage.sinks, [iteration])
-
     # A panel is dequantized once for many rows, so it is prefetched a little ahead, independently of its next reader.
     tiles = DecodedTiles(evaluator, op, roles)
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
         rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
-        tiles.cover(iteration, row, column, rows, finish)
+        tiles.cover(iteration, row, column, rows, evaluator.finish)

@@ -1,7 +1,8 @@
 """Writes the values of ops in an iteration: reads, bodies and stores, each written once per scope.
 
 An iteration gives a linear form for every class of loops of a stage; the class that runs over lanes has a form with
-LANE, so it stands for one iteration of each lane.
+LANE, so it describes one iteration for each lane.
+
 The results of the stage's own ops come from registers or from rows on the stack; the results of other ops come from
 memory.
 
@@ -30,7 +31,7 @@ from .quantized_sums import add_quantized, unpack
 from .remainder import LARGEST, remainder
 from .rounding import round_to_nearest
 from .schedule import Stage
-from .structure import Access, Buffer, Group, Node, Op, Page, Panel, Position, Scaled, Unsupported, linear
+from .structure import Access, Buffer, Group, Node, Op, Page, Panel, Position, Scaled, Tensor, Unsupported, linear
 from .text import Value, Writer
 
 Iteration = Mapping[int, Form]
@@ -338,6 +339,9 @@ class Evaluator:
         if base.lane != 0:
             steps = writer.broadcast(Value("", "index", form=Form((("lane", base.lane),))))
             lanes = writer.apply("arith.addi", "", [lanes, steps], "index")
+        # With AVX2, LLVM loads the elements one by one, and the narrowing only costs.
+        if writer.lanes >= 16 and _has_short_distances(node.tensor):
+            lanes = writer.apply("arith.index_cast", "", [lanes], "i32")
         return writer.gather(view.buffer, base.base, lanes)
 
     # Sums
@@ -393,8 +397,27 @@ class Evaluator:
             with self.writer.at(op.location):
                 self.writer.store(*self.home(op.written, op, iteration), value)
 
+    def finish(self, iteration: Iteration) -> None:
+        """Stores the results of the stage at a position."""
+        self.write(self.stage.sinks, [iteration])
+
     def keep(self, op: Op, iteration: Iteration, kept: Kept) -> None:
         """Stores the result of an op in its row on the stack."""
         value = self.value(op, iteration)
         with self.writer.at(op.location):
             self.writer.store(kept.buffer, kept.at({**self.single, **iteration}), value)
+
+
+def _has_short_distances(tensor: Tensor) -> bool:
+    """Returns whether the distance of any two elements in memory fits an i32, so that one gather loads 16 lanes of f32.
+
+    The indices of lanes that are masked out may have any value. The other lanes read elements of the tensor. The base
+    without the lanes' steps may be outside the tensor, by at most the tensor's length.
+    """
+    assert tensor.view is not None
+    longest = 0
+    for size, stride in zip(tensor.shape, tensor.view.strides, strict=True):
+        if not isinstance(size, int) or not isinstance(stride, int):
+            return False
+        longest += size * abs(stride)
+    return 2 * longest < 1 << 31

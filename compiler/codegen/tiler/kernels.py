@@ -7,8 +7,10 @@ The ops of a stage decide its schedule:
     no reduction                               map             maps.py
     a sequential loop that carries a value     scan            scans.py
     one sum of elements at computed indices    table sum       table_sums.py
-    one contraction                            tile            tiles.py; decoded.py for a block-quantized weight,
-                                                               turned.py for columns that are rows of memory
+    one contraction                            tile            tiles.py; decoded.py for a block-quantized weight
+    the same with unpacked columns, many rows  copied tile     copied.py; turned.py for columns that are rows of memory
+    the same with both operands apart          blocked tile    blocked.py
+    the same with panels that exceed the cache split tile      split_sums.py
     other reductions, also with contractions   rows            rows.py, row_blocks.py
     the same under a mask of positions         bounded rows    bounded.py
     stages that are computed slice by slice    slices          slices.py, with the schedule of each stage inside
@@ -16,7 +18,7 @@ The ops of a stage decide its schedule:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +29,8 @@ from ...lower.parts import SEQUENCE
 from ...lower.text import FunctionText
 from ...lower.writer import UNITS, part_name
 from ...targets.vector_unit import VectorUnit
+from .blocked import plan_blocks, write_blocked
+from .copied import plan_copies, write_copied
 from .decoded import share_rows_of, write_decoded
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
@@ -44,15 +48,17 @@ from .schedule import Stage, is_tiled, merge_loops, plan_stages
 from .selections import take_selections
 from .sharing import Sharing, share_elements, share_rows
 from .slices import Slices, plan_slices
+from .split_sums import is_split, write_split
 from .structure import Kernel, Op, Sequential, Unsupported
 from .table_sums import TableSumStage, is_table_sum
 from .text import Writer, stored_type
 from .tiles import write_tiles
-from .turned import share_turned, write_turned
 from .vector_math import declare_function, emit_function, function_name
 
 IN_PLACE = "nacre.in_place"
 """The function attribute that lists pairs of tensor indices that may share memory."""
+WITHOUT = "nacre.without"
+"""The function attribute that lists features of the CPU that LLVM does not use for a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +150,8 @@ def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: b
         writer.lanes = count_lanes(stage, unit)
         return _choose(Evaluator(writer, stage, strict=strict), unit)
 
-    if not slices.locals:
-        (stage,) = slices.stages
-        schedule = prepare(stage)
+    if len(slices.stages) == 1 and not slices.locals:
+        schedule = prepare(slices.stages[0])
         schedule.write("%begin", "%end")
         return schedule
     depth, memory = len(slices.counts), {}
@@ -182,12 +187,21 @@ def read_in_place(function: Any) -> tuple[tuple[int, int], ...]:
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def _in_place(kernel: Kernel, sharing: Sharing) -> str:
-    if not sharing:
-        return ""
+def read_without(function: Any) -> tuple[str, ...]:
+    """Returns the attribute of a generated function: the features that LLVM does not use for it."""
+    if WITHOUT not in function.attributes:
+        return ()
+    return tuple(ir.StringAttr(name).value for name in ir.ArrayAttr(function.attributes[WITHOUT]))
+
+
+def _function_attributes(kernel: Kernel, sharing: Sharing, without: Collection[str]) -> str:
     tensors = [name for name, type, _ in kernel.signature if type != "index"]
     numbers = ", ".join(str(tensors.index(buffer.name)) for pair in sharing for buffer in pair)
-    return f" attributes {{{IN_PLACE} = array<i64: {numbers}>}}"
+    found = [f"{IN_PLACE} = array<i64: {numbers}>"] if sharing else []
+    if without:
+        quoted = ", ".join(f'"{feature}"' for feature in sorted(without))
+        found.append(f"{WITHOUT} = [{quoted}]")
+    return f" attributes {{{', '.join(found)}}}" if found else ""
 
 
 def _function(kernel: Kernel, name: str, writer: Writer, schedule: _Schedule) -> Iterator[tuple[str, Any]]:
@@ -198,7 +212,8 @@ def _function(kernel: Kernel, name: str, writer: Writer, schedule: _Schedule) ->
         f"{argument}: {_argument_type(type)}{_attributes(extra, argument in shared)}"
         for argument, (_, type, extra) in zip(names, kernel.signature, strict=True)
     ]
-    head = [f"func.func @{name}({', '.join(arguments)}){_in_place(kernel, schedule.sharing)} {{"]
+    described = _function_attributes(kernel, schedule.sharing, writer.without)
+    head = [f"func.func @{name}({', '.join(arguments)}){described} {{"]
     head += ["  " + line for line in (*writer.function.prologue, *writer.stack)]
     counter = FunctionText(kernel.dims)
     count = counter.size(product(schedule.counts))
@@ -241,7 +256,7 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
         return _Schedule("nothing", [0], lambda begin, end: None)
     reductions = [op for op in stage.ops if op.reduced]
     if not reductions:
-        maps = MapStage(evaluator)
+        maps = MapStage(evaluator, in_step=unit.in_step)
         return _Schedule("map", maps.counts(), maps.write, share_elements(stage))
     if reductions[0].carried is not None:
         scan = ScanStage(evaluator)
@@ -252,11 +267,22 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, unit, evaluator.writer.lanes)
-        decoded, turned = share_rows_of(stage, op, roles), share_turned(stage, op, roles)
-        order = choose_order(stage, op, decoded or turned or even_rows(stage, roles))
-        written = write_decoded if decoded is not None else write_turned if turned is not None else write_tiles
-        write = partial(written, evaluator, op, order)
-        return _Schedule("tile", order.counts, write, share_elements(stage))
+        blocks = plan_blocks(evaluator, op, roles)
+        if blocks is not None:
+            order = choose_order(stage, op, blocks.roles, copied=True)
+            written = partial(write_blocked, evaluator, op, blocks, order)
+            return _Schedule("blocked tile", order.counts, written, share_elements(stage))
+        decoded, copies = share_rows_of(stage, op, roles), plan_copies(evaluator, op, roles)
+        if decoded is None and copies is not None:
+            order = choose_order(stage, op, copies.roles, copied=True)
+            written = partial(write_copied, evaluator, op, copies, order)
+            return _Schedule("copied tile", order.counts, written, share_elements(stage))
+        order = choose_order(stage, op, decoded or even_rows(stage, roles))
+        if decoded is not None:
+            name, write = "tile", write_decoded
+        else:
+            name, write = ("split tile", write_split) if is_split(evaluator, op, order) else ("tile", write_tiles)
+        return _Schedule(name, order.counts, partial(write, evaluator, op, order), share_elements(stage))
     rows = RowStage(evaluator, unit)
     name = "rows" if rows.bounded is None else "bounded rows"
     # Blocks of rows between contractions may be moved back over rows that are already computed.

@@ -31,12 +31,17 @@ from .text import Value, Writer
 CHUNK = 64
 """The number of vectors per work item along the lanes."""
 AT_ONCE = 4
+CHAINS = frozenset(
+    f"math.{name}" for name in ("log", "log2", "log10", "log1p", "erf", "sinh", "asinh", "acosh", "atanh")
+)
+"""The functions with a chain of steps that is longer than the CPU's window of waiting instructions. Several vectors
+that take each step together hide its latency."""
 
 
 class MapStage:
     """The writer of a stage without reductions."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: Evaluator, *, in_step: bool = False) -> None:
         self.evaluator = evaluator
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.last = self.stage.sinks[-1]
@@ -49,6 +54,7 @@ class MapStage:
         self.across = None if self.few is not None else self._choose_across()
         inner = (self.lane, self.across, None if self.few is None else self.few.lane)
         self.outer = [*around, *(c for c in self.order if c not in inner)]
+        self.in_step = in_step and self._is_chain()
 
     def _accesses(self) -> list[tuple[Op, Access]]:
         own = self.stage.ops
@@ -76,6 +82,15 @@ class MapStage:
                     if c != self.lane and self._step(op, access, c) == 1:
                         return c
         return None
+
+    def _is_chain(self) -> bool:
+        """Returns whether most of the time is the latency of arithmetic on f32, with a function of `CHAINS` in it."""
+        nodes = [n for op in self.stage.ops for n in op.body.walk()]
+        elements = {op.result.element for op in self.stage.ops} | {a.tensor.element for _, a in self._accesses()}
+        steps = {self._step(op, a, self.lane) for op, a in self._accesses()} if self.lane is not None else {None}
+        simple = all(n.kind in ("read", "constant") or n.kind.startswith(("arith.", "math.")) for n in nodes)
+        chains = any(n.kind in CHAINS for n in nodes)
+        return chains and simple and steps <= {0, 1} and elements | {n.type for n in nodes} <= {"f32", "i1"}
 
     def counts(self) -> list[Size]:
         counts = [self.stage.sizes[c] for c in self.outer]
@@ -128,8 +143,11 @@ class MapStage:
         for step in (AT_ONCE * lanes, lanes):
             end = writer.rounded(start, last, step)
             with writer.loop(start, end, step) as index:
-                vectors = range(0, step, lanes)
+                # Lanes of several registers: LLVM writes each operation for all of them before the next one.
+                writer.lanes = step if self.in_step else lanes
+                vectors = range(0, step, writer.lanes)
                 self._store([{**iteration, lane: variable(index).plus(offset) + LANES} for offset in vectors])
+                writer.lanes = lanes
             start = end
         size = self.stage.sizes[lane]
         if isinstance(size, int) and size % lanes == 0:

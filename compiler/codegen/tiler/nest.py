@@ -18,10 +18,11 @@ def work_items(writer: Writer, counts: Sequence[Size], begin: str, end: str) -> 
     """Writes a loop over the work items `begin` to `end` of the product of the counts; yields the index in each count.
     The last index runs fastest."""
     with writer.loop(begin, end, 1) as item:
-        yield list(_numbers(writer, counts, item))
+        yield list(numbers_of(writer, counts, item))
 
 
-def _numbers(writer: Writer, counts: Sequence[Size], item: str) -> Iterator[Form]:
+def numbers_of(writer: Writer, counts: Sequence[Size], item: str) -> Iterator[Form]:
+    """Yields the index in each count of a work item."""
     varying = [i for i, count in enumerate(counts) if count != 1]
     for number, count in enumerate(counts):
         if number not in varying:

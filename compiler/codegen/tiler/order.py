@@ -26,7 +26,8 @@ from .structure import Access, Op
 from .text import Writer, element_bytes
 
 PART = 2
-"""The divisor of the cache size for a group of rows: panels and results pass through the rest of the cache."""
+"""The divisor of the cache size for operands that are read again, such as a group of rows: the others and the results
+pass through the rest of the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,10 @@ class Order:
         return variable(first), variable(let("divui", within, count)), variable(first) + turn
 
 
-def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
+def choose_order(stage: Stage, op: Op, roles: Roles, *, copied: bool = False) -> Order:
     """Chooses the order of the work items, slice by slice. The operands along the lanes are read again soon, or, if
     they do not fit in the cache, only once. Operands along the rows that do not fit either are read in groups that
-    do."""
+    do. `copied` tells whether each work item copies its panel."""
     loop = lane_loop(op)
     vectors = [a for a in op.reads if loop in a.loops()]
     used = {stage.of(op, i) for a in vectors for i in a.loops()}
@@ -107,13 +108,17 @@ def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
     panels = bounds(_count(stage, roles, roles.lane))[1]
     times = bounds(product(stage.sizes[c] for c in across))[1]
     order = [*roles.outer, roles.lane, *rows]
-    # With the classes across outermost, vectors that exceed the cache are read `times` times. With the lanes outside of
-    # them, the other operands are read once for each panel.
-    if along > roles.caches.own and along * times > others * panels:
+    # With the classes across outermost, vectors that do not stay in the cache are read `times` times. They stay in a
+    # part of it: the other operands and the results pass through the rest. With the lanes outside of the classes
+    # across, the other operands are read once for each panel.
+    if along > roles.caches.own // PART and along * times > others * panels:
         order = [*(c for c in roles.outer if c in used), roles.lane, *across, *rows]
+    if copied:
+        # Each work item copies its panel, so that only the rows can stay in the cache between work items.
+        order = [*roles.outer, *rows, roles.lane]
     order = [*stage.around, *(c for c in order if c not in stage.around)]
     counts = tuple(_count(stage, roles, c) for c in order)
-    adjacent = rows and order[-2] == roles.lane
+    adjacent = rows and order[-2] == roles.lane and not copied
     return Order(roles, tuple(order), counts, _group(stage, op, roles) if adjacent else None)
 
 

@@ -1,6 +1,15 @@
 """Prefetching of weight panels, which would arrive from memory too late for their reads.
 
 The hardware prefetches too, but within a page of 4 KiB, and starts again with every page.
+
+A panel of 64 steps of 32 columns that 4 blocks of rows read, one after another, is read in 4 turns. Each turn fetches a
+quarter of the next panel, 8 elements at each step:
+
+    turn 0 of panel p, step k    reads panel p from 32*k on, fetches panel p + 1 from 8*k on
+    turn 1                       the same step k fetches from 512 + 8*k on
+    turns 2 and 3                from 1024 + 8*k and 1536 + 8*k on
+
+With a single turn, each step fetches the elements AHEAD of it.
 """
 
 from __future__ import annotations
@@ -33,10 +42,12 @@ class Turns:
 @dataclass(frozen=True, slots=True)
 class Panels:
     """A tiled op's traversal of a weight's panels, which are `width` wide: each panel is read in all turns before the
-    next one. The last class of the turns runs fastest."""
+    next one. The last class of the turns runs fastest. Where a panel is read in parts (see `split_sums.py`), `around`
+    are the loops of the sum around a part, and each part is read in all turns before the next one."""
 
     width: int
     turns: tuple[Turns, ...]
+    around: frozenset[int] = frozenset()
 
     @property
     def times(self) -> Size:
@@ -68,10 +79,24 @@ def prefetch_panels(evaluator: Evaluator, op: Op, number: int, iterations: Seque
         return
     # Shares of successive steps adjoin: where a share is less than a vector, one prefetch a step covers all of them.
     length = evaluator.writer.lanes * group
-    fewest = bounds(panels.times)[0]
-    share = -(-panels.width * group // fewest) if fewest >= SHARING else len(iterations) * length
+    share = _share(panels, group) or len(iterations) * length
     for vector in range(min(len(iterations), -(-share // length))):
         evaluator.writer.prefetch(buffer, target.plus(vector * length))
+
+
+def _share(panels: Panels, group: int) -> int | None:
+    """Returns the greatest number of elements that a step fetches of the next panel; None where too few turns may share
+    it."""
+    fewest = bounds(panels.times)[0]
+    return -(-panels.width * group // fewest) if fewest >= SHARING else None
+
+
+def steps_of_a_vector(panels: Panels, group: int, lanes: int, steps: int) -> int:
+    """Returns the number of successive steps whose shares of the next panel are at most a vector together: one prefetch
+    serves all of them. It divides the number of steps of a loop."""
+    share = _share(panels, group)
+    most = 1 if share is None else lanes * group // share
+    return max(n for n in range(1, max(1, min(most, steps)) + 1) if steps % n == 0)
 
 
 def _next_panel(
@@ -81,12 +106,13 @@ def _next_panel(
     number of turns is too small. None where positions are not steps and turns."""
     writer, group = evaluator.writer, op.reads[number].width
     width = panels.width * group
-    begin = {evaluator.stage.of(op, i): constant(0) for i in op.reduced}
+    within = [i for i in op.reduced if i not in panels.around]
+    begin = {evaluator.stage.of(op, i): constant(0) for i in within}
     _, first = evaluator.home(op.reads[number], op, {**iteration, **begin})
     steps, turn = (here + first.times(-1)).divided(width), panels.turn(iteration)
     if steps is None or turn is None:
         return None
-    depth = product(op.loops[i] for i in op.reduced)
+    depth = product(op.loops[i] for i in within)
     share = ceil_divide(width, panels.times)
     origin = first.base.plus(multiply(depth, width)) + turn.times(multiply(depth, share))
     if bounds(panels.times)[0] >= SHARING:

@@ -79,18 +79,18 @@ def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequ
     if row is None:
         vectors_each = min(max(count, 1), UNDER_WAY)
     elif short:
-        vectors_each = _even(count, unit.window[1])
+        vectors_each = even_groups(count, unit.window[1])
     else:
-        vectors_each = _even(count, most_vectors)
+        vectors_each = even_groups(count, most_vectors)
     width = step = vectors_each * lanes
     packed = _panel_width(op, loop)
     if packed is not None:
         step = packed
-        width = _even(packed // lanes, unit.window[1] if short else most_vectors) * lanes
+        width = even_groups(packed // lanes, unit.window[1] if short else most_vectors) * lanes
     rows = 1 if row is None else unit.window[0] if short else rows
     tallest = rows if row is None or short or apart or width // lanes >= unit.vectors else max(rows, unit.tall)
     if row is not None and isinstance(most := stage.sizes[row], int):
-        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), unit.window[0])
+        rows = min(rows, max(most, 1)) if not short else even_groups(max(most, 1), unit.window[0])
     return Roles(lane, row, outer, rows, rows, width, step, short, tallest, unit.caches)
 
 
@@ -100,11 +100,11 @@ def even_rows(stage: Stage, roles: Roles) -> Roles:
     their tiles, since each remainder is a tile of its own."""
     if roles.row is None or not isinstance(size := stage.sizes[roles.row], int):
         return roles
-    rows = _even(max(size, 1), roles.tallest)
+    rows = even_groups(max(size, 1), roles.tallest)
     return replace(roles, rows=rows, block=rows)
 
 
-def _even(count: int, most: int) -> int:
+def even_groups(count: int, most: int) -> int:
     """Splits `count` items into as few groups of at most `most` as possible; returns the size of the groups."""
     groups = max(1, -(-count // most))
     return max(1, -(-count // groups))

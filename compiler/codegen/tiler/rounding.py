@@ -2,6 +2,9 @@
 
 One instruction rounds to the nearest integer, halves to even, and converts. It turns NaN into an integer with a lower
 half of 0, so NaN needs no special case where only bits of the lower half are kept.
+
+    trunci(fptosi(roundeven(select(x == x, x, 0))))    as quantization to i8 is written
+    trunci(nearest(x))                                 `nearest` is one instruction, see `isa`
 """
 
 from __future__ import annotations

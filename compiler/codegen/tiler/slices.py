@@ -5,6 +5,9 @@ no stage waits for all of another one. A buffer between two stages then shrinks 
 so in the cache. The analysis uses addresses alone. Constants in such a buffer, such as the zeros around an image, are
 written once and not for every slice.
 
+The parts of one result, such as the edges and the middle of a padded image, are computed slice by slice too, so that
+its memory passes through the cache once and not once for each part.
+
 Only stages of maps and of register tiles take part, and only slices of known size.
 
 For two depthwise convolutions, t = f(x) and y = g(t):
@@ -22,6 +25,7 @@ from itertools import pairwise
 from ....dialect.dims import Size, bounds, product
 from ...targets.vector_unit import Caches
 from .schedule import Stage, is_tiled, lane_loop
+from .sharing import share_elements
 from .structure import Access, Buffer, Kernel, Op, Tensor, plain
 from .text import element_bytes
 
@@ -57,7 +61,7 @@ class Local:
 @dataclass(frozen=True, slots=True)
 class Slices:
     """A run of stages, in order; the `constant` ones are written once before all others. A single stage is computed as
-    a whole.
+    a whole. Stages without `locals` write parts of one result.
 
     Each stage's `around` holds the classes of the loops around the slices.
     """
@@ -167,6 +171,8 @@ class _Planner:
         if not self.look() or not all(self.is_sliced(buffer) for buffer in self.written()):
             return None
         inside = [b for b in self.written() if b not in self.elsewhere and b not in self.kernel.results]
+        if self.are_parts():
+            return Slices((), tuple(self.run))
         if not inside or self.read_again() > self.caches.own // READ_AGAIN:
             return None
         found = [self.local(b) for b in inside]
@@ -176,6 +182,19 @@ class _Planner:
         constant = [s for s in self.run if self.is_constant(s, inside)]
         stages = tuple(s for s in self.run if all(s is not c for c in constant))
         return Slices(tuple(constant), stages, tuple(locals))
+
+    def are_parts(self) -> bool:
+        """Returns whether the stages are maps that only write parts of one result, and share no memory with operands.
+        A slice of it should stay in a core's own cache."""
+        written = self.written()
+        if len(written) != 1 or written[0] in self.elsewhere or written[0] not in self.kernel.results:
+            return False
+        uses = self.uses[written[0]]
+        if any(op.reduced for stage in self.run for op in stage.ops) or not all(use.writes for use in uses):
+            return False
+        if any(share_elements(stage) for stage in self.run):
+            return False
+        return max(use.reach for use in uses) * element_bytes(written[0].element) <= self.caches.own // READ_AGAIN
 
     def written(self) -> list[Buffer]:
         return [b for b, uses in self.uses.items() if any(u.writes for u in uses)]

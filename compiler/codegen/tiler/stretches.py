@@ -20,7 +20,7 @@ from .forms import LANES, Form, constant, variable
 from .roles import Roles
 from .row_loops import Rows, in_tiles
 from .schedule import Stage
-from .structure import Op
+from .structure import Node, Op
 from .text import Value
 from .tiles import Cell, Tiles
 
@@ -42,15 +42,44 @@ def find_shared(stage: Stage, op: Op, roles: Roles) -> int | None:
     return shared[0] if plain and access.tensor.element == "f32" else None
 
 
-class StretchedTiles(Tiles):
-    """The writer of blocks of rows of one op, which share the operand with the index `number`."""
+def read_node(op: Op, number: int) -> Node:
+    """Returns the node of the body for the read with the index `number`."""
+    return next(n for n in op.body.walk() if n.kind == "read" and n.number == number)
 
-    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int, depth: int) -> None:
+
+class SharingTiles(Tiles):
+    """The writer of rows of one op, which share the operand with the index `number`."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int) -> None:
         super().__init__(evaluator, op, roles)
-        self.number, self.access, self.depth = number, op.reads[number], depth
-        self.node = next(n for n in op.body.walk() if n.kind == "read" and n.number == number)
+        self.number, self.access, self.node = number, op.reads[number], read_node(op, number)
         (loop,) = op.reduced
         self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
+
+    def _step(
+        self,
+        iterations: Sequence[Iteration],
+        masks: Sequence[str | None],
+        totals: Sequence[Value],
+        rows: int,
+        within: bool,
+    ) -> list[Value]:
+        """Writes one more iteration for every cell; the vectors of the panel, which all rows share, are loaded
+        first."""
+        for at in iterations[: len(iterations) // rows]:
+            self.evaluator.body(self.op, at, root=self.node)
+        return [
+            self.writer.broadcast(self._accumulate(at, total, within))
+            for at, total in zip(iterations, totals, strict=True)
+        ]
+
+
+class StretchedTiles(SharingTiles):
+    """The writer of blocks of rows, with a panel for a stretch of the sum."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int, depth: int) -> None:
+        super().__init__(evaluator, op, roles, number)
+        self.depth = depth
         self.at_once = isinstance(self.size, int) and self.size <= depth and self.sum not in evaluator.spans
         length = self.size if isinstance(self.size, int) and self.at_once else depth
         self.panel = evaluator.stack("panel", op, length * roles.width, self.access.tensor.element)
@@ -170,20 +199,3 @@ class StretchedTiles(Tiles):
                 with writer.masked(mask):
                     value = self.evaluator.read(self.op, self.number, at)
                 writer.store(self.panel, kept.at(at), value)
-
-    def _step(
-        self,
-        iterations: Sequence[Iteration],
-        masks: Sequence[str | None],
-        totals: Sequence[Value],
-        rows: int,
-        within: bool,
-    ) -> list[Value]:
-        """Writes one more iteration for every cell; the vectors of the panel, which all rows share, are loaded
-        first."""
-        for at in iterations[: len(iterations) // rows]:
-            self.evaluator.body(self.op, at, root=self.node)
-        return [
-            self.writer.broadcast(self._accumulate(at, total, within))
-            for at, total in zip(iterations, totals, strict=True)
-        ]

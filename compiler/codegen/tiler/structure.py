@@ -342,7 +342,7 @@ class Op:
 
 
 def _products(node: Node) -> tuple[tuple[Node, Node], ...]:
-    """Returns the products that a node adds up; none where it adds anything else."""
+    """Returns the products that a node adds up; none if it adds other values too."""
     if node.kind == "arith.mulf":
         return ((node.operands[0], node.operands[1]),)
     if node.kind != "arith.addf":

@@ -11,6 +11,9 @@ adds its terms in their order:
         for a term of the run:
           total = total + values[...]         see `row_values`
         result[block] = total
+
+With 32 registers, two vectors of rows take their terms together: the tables of a term are then read once for both. They
+are two blocks where a vector has 32 rows; a last block is taken alone.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from .text import Value, element_bytes
 BLOCKS, BLOCKS_OF_LARGE_TABLES, LEAST_BLOCKS = 32, 80, 8
 """The blocks of rows of a work item. More of them read large tables less often, as long as the rows stay in the cache
 of the core; fewer ones are shared evenly by threads."""
+REGISTERS = 16
+"""The registers that a vector of rows takes: the comparisons above a node, and the results beside it."""
 
 
 def is_table_sum(stage: Stage) -> bool:
@@ -65,6 +70,12 @@ class TableSumStage:
         """The terms of a run: its tables fill half of the first cache."""
         most = BLOCKS_OF_LARGE_TABLES if self.run == 1 else BLOCKS
         self.blocks = max(LEAST_BLOCKS, min(most, unit.caches.own // 4 // max(sum(rows), 1)))
+        size = self.stage.sizes[self.lane]
+        assert isinstance(size, int), self.op.location
+        self.vectors = unit.registers // REGISTERS
+        """The vectors of rows that take their terms together."""
+        self.together = max(1, self.vectors * self.writer.lanes // size)
+        """The blocks of these vectors."""
 
     def counts(self) -> list[Size]:
         return [blocks(self.stage.sizes[self.block], self.blocks), self.stage.sizes[self.group]]
@@ -80,25 +91,36 @@ class TableSumStage:
             with writer.loop(zero, terms, self.run) as term:
                 after = writer.let(f"arith.addi {term}, {writer.size(self.run)} : index")
                 end_of_run = writer.let(f"arith.minui {after}, {terms} : index")
-                with writer.loop(first, last, 1) as block:
-                    for iteration in self._iterations(block, group):
-                        self._add_terms(iteration, term, end_of_run)
+                start = first
+                for step in sorted({self.together, 1}, reverse=True):
+                    end_of_blocks = writer.rounded(start, last, step)
+                    with writer.loop(start, end_of_blocks, step) as block:
+                        self._add_blocks(block, step, group, term, end_of_run)
+                    start = end_of_blocks
 
-    def _iterations(self, block: str, group: Form) -> list[Iteration]:
-        at = {self.block: variable(block), self.group: group}
+    def _add_blocks(self, block: str, count: int, group: Form, term: str, end: str) -> None:
+        found = [i for number in range(count) for i in self._iterations(block, group, number)]
+        size = max(self.vectors, count)
+        for at in range(0, len(found), size):
+            self._add_terms(found[at : at + size], term, end)
+
+    def _iterations(self, block: str, group: Form, number: int = 0) -> list[Iteration]:
+        at = {self.block: variable(block).plus(number), self.group: group}
         return [{**at, self.lane: lanes} for lanes in lanes_of(self.evaluator, self.lane)]
 
     def _store(self, iteration: Iteration, value: Value) -> None:
         with self.writer.at(self.op.location):
             self.writer.store(*self.evaluator.home(self.op.written, self.op, iteration), value)
 
-    def _add_terms(self, iteration: Iteration, first: str, end: str) -> None:
+    def _add_terms(self, iterations: Sequence[Iteration], first: str, end: str) -> None:
         writer = self.writer
-        total = writer.load(*self.evaluator.home(self.op.written, self.op, iteration))
-        with writer.carrying(first, end, 1, [total]) as loop:
-            added = self.added.write({**iteration, self.term: variable(loop.index)})
-            loop.after.append(writer.apply(self.kind, "", [loop.values[0], added], total.type))
-        self._store(iteration, loop.results[0])
+        totals = [writer.load(*self.evaluator.home(self.op.written, self.op, i)) for i in iterations]
+        with writer.carrying(first, end, 1, totals) as loop:
+            at = [{**i, self.term: variable(loop.index)} for i in iterations]
+            for total, value in zip(loop.values, self.added.write(at), strict=True):
+                loop.after.append(writer.apply(self.kind, "", [total, value], total.type))
+        for iteration, result in zip(iterations, loop.results, strict=True):
+            self._store(iteration, result)
 
 
 def _bytes(element: str, shape: Sequence[Size]) -> int:

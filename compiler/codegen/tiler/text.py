@@ -2,6 +2,21 @@
 
 Each expression is remembered until the enclosing loop or branch ends, so a repeated expression is written once. A
 vector has the stage's number of lanes; under a mask, only the first lanes are read and written.
+
+For 8 lanes, a load of %x at the form `64*i + LANE`, a load at `64*i`, their product, and a store of it to %y at
+`64*i + LANE + 8`, in a loop over i. The address `64*i` is written once:
+
+    scf.for %v1 = %begin to %end step %c1 {
+      %v2 = arith.muli %v1, %c64 : index
+      %v3 = vector.load %x[%v2] : memref<...>, vector<8xf32>              LANE has the coefficient 1
+      %v4 = memref.load %x[%v2] : memref<...>                             LANE is missing: one element
+      %v5 = vector.broadcast %v4 : f32 to vector<8xf32>
+      %v6 = "arith.mulf"(%v3, %v5) : (vector<8xf32>, vector<8xf32>) -> vector<8xf32>
+      %v7 = arith.addi %v2, %c8 : index
+      vector.store %v6, %y[%v7] : memref<...>, vector<8xf32>
+    }
+
+Constants, and the one-dimensional view of each argument, are written at the beginning of the function.
 """
 
 from __future__ import annotations
@@ -20,7 +35,7 @@ from .forms import Form, constant
 from .isa import Instruction, find, supports
 from .isa.instruction import ZERO
 from .strided import STEPS, load_strided
-from .structure import Buffer
+from .structure import Buffer, Unsupported
 from .vector_math import FUNCTIONS, function_name
 
 ENDLESS = 1 << 60
@@ -51,6 +66,10 @@ moved as integers, since LLVM would convert them through f32 where the CPU has n
 def stored_type(element: str) -> str:
     """Returns the element type in memory."""
     return STORED.get(element, element)
+
+
+STACK_BYTES = 376 * 1024
+"""The most bytes that a function allocates on the stack. Callers leave a kernel 384 KiB, also for what LLVM adds."""
 
 
 def element_bytes(element: str) -> int:
@@ -88,6 +107,7 @@ class Writer:
         self.location = location
         self.stack: list[str] = []
         """Allocations on the stack, written at the beginning of the function."""
+        self.stack_bytes = 0
         self.depth = 1
         self.lanes = 1
         self.features = features
@@ -101,7 +121,10 @@ class Writer:
         self.below: dict[str, int] = {}
         """Loop indices that are known to be below a number."""
         self._scopes = [_Scope()]
+        self.without: set[str] = set()
+        """The features of the CPU that LLVM does not use for the function."""
         self._bound: dict[str, str] = {}
+        self._hidden: dict[str, str] = {}
         self._count = 0
 
     # Lines
@@ -390,7 +413,10 @@ class Writer:
         return self._bound[buffer.name]
 
     def on_stack(self, elements: int, element: str) -> Buffer:
-        """Allocates memory on the function's stack."""
+        """Allocates memory on the function's stack. Raises Unsupported beyond `STACK_BYTES`."""
+        self.stack_bytes += elements * element_bytes(element)
+        if self.stack_bytes > STACK_BYTES:
+            raise Unsupported(f"{self.stack_bytes:,} bytes of the stack, of {STACK_BYTES:,}")
         name = f"%stack{len(self.stack)}"
         type = f"memref<{elements}x{stored_type(element)}>"
         self.stack.append(f"{name}_row = memref.alloca() {{alignment = 64 : i64}} : {type}")
@@ -399,6 +425,19 @@ class Writer:
         self.stack.append(f"{name} = memref.reinterpret_cast {name}_row {layout}")
         self._bound[name] = name
         return Buffer(name, element)
+
+    def hidden(self, buffer: Buffer) -> str:
+        """Returns a pointer to memory on the stack whose origin LLVM does not know, so that loads stay loads: it would
+        replace those of a stored vector by instructions that extract its lanes."""
+        if buffer.name not in self._hidden:
+            name = f"{buffer.name}_hidden"
+            flat = f"memref<{ENDLESS}x{stored_type(buffer.element)}>"
+            address = f"memref.extract_aligned_pointer_as_index {buffer.name} : {flat} -> index"
+            self.stack += [f"{name}_index = {address}", f"{name}_i64 = arith.index_cast {name}_index : index to i64"]
+            self.stack.append(f"{name}_known = llvm.inttoptr {name}_i64 : i64 to !llvm.ptr")
+            self.stack.append(f'{name} = llvm.inline_asm "", "=r,0" {name}_known : (!llvm.ptr) -> !llvm.ptr')
+            self._hidden[buffer.name] = name
+        return self._hidden[buffer.name]
 
     def load(self, buffer: Buffer, form: Form) -> Value:
         """Loads the element at a form, or the vector of elements along its lanes."""
@@ -433,12 +472,12 @@ class Writer:
         return self.let(f"vector.maskedload {address}, {mask}, {self._zero(element).name} : {types}")
 
     def gather(self, buffer: Buffer, base: Form, indices: Value) -> Value:
-        """Returns the elements at `base + indices`, lane by lane."""
+        """Returns the elements at `base + indices`, lane by lane. Indices are of type index, or i32 and signed."""
         element = stored_type(buffer.element)
         vector, masks = self.vector_type(element), self.vector_type("i1")
         mask = self.mask or self._all_lanes()
         rest = self._zero(element)
-        types = f"memref<{ENDLESS}x{element}>, {self.vector_type('index')}, {masks}, {vector} into {vector}"
+        types = f"memref<{ENDLESS}x{element}>, {self.type(indices)}, {masks}, {vector} into {vector}"
         address = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
         return self.as_read(Value(self.let(f"vector.gather {address} : {types}"), element, True), buffer)
 

@@ -23,7 +23,7 @@ from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
 from .nest import work_items
 from .order import Order
-from .prefetch import Panels, prefetch_panels
+from .prefetch import Panels, prefetch_panels, steps_of_a_vector
 from .roles import Roles
 from .structure import Access, Op, Page, Panel
 from .text import Value, Writer
@@ -33,6 +33,8 @@ from .windows import order_steps
 Cell = tuple[str | None, Iteration, Form]
 """A vector of results: its mask, its position, and the location of its sum."""
 NO_SHIFT = constant(0)
+FEWEST_STEPS = 4
+"""The least number of steps that get a loop of their own, so that one prefetch serves them."""
 
 
 class Tiles:
@@ -208,11 +210,56 @@ class Tiles:
         begin = 0
         if not inner and isinstance(whole, int):
             begin, totals = self._sum_widened(numbers[-1], whole, at, masks, totals, rows)
-        if begin != whole:
+        if begin == 0 and not inner and isinstance(whole, int) and (together := self._steps_of_a_fetch(whole)) > 1:
+            totals = self._sum_fetched(whole, together, at, masks, totals, rows, within)
+        elif begin != whole:
             with writer.carrying(writer.size(begin), writer.size(whole), 1, totals) as loop:
                 loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
             totals = loop.results
         return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows, within)
+
+    def _steps_of_a_fetch(self, steps: int) -> int:
+        """Returns the number of steps that one prefetch of the next panel serves, out of those of the innermost loop;
+        1 if a loop around as few steps would cost more than the prefetches."""
+        reads = self.shared_panels()
+        if self.panels is None or len(reads) != 1:
+            return 1
+        together = steps_of_a_vector(self.panels, self.op.reads[reads[0]].width, self.writer.lanes, steps)
+        return together if together >= FEWEST_STEPS else 1
+
+    def shared_panels(self) -> list[int]:
+        """Returns the reads of panels that all rows share."""
+        loop = self._row_loop()
+        return [
+            number
+            for number, access in enumerate(self.op.reads)
+            if loop not in access.loops() and any(isinstance(p, Panel) for p in access.index)
+        ]
+
+    def _sum_fetched(
+        self,
+        steps: int,
+        together: int,
+        at: Callable[[Form], list[Iteration]],
+        masks: Sequence[str | None],
+        totals: list[Value],
+        rows: int,
+        within: bool,
+    ) -> list[Value]:
+        """Sums over the innermost loop, with one prefetch for some steps `together`."""
+        writer, panels = self.writer, self.panels
+        assert panels is not None
+        (number,) = self.shared_panels()
+        with writer.carrying(writer.size(0), writer.size(steps), together, totals) as outer:
+            first = variable(outer.index)
+            iterations = at(first)
+            prefetch_panels(self.evaluator, self.op, number, iterations[: len(iterations) // rows], panels)
+            self.panels = None
+            with writer.carrying(writer.size(0), writer.size(together), 1, outer.values) as loop:
+                loop.after = self._step(at(first + variable(loop.index)), masks, loop.values, rows, within)
+            self.panels = panels
+            outer.after = loop.results
+        return outer.results
 
     def _page_width(self, loop: int) -> int | None:
         """Returns the width of the pages that a step of the sum is read from."""
@@ -362,16 +409,14 @@ class Tiles:
 def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
     stage, roles = evaluator.stage, order.roles
 
-    def finish(iteration: Iteration) -> None:
-        evaluator.write(stage.sinks, [iteration])
-
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
         # The few weights of a window are in the cache anyway.
         tiles = Tiles(evaluator, op, roles, None if roles.windowed else panels)
         if roles.row is None:
-            tiles.cover(iteration, row, column, 1, finish)
+            tiles.cover(iteration, row, column, 1, evaluator.finish)
         else:
             size = stage.sizes[roles.row]
+            finish = evaluator.finish
             cover_rows(evaluator, size, roles.rows, row, lambda n: tiles.cover(iteration, row, column, n, finish))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import select
 import selectors
 import signal
 import tempfile
@@ -66,11 +68,16 @@ class Outcome:
 
 
 class Child:
-    """A child process, forked by a server. It waits for jobs until it is closed."""
+    """A child process, forked by a server. It waits for jobs until it is closed, or was idle for `IDLE_SECONDS`.
+
+    jobs: the number of jobs that it received.
+    limit: the limit of this process's data when the child was forked, which is also its own.
+    """
 
     def __init__(self, server: ForkServer) -> None:
         # Its output goes into a file: a pipe would have to be drained all the time.
         self._server, self._said = server, tempfile.TemporaryFile()  # noqa: SIM115  (closed with the child)
+        self.jobs, self.limit = 0, resource.getrlimit(resource.RLIMIT_DATA)
         (theirs, jobs), (answers, ours) = os.pipe(), os.pipe()
         self._jobs, self.answers = os.fdopen(jobs, "wb"), os.fdopen(answers, "rb")
         try:
@@ -83,7 +90,13 @@ class Child:
             os.close(ours)
         self._read = 0
 
+    @property
+    def is_alive(self) -> bool:
+        # Its exit status arrives when it ends.
+        return not select.select([self._line], [], [], 0)[0]
+
     def send(self, source: Source) -> None:
+        self.jobs += 1
         self._read = os.fstat(self._said.fileno()).st_size
         try:
             self._jobs.write(Request(source.job, source.files).pack())
@@ -141,6 +154,11 @@ class Children:
         for child in self._children:
             child.close()
         self._children.clear()
+
+    def release(self) -> list[Child]:
+        """Returns the children, which have finished all jobs; closing the group leaves them alone then."""
+        released, self._children = self._children, []
+        return released
 
     def run(self, sources: Sequence[Source], timeout: float, take: Callable[[int, Outcome], None]) -> None:
         """Calls `take` with the index of every source and its outcome, as soon as the outcome arrives. A job without an

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from ...targets.target import Target
 from ..llvm.bfloat import DEFINITION, calls_rounding
-from ..llvm.machine import Machine, Options
+from ..llvm.machine import Machine, Options, Pipeline
 from ..llvm.single_lanes import rewrite_single_lanes
 from .routes import ASSEMBLY, LLVM_IR, LLVM_STAGES, OPTIMIZED
 from .serve import Task
 
 
-def make_object(task: Task, text: str, stage: str, kept: frozenset[str], *, vectorize: bool = True) -> bytes:
+def make_object(task: Task, text: str, stage: str, kept: frozenset[str], pipeline: Pipeline) -> bytes:
     """Compiles a text of one of `LLVM_STAGES` to an object that exports the functions `kept`."""
     job = task.job
     with task.timed(stage):
@@ -31,7 +31,7 @@ def make_object(task: Task, text: str, stage: str, kept: frozenset[str], *, vect
     if stage == LLVM_IR:
         _dump(task, stage, str(module))
         with task.timed("optimize"):
-            machine.optimize(module, vectorize=vectorize)
+            machine.optimize(module, pipeline)
             text = rewrite_single_lanes(str(module))
             module = machine.parse(text)
     _dump(task, OPTIMIZED, text)

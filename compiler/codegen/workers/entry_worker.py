@@ -12,7 +12,7 @@ from typing import Any
 from ...lower.parts import INNER
 from ...targets.target import Target
 from ..llvm.inner_kernels import link_inner_kernels
-from ..llvm.machine import Machine, Options
+from ..llvm.machine import Machine, Options, Pipeline
 from .emit import dump_name, make_object
 from .job import ENTRIES, INNER_FILE, Job
 from .routes import LLVM_IR, OPTIMIZED
@@ -25,8 +25,8 @@ def compile_entries(task: Task) -> bytes:
     if inner:
         with task.timed("link-kernels"):
             text = link_inner_kernels(Machine(_target(task.job), Options(task.job.level)), text, inner, INNER)
-    # The vectors of kernels have their final length.
-    code = make_object(task, text, task.job.start, frozenset(task.job.keep), vectorize=not inner)
+    pipeline = Pipeline.VECTORS if inner else Pipeline.SHORT
+    code = make_object(task, text, task.job.start, frozenset(task.job.keep), pipeline)
     if len(task.files) > 1 + len(inner):
         job = task.job
         machine = Machine(_target(job), Options(job.level))

@@ -14,17 +14,19 @@ from typing import Any
 from ...base import mlir
 from ...lower.parts import KernelPart
 from ...lower.writer import part_name
+from ...targets.cuda import WARPGROUPS
+from ...targets.features import native_features
 from ...targets.target import MadeFor, Target, machine_of
 from ..gpu.image import make_image
 from ..gpu.math import expand_device_math, find_foreign_math
-from ..gpu.outline import Launch, NoDeviceCodeError, outline
-from ..gpu.ptx import DeviceMachine, mark_kernels
+from ..gpu.outline import Launch, NoDeviceCodeError, Rounding, outline
+from ..gpu.ptx import DeviceMachine, mark_kernels, name_dynamic_memory
 from ..llvm.lines import attach_lines, settle_places
 from ..llvm.literals import rewrite_literals
 from ..llvm.locations import keep_source_locations
-from ..llvm.machine import Machine, Options, vector_features
+from ..llvm.machine import Machine, Options, Pipeline, cpu_name, vector_features
 from ..tiler.fast_math import allow_fast_math, expand_math
-from ..tiler.kernels import read_in_place, tile_kernels
+from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
 from .job import KERNEL
 from .routes import ASSEMBLY, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES
@@ -58,8 +60,7 @@ def compile_kernel(task: Task) -> bytes:
         return _make_image(task, text)
     if task.job.inner and task.report.tiled:
         task.report = replace(task.report, code=text)
-    # Tiles are vectors already, of their final length.
-    return make_object(task, text, stage, _kept(task), vectorize=not task.report.tiled)
+    return make_object(task, text, stage, _kept(task), Pipeline.SHORT if task.report.tiled else Pipeline.LOOPS)
 
 
 def _lower(task: Task, text: str) -> str:
@@ -115,6 +116,7 @@ def _make_image(task: Task, text: str) -> bytes:
     named = {part_name(symbol, number): launch for number, launch in enumerate(launches)}
     threads = {name: launch.threads for name, launch in named.items()}
     text = mark_kernels(text, threads, {name: launch.blocks_at_once for name, launch in named.items()})
+    text = name_dynamic_memory(text)
     machine = DeviceMachine(target)
     task.dump(dump_name(LLVM_IR), lambda: text)
     with task.timed("optimize"):
@@ -206,6 +208,29 @@ def _assert_no_allocation(module: Any, task: Task) -> None:
         raise KernelError(f"{_kernel_of(operation)}: bufferization made `{operation}` at {operation.location}")
 
 
+def _choose_features(module: Any, task: Task) -> None:
+    """States the features of functions that do without some of the CPU's, and of those with slow gathers.
+
+    LLVM replaces a gather by loads only where all lanes are read: it would branch for each lane of a mask. Loops that
+    the tiler leaves unchanged get their gathers from LLVM's vectorizer.
+    """
+    job = task.job
+    target = Target(job.cpu, job.triple, job.features)
+    family = target.family
+    slow = family is not None and job.level > 0 and cpu_name(target) in family.slow_gathers
+    for function in _operations(module, "llvm.func"):
+        signed = [f"-{feature}" for feature in read_without(function)]
+        masks = [gather.operands[1].owner for gather in _operations(function, "llvm.intr.masked.gather")]
+        whole = all(getattr(mask, "name", "") == "llvm.mlir.constant" for mask in masks)
+        if slow and family is not None and (whole if masks else not task.report.tiled):
+            signed.append(f"+{family.no_gathers}")
+        if not signed:
+            continue
+        own = native_features(target) if target.cpu == "native" else target.features
+        quoted = ", ".join(f'"{feature}"' for feature in (*filter(None, own.split(",")), *signed))
+        function.attributes["target_features"] = mlir.ir.Attribute.parse(f"#llvm.target_features<[{quoted}]>")
+
+
 def _assert_llvm(module: Any, task: Task) -> None:
     """Raises if operations of other dialects are left: translation would abort the process."""
 
@@ -233,7 +258,8 @@ def _tile(module: Any, task: Task) -> None:
 
 def _outline(module: Any, task: Task) -> None:
     job = task.job
-    launches = outline(module, job.keep[0], strict=job.strict, scratch=job.scratch, tf32=job.tf32 and not job.strict)
+    rounding = Rounding(job.strict, job.tf32 and not job.strict)
+    launches = outline(module, job.keep[0], rounding, scratch=job.scratch, has_warpgroups=job.cpu in WARPGROUPS)
     task.report = replace(task.report, schedules=tuple(map(str, launches)))
 
 
@@ -277,6 +303,7 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":round-integers-twice": _round_integers_twice,
     ":assert-no-allocation": _assert_no_allocation,
     ":report-parts": _report_parts,
+    ":choose-features": _choose_features,
     ":assert-llvm": _assert_llvm,
 }
 

@@ -16,6 +16,8 @@ from .job import Job, Report, Result
 _HEAD = struct.Struct("<QQ")
 STAGE = "stage: "
 """The prefix of the line by which a child reports its current stage among its messages."""
+IDLE_SECONDS = 60.0
+"""Seconds without a job after which a child ends, to release its memory."""
 
 Read = Callable[[int], bytes]
 """A function that reads a number of bytes, or fewer at the end of the stream."""

@@ -6,9 +6,9 @@ import hashlib
 import json
 from dataclasses import asdict, replace
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ...base.packages import identify_packages
 from ...base.store import Store
 from ...targets.target import identify_host
 from .job import Job, Report
@@ -32,11 +32,7 @@ def _generator() -> str:
     digest = hashlib.sha256()
     for path in generator_sources():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    for package in ("torch-mlir", "mlir", "llvmlite"):
-        try:
-            digest.update(f"{package} {version(package)}\n".encode())
-        except PackageNotFoundError:
-            continue
+    digest.update("\n".join(identify_packages()).encode())
     return digest.hexdigest()
 
 

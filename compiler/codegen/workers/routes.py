@@ -49,6 +49,7 @@ _LLVM = Stage(
         "convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
         "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
         "canonicalize,cse,reconcile-unrealized-casts",
+        ":choose-features",
         ":assert-llvm",
     ),
 )
@@ -85,10 +86,10 @@ DEVICE, TILED = "device", "tiled"
 ROUTES: Mapping[str, Route] = {
     # Upstream passes alone, one loop nest per structured op in the stated order.
     "loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM)),
-    # Kernels as loops over vectors; kernels that the tiler leaves unchanged take the route above, with elementary
-    # functions that vectorise.
     # Functions for the threads of a GPU, one for each launch.
     DEVICE: Route(DEVICE, (_BUFFERIZED, _DEVICE, _LOOPS, _DEVICE_LLVM)),
+    # Kernels as loops over vectors; kernels that the tiler leaves unchanged take the passes of the first route, with
+    # elementary functions that vectorise.
     TILED: Route(TILED, (_TILE, _BUFFERIZED, _FAST_MATH, _LOOPS, _LLVM)),
 }
 

@@ -8,6 +8,7 @@ hang in a job; the parent process turns that into a diagnostic.
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from .forking import FORK, serve_forks
 from .job import DUMPS, OBJECT, RESULT, Job, Report, Result, job_path, text_name
-from .messages import STAGE, Answer, Request
+from .messages import IDLE_SECONDS, STAGE, Answer, Request
 
 
 class Task:
@@ -85,7 +86,10 @@ def _serve_jobs(generate: Callable[[Task], bytes]) -> int:
     # MLIR and LLVM print freely: their standard output must not be taken for an answer.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
-        while (request := Request.unpack(sys.stdin.buffer.read)) is not None:
+        # The builder sends a job after the answer to the one before, so nothing is left in the buffer.
+        while select.select([0], [], [], IDLE_SECONDS)[0]:
+            if (request := Request.unpack(sys.stdin.buffer.read)) is None:
+                break
             answers.write(_do(Task(request), generate).pack())
             answers.flush()
     return 0

@@ -37,7 +37,7 @@ class Decoder:
         up to 1; shared_hidden: the width of the expert of all tokens, 0 for none.
     states, taps, rank: of a mixer: numbers of a channel, length of its convolution, and rank of its steps.
     page: tokens of a page of the cache that several texts share; 0 for no such cache, and no entries that use one.
-    cache: what keys and values are stored as, one of `CACHES`; `int8` with a scale for each token and head.
+    cache: the format of stored keys and values, one of `CACHES`; `int8` with a scale for each token and head.
     """
 
     family: str = "llama"

@@ -1,33 +1,49 @@
-"""Parameters in the block formats of a file: a graph that declares floats reads the quantized values as they are.
+"""Parameters in the formats of a file: a graph that declares f32 reads the stored values as they are.
 
+    weight: f32[5, 64], stored as BF16     cast(weight: bf16[5, 64], f32)
     weight: f32[5, 64], stored as Q8_0     dequantize_blocks(weight: q8[block 32][5, 64])
     x @ weight.T,       stored as Q4_1     x @ dequantize_blocks(codes).T + sum(blocks of x) @ minima.T
     weight[ids],        stored as Q4_1     dequantize_blocks(codes)[ids] + minima[ids] of each block
+    x @ weight.T,       stored as Q6_K     x @ reshape(dequantize(codes: i8[5, 4, 16], scales: f32[5, 4, 1]), [5, 64]).T
 
-The numbers are those that the floats would have; sums of products are reassociated. Parameters in other formats, and
-those of repeated blocks, stay floats and are dequantized when they are read.
+The numbers are those that f32 would have; sums of products are reassociated. Parameters in other formats, those of
+repeated blocks, and vectors of short floats stay f32 and are converted when the artifact is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ....dialect.dims import Shape
 from ....dialect.graph import Function, Module, Node, Parameter, Value, parameters_read
-from ....dialect.types import BLOCK_DTYPES, F16, F32, TensorType
+from ....dialect.types import BF16, F16, F32, I8, TensorType
 from ....passes.analysis.factors import gathered_axis
 from ....passes.rewrite import NodeBuilder, Replacement, Rewriter
 from ...weights import Checkpoint
 from ...weights.gguf_file import Planes
 
-_BLOCK = 32
-_CODES = BLOCK_DTYPES[f"q4[block {_BLOCK}, zero]"]
+_HALVES = (F16, BF16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The parameters that a weight is split into, as `planes` describes them."""
+
+    planes: Planes
+    codes: Parameter
+    minima: Parameter | None
+    scales: Parameter | None
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(p for p in (self.codes, self.minima, self.scales) if p is not None)
 
 
 def with_stored_codes(module: Module, checkpoint: Checkpoint, planes: Mapping[str, Planes]) -> Module:
-    """Returns the module whose parameters have the block formats of the checkpoint."""
+    """Returns the module whose parameters have the formats of the checkpoint."""
     parameters: dict[str, Parameter] = {}
-    pairs: dict[str, tuple[Parameter, Parameter]] = {}
+    split: dict[str, _Parts] = {}
     for parameter in module.parameters:
         key = parameter.key
         whole = parameter.type.dtype is F32 and not parameter.counts and parameter.transpose is None
@@ -36,24 +52,26 @@ def with_stored_codes(module: Module, checkpoint: Checkpoint, planes: Mapping[st
             continue
         stored = checkpoint.info(key)[0]
         if key in planes and parameter.type.rank == 2:
-            pairs[parameter.name] = _split(parameter, planes[key])
-            parameters |= {part.name: part for part in pairs[parameter.name]}
-        elif stored is not None and stored.is_blocked:
+            split[parameter.name] = _split(parameter, planes[key], checkpoint)
+            parameters |= {part.name: part for part in split[parameter.name].parameters}
+        elif stored is not None and (stored.is_blocked or (stored in _HALVES and parameter.type.rank == 2)):
             parameters[parameter.name] = replace(parameter, type=parameter.type.with_dtype(stored))
-    changed = module.map_functions(lambda function: _Reader(function, parameters, pairs).run())
+    changed = module.map_functions(lambda function: _Reader(function, parameters, split).run())
     read = dict.fromkeys(name for function in changed.functions for name in parameters_read(function.body))
     begun = dict.fromkeys(state.initial for state in module.states if state.initial is not None)
     return replace(changed, parameters=tuple(p for p in parameters.values() if p.name in read or p.name in begun))
 
 
-def _split(parameter: Parameter, planes: Planes) -> tuple[Parameter, Parameter]:
-    rows, inner = parameter.type.shape
-    assert isinstance(inner, int), parameter
-    codes = replace(
-        parameter, name=f"{parameter.name}.codes", source=planes.codes, type=parameter.type.with_dtype(_CODES)
-    )
-    type = TensorType(F16, (rows, inner // _BLOCK))
-    return codes, replace(parameter, name=f"{parameter.name}.minima", source=planes.minima, type=type)
+def _split(parameter: Parameter, planes: Planes, checkpoint: Checkpoint) -> _Parts:
+    def part(key: str) -> Parameter:
+        dtype, shape = checkpoint.info(key)
+        assert dtype is not None, key
+        return replace(
+            parameter, name=f"{parameter.name}.{key.rpartition('#')[2]}", source=key, type=TensorType(dtype, shape)
+        )
+
+    minima, scales = (None if key is None else part(key) for key in (planes.minima, planes.scales))
+    return _Parts(planes, part(planes.codes), minima, scales)
 
 
 class _Reader(Rewriter):
@@ -61,10 +79,10 @@ class _Reader(Rewriter):
         self,
         function: Function,
         parameters: Mapping[str, Parameter],
-        pairs: Mapping[str, tuple[Parameter, Parameter]],
+        split: Mapping[str, _Parts],
     ) -> None:
         super().__init__(function)
-        self.parameters, self.pairs = parameters, pairs
+        self.parameters, self.split = parameters, split
 
     def visit(self, node: Node) -> Replacement | None:
         b = NodeBuilder(self.names, node)
@@ -73,6 +91,8 @@ class _Reader(Rewriter):
             parameter = self.parameters[str(node.attribute("name"))]
             if parameter.type.dtype.is_blocked:
                 result = b.dequantize_blocks(_read(b, parameter), dtype=F32)
+            elif parameter.type.dtype is not F32:
+                result = b.cast(_read(b, parameter), dtype=F32)
         elif node.op == "matmul":
             result = self.multiply(b, node)
         elif node.op == "gather":
@@ -84,32 +104,73 @@ class _Reader(Rewriter):
         moved = self.definitions.get(y.name)
         if moved is None or moved.op not in ("transpose", "matrix_transpose") or node.output.type.dtype is not F32:
             return None
-        pair = self.pair(moved.inputs[0])
-        if pair is None or x.type.rank != 2:
+        half = self.half(moved.inputs[0])
+        if half is not None:
+            # The cast is directly before the product, so that the product takes the short floats.
+            return b.matmul(x, b.cast(b.matrix_transpose(half), dtype=F32))
+        parts = self.parts(moved.inputs[0])
+        if parts is None or x.type.rank != 2:
             return None
-        codes, minima = (_read(b, part) for part in pair)
+        size = parts.planes.size
+        codes = _read(b, parts.codes)
+        if parts.scales is None:
+            weight = b.dequantize_blocks(codes, dtype=F32)
+        else:
+            (columns, blocks), shape = parts.scales.type.shape, moved.inputs[0].type.shape
+            weight = b.reshape(_scaled(b, codes, _read(b, parts.scales), (columns, blocks, size)), shape=shape)
+        products = b.matmul(x, b.matrix_transpose(weight))
+        if parts.minima is None:
+            return products
         rows, inner = x.type.shape
         assert isinstance(inner, int), node
-        sums = b.sum(b.reshape(x, shape=(rows, inner // _BLOCK, _BLOCK)), axis=(-1,))
-        products = b.matmul(x, b.matrix_transpose(b.dequantize_blocks(codes, dtype=F32)))
-        return b.add(products, b.matmul(sums, b.matrix_transpose(b.cast(minima, dtype=F32))))
+        sums = b.sum(b.reshape(x, shape=(rows, inner // size, size)), axis=(-1,))
+        return b.add(products, b.matmul(sums, b.matrix_transpose(b.cast(_read(b, parts.minima), dtype=F32))))
 
     def gather(self, b: NodeBuilder, node: Node) -> Value | None:
         table, indices = node.inputs
-        pair = self.pair(table)
-        if pair is None or gathered_axis(node) != 0:
+        mode, half = node.attribute("mode"), self.half(table)
+        if half is not None:
+            return b.cast(b.gather(half, indices, axis=gathered_axis(node), mode=mode), dtype=F32)
+        parts = self.parts(table)
+        if parts is None or gathered_axis(node) != 0:
             return None
-        codes, minima = (_read(b, part) for part in pair)
-        mode = node.attribute("mode")
-        numbers = b.gather(b.dequantize_blocks(codes, dtype=F32), indices, axis=0, mode=mode)
-        least = b.cast(b.gather(minima, indices, axis=0, mode=mode), dtype=F32)
-        shape = (*least.type.shape, _BLOCK)
-        blocks = b.add(b.reshape(numbers, shape=shape), b.reshape(least, shape=(*least.type.shape, 1)))
-        return b.reshape(blocks, shape=node.output.type.shape)
 
-    def pair(self, value: Value) -> tuple[Parameter, Parameter] | None:
+        def rows(part: Parameter) -> Value:
+            read = _read(b, part)
+            if part.type.dtype.is_blocked:
+                return b.gather(b.dequantize_blocks(read, dtype=F32), indices, axis=0, mode=mode)
+            return b.gather(read, indices, axis=0, mode=mode)
+
+        shape = (*node.output.type.shape[:-1], node.output.type.shape[-1] // parts.planes.size)
+        blocks = (*shape, parts.planes.size)
+        if parts.scales is None:
+            numbers = b.reshape(rows(parts.codes), shape=blocks)
+        else:
+            numbers = _scaled(b, rows(parts.codes), rows(parts.scales), blocks)
+        if parts.minima is not None:
+            numbers = b.add(numbers, b.reshape(b.cast(rows(parts.minima), dtype=F32), shape=(*shape, 1)))
+        return b.reshape(numbers, shape=node.output.type.shape)
+
+    def half(self, value: Value) -> Value | None:
+        """Returns the parameter of short floats that a value is cast from."""
         node = self.definitions.get(value.name)
-        return self.pairs.get(str(node.attribute("name"))) if node is not None and node.op == "parameter" else None
+        if node is None or node.op != "cast" or node.inputs[0].type.dtype not in _HALVES:
+            return None
+        made = self.definitions.get(node.inputs[0].name)
+        return node.inputs[0] if made is not None and made.op == "parameter" else None
+
+    def parts(self, value: Value) -> _Parts | None:
+        node = self.definitions.get(value.name)
+        return self.split.get(str(node.attribute("name"))) if node is not None and node.op == "parameter" else None
+
+
+def _scaled(b: NodeBuilder, codes: Value, scales: Value, shape: Shape) -> Value:
+    """Returns the numbers of blocks, [..., blocks, size], from their quantized values and their scales."""
+    scales = b.reshape(scales, shape=(*shape[:-1], 1))
+    if codes.type.dtype is I8:
+        return b.dequantize(codes, scales)
+    numbers = b.dequantize_blocks(codes, dtype=F32) if codes.type.dtype.is_blocked else codes
+    return b.multiply(b.reshape(numbers, shape=shape), scales)
 
 
 def _read(b: NodeBuilder, parameter: Parameter) -> Value:

@@ -39,7 +39,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The values of a `config.json`, or of an object in it; null stands for a missing key."""
+    """The values of a `config.json`, or of an object in it; null counts as a missing key."""
 
     path: Path
     values: Mapping[str, Any]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from .hdf5_package import load_h5py
 
@@ -41,11 +42,16 @@ def main(path: str, output: str) -> None:
                 return
             if "weight_names" in item.attrs:
                 orders[name] = [_text(each) for each in item.attrs["weight_names"]]
-            if isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub":
-                left -= item.size * item.dtype.itemsize
+            if not isinstance(item, h5py.Dataset):
+                return
+            # HDF5 holds numbers of bf16 as two bytes without a type.
+            is_bfloat = item.dtype == "V2" and item.attrs.get("dtype") == "bfloat16"
+            if is_bfloat or item.dtype.kind in "fiub":
+                left -= item.size * (4 if is_bfloat else item.dtype.itemsize)
                 if left < 0 or len(arrays) >= _MOST_DATASETS:
                     raise SystemExit("its datasets are much larger than the file")
-                arrays[name] = np.asarray(item[()])
+                array = np.asarray(item[()])
+                arrays[name] = array.view(bfloat16).astype(np.float32) if is_bfloat else array
 
         file.visititems(visit)
     np.savez(output, **{f"a{number}": array for number, array in enumerate(arrays.values())})

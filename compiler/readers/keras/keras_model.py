@@ -42,7 +42,7 @@ def read_keras(path: Path, weights: WeightSource | None = None) -> SourceModel:
 
 
 def read_archive(archive: Archive, path: Path, weights: WeightSource | None = None) -> SourceModel:
-    """Reads what the file `path` has. Raises DiagnosticError."""
+    """Reads the content of the file `path`. Raises DiagnosticError."""
     file = str(path)
     model = decode_model(archive.config, file)
     errors = list(_find_unsupported(model))

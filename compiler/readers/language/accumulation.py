@@ -1,7 +1,8 @@
-"""`accumulate n`: an update in each n-th call of a training step, with the mean of the gradients of n calls.
+"""Gradient accumulation, `accumulate n`: parameters are updated in every n-th call of a training step, with the mean of
+the gradients of n calls.
 
-The sums of gradients and the number of calls are states. Updates are written as without it; at the end, each state that
-an update changes keeps its value in the other calls:
+The sums of gradients and the number of calls are states. Updates are elaborated as without accumulation. At the end,
+each state that an update changes keeps its old value in the other calls:
 
     total = accumulated.w + gradient            calls = accumulated.calls + 1        due = calls == n
     w = where(due, update(w, total / n), w)     accumulated.w = where(due, 0, total)
@@ -10,10 +11,11 @@ an update changes keeps its value in the other calls:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ....dialect.diagnostics import Span
 from ....dialect.graph import State, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I64, TensorType
 from .context import Context
 from .nodes import Maker
@@ -21,7 +23,7 @@ from .values import Frame
 from .writer import KeptState
 
 STATES = "accumulated"
-"""The first part of the names of the states."""
+"""The first component of the names of the states."""
 CALLS = f"{STATES}.calls"
 
 
@@ -36,7 +38,8 @@ class Accumulation:
     calls: Value | None = None
 
     def add(self, gradients: Mapping[str, Value | None]) -> list[Value | None]:
-        """Returns the gradients for the update, by the names of the parameters."""
+        """Adds the gradients of this call to the sums, and returns the means of the sums, for the updates.
+        `gradients` has the gradients of the parameters by name, None for a parameter without one."""
         if self.count == 1:
             return list(gradients.values())
         make = Maker(self.context, self.frame, self.span)

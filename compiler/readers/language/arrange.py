@@ -1,8 +1,8 @@
-"""Arranges tokens for the grammar.
+"""Prepares tokens for the grammar, which has one token of lookahead.
 
-This step makes three decisions that need more than one token of lookahead: the newlines that end a statement, the `<`
-that open hyper-parameters, and the missing opening bracket of an unmatched closing one. An error is reported and leaves
-a FAULT token. The first word of a statement is the only knowledge about it.
+This step makes the three decisions that need more: which newlines end a statement, which `<` open hyper-parameters, and
+where a missing opening bracket of an unmatched closing one belongs. Of a statement it knows only the first word. An
+error is reported and leaves a FAULT token.
 
     x = f(a,        the newline inside brackets ends nothing
           b)        this one ends the statement
@@ -10,6 +10,7 @@ a FAULT token. The first word of a statement is the only knowledge about it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from lark import Token
@@ -42,6 +43,9 @@ MAX_HYPERS = 300  # tokens between the `<` and the `>` around hyper-parameters
 _IN_HYPERS = WORDS - {"PARAM", "USE", "REPEAT", "WHILE", "RETURN"} | token_types(
     "INT FLOAT STRING COMMA DOT ASSIGN PLUS MINUS STAR SLASH FLOOR PERCENT POWER"
 )
+
+_EQUALITY = token_types("EQUAL DIFFERENT")
+"""Comparisons that may stand there in a declaration. In an expression, `a<b and c == d and e>(f)` has none."""
 
 
 def tokenize(text: str, file: str, collector: Collector) -> list[Token]:
@@ -239,7 +243,7 @@ class _Arranger:
         declared = not self._in_brackets and (self.head == "USE" or in_header)
         if not declared and before.end_pos != token.start_pos:
             return False
-        close = self._find_hyper_close(index)
+        close = self._find_hyper_close(index, _IN_HYPERS | _EQUALITY if declared else _IN_HYPERS)
         if close is None:
             if declared:
                 self._report_unclosed(token, None)
@@ -252,7 +256,7 @@ class _Arranger:
         self.hyper_closes.add(close)
         return True
 
-    def _find_hyper_close(self, start: int) -> int | None:
+    def _find_hyper_close(self, start: int, kinds: Collection[str]) -> int | None:
         stack: list[str] = []
         for index in range(start + 1, min(start + MAX_HYPERS, len(self.tokens))):
             kind = self.tokens[index].type
@@ -266,7 +270,7 @@ class _Arranger:
                 stack.append(OPENING[kind])
             elif stack and kind == stack[-1]:
                 stack.pop()
-            elif kind not in _IN_HYPERS and kind not in (NEWLINE, "COMMENT") and not (stack and kind in CONTINUES):
+            elif kind not in kinds and kind not in (NEWLINE, "COMMENT") and not (stack and kind in CONTINUES):
                 return None
         return None
 

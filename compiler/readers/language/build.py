@@ -58,8 +58,6 @@ class _Builder:
             "reduction": self.reduction,
         }
         self.statements: dict[str, Callable[[Tree[Token]], syntax.Statement]] = {
-            "param": self.param,
-            "state": self.state,
             "use": self.use,
             "weights": self.weights,
             "assign": self.assign,
@@ -294,35 +292,61 @@ class _Builder:
     # --- statements ---
 
     def body(self, part: Part) -> tuple[syntax.Statement, ...]:
-        return tuple(self.statements[tree.data](tree) for tree in _trees(part))
+        return self.statements_of(_trees(part))
 
-    def param(self, tree: Tree[Token]) -> syntax.Param:
-        name, type_, *rest = _trees(tree)
+    def statements_of(self, trees: Iterable[Tree[Token]]) -> tuple[syntax.Statement, ...]:
+        """Returns the statements; a declaration of several names becomes one statement for each name."""
+        made: list[syntax.Statement] = []
+        for tree in trees:
+            if tree.data in ("param", "state"):
+                names = [part for part in _trees(tree) if part.data == "name"]
+                declare = self.param if tree.data == "param" else self.state
+                made += (declare(name, tree, self.span(name if len(names) > 1 else tree)) for name in names)
+            else:
+                made.append(self.statements[tree.data](tree))
+        return tuple(made)
+
+    def declared(self, tree: Tree[Token]) -> tuple[Tree[Token], list[Tree[Token]]]:
+        """Returns the type of a declaration and the parts after it."""
+        type_, *rest = (part for part in _trees(tree) if part.data != "name")
+        return type_, rest
+
+    def param(self, name: Tree[Token], tree: Tree[Token], span: Span) -> syntax.Param:
+        type_, rest = self.declared(tree)
         key: syntax.String | None = None
         transpose: tuple[syntax.Integer, ...] | None = None
         condition: syntax.Expression | None = None
         initial: syntax.Expression | None = None
         for part in rest:
             if part.data == "key":
-                key = self.string(_token(part, 0))
+                key = self.key(part, span, tree)
             elif part.data == "condition":
                 condition = self.expression(part.children[0])
             elif part.data == "initial":
                 initial = self.expression(part.children[0])
             else:
                 transpose = tuple(self.integer_token(cast(Token, axis)) for axis in part.children)
-        return syntax.Param(self.name(name), self.type(type_), key, transpose, condition, initial, span=self.span(tree))
+        return syntax.Param(self.name(name), self.type(type_), key, transpose, condition, initial, span=span)
 
-    def state(self, tree: Tree[Token]) -> syntax.State:
-        name, type_, *rest = _trees(tree)
+    def state(self, name: Tree[Token], tree: Tree[Token], span: Span) -> syntax.State:
+        type_, rest = self.declared(tree)
         initial: syntax.Expression | None = None
         key: syntax.String | None = None
         for part in rest:
             if part.data == "key":
-                key = self.string(_token(part, 0))
+                key = self.key(part, span, tree)
             else:
                 initial = self.expression(part.children[0])
-        return syntax.State(self.name(name), self.type(type_), initial, key, span=self.span(tree))
+        return syntax.State(self.name(name), self.type(type_), initial, key, span=span)
+
+    def key(self, part: Tree[Token], span: Span, declaration: Tree[Token]) -> syntax.String:
+        """Returns the key of a parameter or a state; `span` is that of its statement, or of one name of several."""
+        key = self.string(_token(part, 0))
+        names = [self.span(each) for each in _trees(declaration) if each.data == "name"]
+        if span == names[-1]:
+            message = f"one key is given for {len(names)} names"
+            self.report("bad-key", message, key.span, "a statement for each name can state its key")
+        return key
 
     def use(self, tree: Tree[Token]) -> syntax.Use:
         instances = [part for part in _trees(tree) if part.data == "instance"]
@@ -351,8 +375,12 @@ class _Builder:
         return syntax.Weights(self.string(cast(Token, path)), start, span=self.span(tree))
 
     def instance(self, tree: Tree[Token]) -> syntax.Instance:
-        count = self.expression(tree.children[1]) if len(tree.children) > 1 else None
-        return syntax.Instance(self.name(tree.children[0]), count, span=self.span(tree))
+        name, *rest = _trees(tree)
+        if len(rest) > 1:
+            start, stop = (self.expression(part) for part in rest[1].children)
+            return syntax.Instance(self.name(name), stop, self.name(rest[0]), start, span=self.span(tree))
+        count = self.expression(tree.children[1]) if rest else None
+        return syntax.Instance(self.name(name), count, span=self.span(tree))
 
     def assign(self, tree: Tree[Token]) -> syntax.Assign:
         targets, *values = tree.children
@@ -400,7 +428,11 @@ class _Builder:
         word = Span(whole.file, whole.line, whole.column, whole.line, whole.column + len("grad"))
         return syntax.Grad(self.body(tree.children[0]), span=word)
 
-    def minimize_line(self, tree: Tree[Token]) -> syntax.Group | syntax.Freeze | syntax.Clip | syntax.Accumulate:
+    def minimize_line(
+        self, tree: Tree[Token]
+    ) -> syntax.Group | syntax.Freeze | syntax.Clip | syntax.Accumulate | syntax.Exchange:
+        if tree.data == "exchange":
+            return syntax.Exchange(span=self.span(tree))
         if tree.data == "clip":
             return syntax.Clip(self.expression(tree.children[0]), span=self.span(tree))
         if tree.data == "accumulate":
@@ -473,7 +505,7 @@ class _Builder:
         for line in lines:
             if line.data == "value":
                 self.report("value-without-name", "only the last line of a branch is its value", self.span(line))
-        body = tuple(self.statements[line.data](line) for line in lines if line.data != "value")
+        body = self.statements_of(line for line in lines if line.data != "value")
         made = None if value is None else self.expression(value.children[0])
         return syntax.Choice(body, made, span=self.span(tree))
 

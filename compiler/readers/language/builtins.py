@@ -7,12 +7,13 @@ of operands, ...) stand in `sugar`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.operator import AttributeSpec, Operand, Operator
 from ....dialect.types import DType
 from .context import Context, check_number, suggest

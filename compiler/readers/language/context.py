@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
 from ....dialect.diagnostics import Diagnostic, Note, Span
 from ....dialect.dims import Extreme, FloorDiv, Poly, Size, Symbol, bounds
 from ....dialect.graph import Parameter, State
+from ....dialect.lazy_dataclass import dataclass
 from ....passes.selection import Selector
 from . import syntax
+from .divided_steps import Division
 from .values import ERROR, AnyValue, Binding, FileScope, Frame, InstancePath, Poison
 from .writer import Writer
 
@@ -116,7 +118,7 @@ class Program:
 
     `trained` names the parameters that training steps change, and `trained_arrays` their patterns. `frozen` selects the
     parameters that the current training step keeps; it is None outside of training steps. `optimizers` is the file of
-    the blocks that come with the compiler.
+    the blocks that come with the compiler. `divisions` has the training steps with `exchange`, by name.
     """
 
     dims: dict[str, tuple[Symbol, Span]] = field(default_factory=dict)
@@ -134,6 +136,7 @@ class Program:
     trained_arrays: set[str] = field(default_factory=set)
     frozen: list[Selector] | None = None
     optimizers: FileScope | None = None
+    divisions: dict[str, Division] = field(default_factory=dict)
 
 
 Evaluate = Callable[["Context", syntax.Expression, Frame], AnyValue]

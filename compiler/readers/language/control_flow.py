@@ -1,8 +1,8 @@
-"""Loops and branches whose course is decided by a call: `scan`, `while` and `if`.
+"""Run-time control flow: `scan`, `while` and `if`, whose iteration counts and conditions are known only in a call.
 
-Each becomes one node with regions. Carried values are named after `with`; their types are those of their initial values
-and stay the same. All other names that a body assigns are new and end with it, since an assignment to an outer name
-would have no effect outside. After a loop, the carried names hold their last values, and carried states are assigned.
+Each becomes one node with regions. The clause `with` names the carried values, whose types are those of their initial
+values. All other names that a body assigns are local to the body: an assignment to an outer name would have no effect
+outside, and is reported. After a loop, the carried names have their final values, and carried states are assigned.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BOOL_SCALAR = TensorType(BOOL)
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """A carried name, its initial value, and where both are in the source; `node` is the name in the syntax tree."""
+    """A carried name, its initial value, and the source location of both; `node` is the name in the syntax tree."""
 
     name: str
     initial: Value

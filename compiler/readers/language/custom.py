@@ -26,7 +26,7 @@ from .statements import Returned, run_body
 from .values import ERROR, Binding, Frame, Kind, Poison, contains_error, describe, is_number
 
 Match = Callable[[Frame, "Returned | None"], "tuple[Value | Poison, ...]"]
-"""Returns the results of a block as declared."""
+"""Matches the results of a block against its declared types."""
 Results = tuple["Value | Poison", ...]
 
 

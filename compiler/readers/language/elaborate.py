@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span, failure
 from ....dialect.graph import Function, Module
+from ....dialect.lazy_dataclass import dataclass
 from ...model.checks import ModelBudget, ModelTest
 from ...model.policy import Policy
 from ...model.source import SourceModel, WeightSource
@@ -21,10 +22,11 @@ from ...weights import Checkpoint, open_checkpoint
 from ...weights.header_checks import check_parameters
 from . import syntax
 from .context import DIAGNOSTICS, Context, LimitError, Listener, Program, Reporter
+from .divided_steps import divide_step, entry_names, exchanged_states, twice_read
 from .examples import read_budget, read_test
 from .expressions import evaluate
 from .imports import OPTIMIZERS, Loader, own_models
-from .models import elaborate_model, unite_parameters
+from .models import check_dims, elaborate_model, unite_parameters
 from .names import check_names
 from .parse import normalise, parse_recovered, read_text
 from .placeholders import check_unused_blocks
@@ -147,7 +149,11 @@ class Elaboration:
         return SourceModel(
             module,
             self.file,
-            {m.name.name: _weights(m, folder, override) for m in own_models(self.scope)},
+            {
+                name: _weights(m, folder, override)
+                for m in own_models(self.scope)
+                for name in (m.name.name, *(entry_names(m.name.name) if m.name.name in self.program.divisions else ()))
+            },
             tuple(self.tests),
             tuple(self.budgets),
             tuple(self.policies),
@@ -173,6 +179,25 @@ class Elaboration:
         if errors:
             # A statement that was dropped would cause further errors in the others.
             self.reporter.diagnostics[:] = errors
+
+    def _divide_steps(self, context: Context, order: list[str]) -> None:
+        """Adds the two entries of each step with `exchange`, after it."""
+        for step in [f for f in self.functions if f.name in self.program.divisions]:
+            division = self.program.divisions[step.name]
+            for name in entry_names(step.name):
+                if name in order:
+                    message = f"`exchange` makes the entry `{name}`, and a model has this name"
+                    self.reporter.error("duplicate-name", message, division.span)
+            for name in twice_read(step, division):
+                message = f"an update of `{step.name}` reads the state `{name}`, which the step changes before it"
+                self.reporter.error("misplaced-state", message, division.span)
+            self.program.states |= {state.name: state for state in exchanged_states(division)}
+            parts = divide_step(step, division)
+            for part in parts:
+                check_dims(context, part, [step.span or division.span] * len(part.inputs))
+            self.functions += parts
+            place = order.index(step.name) + 1
+            order[place:place] = entry_names(step.name)
 
     def _stored_keys(self, models: Sequence[syntax.Model]) -> frozenset[str] | None:
         """Returns the keys of all checkpoints; None if one of them is not there, or cannot be read."""
@@ -202,6 +227,7 @@ class Elaboration:
             if function is not None:
                 self.functions.append(function)
         order = [model.name.name for model in models]
+        self._divide_steps(context, order)
         self.functions.sort(key=lambda function: order.index(function.name))
         self.functions = unite_parameters(self.program, self.functions)
         functions = {function.name: function for function in self.functions}
@@ -212,5 +238,8 @@ class Elaboration:
             elif isinstance(item, syntax.Budget):
                 self.budgets += read_budget(context, self.scope, functions, item)
         self.policies = read_policies(context, self.scope, functions, self.program.parameters, order)
+        # The parts of a divided step have its policy.
+        for policy in [p for p in self.policies if p.model in self.program.divisions]:
+            self.policies += [replace(policy, model=name) for name in entry_names(policy.model)]
         check_names(context, self.scope)
         check_unused_blocks(context, self.scope)

@@ -209,7 +209,8 @@ def read_budget(
 def _limit(
     context: Context, scope: FileScope, function: Function, session: Sequence[Symbol], limit: syntax.Limit
 ) -> ModelBudget | Poison:
-    """Reads a limit of a model. A session holds the states of all models; `session` are its dims."""
+    """Reads a limit of a model. The limit `states` concerns the states of all models, whose session dims are
+    `session`."""
     report = context.reporter.error
     metric = limit.metric.name
     if metric not in METRICS:

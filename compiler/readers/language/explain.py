@@ -50,7 +50,7 @@ _PLACES = {
     "file": "`block`, `model`, `train`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or "
     "a constant `name = ...`",
     "body": "`param`, `state`, `use`, `weights`, `repeat`, `return` or `name = ...`",
-    "update": "`group`, `freeze`, `clip` or `accumulate`",
+    "update": "`group`, `freeze`, `clip`, `accumulate` or `exchange`",
     "test": "`given` or `expect`",
     "budget": "a limit such as `memory(B=1) <= 8 MiB`",
     "policy": "`weights`, `activations`, `keep`, `calibrate` or `require`",

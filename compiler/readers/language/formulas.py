@@ -1,4 +1,4 @@
-"""Initial values: expressions of constants that are computed once, when an artifact is written."""
+"""Initial values: constant expressions that are computed once, when an artifact is written."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .operators import apply, single
 from .values import Frame, Poison
 
 Gathers = Sequence[tuple[int, Value, Span]]
-"""The axis, the indices and the place in the source of each index."""
+"""The axis, the index tensor and the source location of each index."""
 
 
 def gather_slices(

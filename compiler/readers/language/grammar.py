@@ -11,8 +11,9 @@ import pickle
 import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from io import BytesIO
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -40,8 +41,9 @@ class _KeepTrivia:
 @cache
 def grammar() -> Lark:
     """Returns the lexer and the parser. Their tables are cached: deriving them takes longer than most other imports."""
-    text = resources.files(__package__).joinpath("nacre.lark").read_text(encoding="utf-8")
-    store, key = Store(object_folder()), _grammar_key(text)
+    own = Path(__file__)
+    text = own.with_name("nacre.lark").read_text(encoding="utf-8")
+    store, key = Store(object_folder()), _grammar_key(text, own.read_bytes())
     kept = store.get(key)
     grammar = _derived(text) if kept is None else _unpickled(kept)
     if kept is None:
@@ -51,8 +53,10 @@ def grammar() -> Lark:
     return grammar
 
 
-def _grammar_key(text: str) -> str:
-    parts = (text, lark.__version__, sys.version)
+def _grammar_key(text: str, code: bytes) -> str:
+    """Returns the key of the cached pickle. It depends on the grammar, on this file, and on the versions of lark and
+    Python, since the pickle contains private classes of lark."""
+    parts = (text, code, lark.__version__, sys.version)
     return f"parser-{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 
@@ -88,9 +92,10 @@ def _pickled(grammar: Lark) -> bytes:
 
 
 def _unpickled(data: bytes) -> Lark:
-    """Returns a grammar from its pickle, as `Lark._load` returns it from a saved one."""
+    """Restores a grammar from its pickle, as `Lark._load` restores a saved one."""
     grammar = Lark.__new__(Lark)
     grammar.options, grammar.rules, grammar.lexer_conf, table = pickle.loads(data)
+    grammar.lexer_conf.skip_validation = True  # its expressions were tried one by one when it was derived
     grammar.terminals = grammar.lexer_conf.terminals
     grammar._terminals_dict = {terminal.name: terminal for terminal in grammar.terminals}
     grammar._prepare_callbacks()

@@ -8,11 +8,12 @@ range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ....dialect.diagnostics import DiagnosticError, Note
 from ....dialect.dims import Symbol
+from ....dialect.lazy_dataclass import dataclass
 from . import syntax
 from .configuration import load_config
 from .context import Context

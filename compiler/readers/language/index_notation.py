@@ -18,12 +18,13 @@ is checked in each call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from string import ascii_lowercase
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, add, at_least, floor_divide, format_size, multiply
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I64
 from . import syntax
 from .context import Context
@@ -67,7 +68,8 @@ def evaluate_indexed(
 
 @dataclass(slots=True)
 class _Read:
-    """`x[i, j + 1]`: a tensor with an expression for each axis. With `guarded`, a condition decides if it counts."""
+    """An access such as `x[i, j + 1]`: a tensor with an expression for each axis. `guarded`: a condition decides
+    whether it counts."""
 
     node: syntax.Index
     tensor: Value
@@ -75,7 +77,7 @@ class _Read:
     guarded: bool
 
     def plain(self, names: Sequence[str]) -> list[str]:
-        """Returns the indices of the axes, if each is one index, and all are different."""
+        """Returns the indices of the axes if each axis has a separate single index, else None."""
         found = [item.name for item in self.items if isinstance(item, syntax.Name) and item.name in names]
         return found if len(found) == len(self.items) == len(set(found)) else []
 
@@ -93,7 +95,7 @@ class _Space:
         self.inner = replace(self.frame, names=dict(self.frame.names))
 
     def mentions(self, node: object) -> list[str]:
-        """Returns the indices of an expression, in the order of the space."""
+        """Returns the indices that occur in an expression, in the order of the space."""
         found = {part.name for part in syntax.walk(node) if isinstance(part, syntax.Name)}
         return [name for name in self.names if name in found]
 
@@ -172,7 +174,7 @@ class _Space:
         return valid and self._check_sums()
 
     def _find_sums(self) -> None:
-        """Finds the sizes of indices that occur in sums with known ones alone."""
+        """Finds the sizes of indices that occur only in sums with indices of known size."""
         changed = True
         while changed:
             changed = False
@@ -289,7 +291,7 @@ class _Space:
         return f"{','.join(terms)}->{''.join(letters[name] for name in self.names[:kept])}"
 
     def _rewrite(self, node: syntax.Expression) -> syntax.Expression | Poison:
-        """Returns an expression whose names stand for tensors in the space."""
+        """Returns the expression with its names bound to tensors that are laid out in the space."""
         if not self.mentions(node):
             return node
         if isinstance(node, syntax.Name):
@@ -334,7 +336,7 @@ class _Space:
         return Maker(self.context, self.frame, span)("iota", shape=shape, axis=place, dtype=I64)
 
     def _laid_out(self, read: _Read) -> Value | Poison:
-        """Returns a tensor in the space, with size 1 along the indices that it does not have."""
+        """Lays a tensor out in the space, with size 1 along the indices that it does not have."""
         make = Maker(self.context, self.frame, read.node.span)
         if read.plain(self.names):
             return self._align(make, read.tensor, read.plain(self.names))
@@ -369,7 +371,7 @@ class _Space:
         return self._align(make, make("gather_nd", read.tensor, rows, mode=mode), used)
 
     def _index(self, make: Maker, item: syntax.Expression) -> tuple[Value | Poison, list[str]]:
-        """Returns the values of an index expression with an axis for each of its indices, and these."""
+        """Returns the values of an index expression, with an axis for each of its indices, and these indices."""
         names = self.mentions(item)
         node = self._rewrite(item)
         value: AnyValue = ERROR if node is ERROR else self.context.evaluate(node, self.inner)

@@ -157,19 +157,56 @@ def make_instances(context: Context, frame: Frame, use: syntax.Use) -> list[tupl
     if used is None:
         return [(item.name, None) for item in use.instances]
     block = resolve_block(context, frame, used.path)
-    hypers = ERROR if block is ERROR else bind_hypers(context, frame, block, used.hypers, used.span)
+    shared: dict[str, Hyper] | Poison = ERROR
+    if block is not ERROR and any(item.variable is None for item in use.instances):
+        shared = bind_hypers(context, frame, block, used.hypers, used.span)
     made: list[tuple[syntax.Name, AnyValue]] = []
     for item in use.instances:
         value: AnyValue = ERROR
         count: int | Poison | None = None
         if item.count is not None:
             count = _array_count(context, frame, item.count)
-        if block is not ERROR and hypers is not ERROR and count is not ERROR:
+        if block is not ERROR and count is not ERROR:
             path = None if frame.path is None else frame.path.child(item.name.name)
-            instance = Instance(block, hypers, path, used.span)
-            value = instance if count is None else InstanceArray(instance, count)
+            if count is not None and item.variable is not None:
+                value = _indexed_array(context, frame, used, Instance(block, {}, path, used.span), item, count)
+            elif shared is not ERROR:
+                instance = Instance(block, shared, path, used.span)
+                value = instance if count is None else InstanceArray(instance, count)
         made.append((item.name, value))
     return made
+
+
+def _indexed_array(
+    context: Context,
+    frame: Frame,
+    used: syntax.BlockReference,
+    instance: Instance,
+    item: syntax.Instance,
+    count: int,
+) -> InstanceArray | Poison:
+    """Returns the array of `use layer[i in 0..n] = Layer<2**i>`. `instance` has no hyper-parameters yet."""
+    assert item.variable is not None and item.start is not None, item
+    start = demand_integer(context, context.evaluate(item.start, frame), item.start.span, "the first index")
+    if start is not ERROR and start:
+        return context.reporter.error("bad-range", "the indices of an array of instances begin at 0", item.start.span)
+    name = item.variable.name
+    hidden = frame.names.get(name)
+    each: list[Mapping[str, Hyper]] = []
+    try:
+        for index in range(max(count, 1)):
+            frame.names[name] = Binding(index, Kind.LOOP, item.variable.span)
+            hypers = bind_hypers(context, frame, instance.block, used.hypers, used.span)
+            if hypers is ERROR:
+                return ERROR
+            each.append(hypers)
+    finally:
+        frame.names.pop(name, None)
+        if hidden is not None:
+            frame.names[name] = hidden
+    values = [{key: hyper.value for key, hyper in hypers.items()} for hypers in each]
+    differ = any(found != values[0] for found in values)
+    return InstanceArray(replace(instance, hypers=each[0]), count, tuple(each) if differ else ())
 
 
 def _array_count(context: Context, frame: Frame, node: syntax.Expression) -> int | Poison:
@@ -203,4 +240,11 @@ def element(context: Context, array: InstanceArray, index: AnyValue, span: Span)
         label = f"expected 0..{array.count}" if array.count else ""
         return report("index-out-of-range", message, span, label)
     path = array.element.path
-    return replace(array.element, path=None if path is None else path.element(array.count, size))
+    found = replace(array.element, path=None if path is None else path.element(array.count, size))
+    if not array.varying:
+        return found
+    if not isinstance(size, int):
+        help_text = "a loop runs over such an array where it names it: `repeat layer in layers`, or `layers[i]`"
+        message = "the instances of this array have different hyper-parameters, and are selected by numbers alone"
+        return report("not-constant", message, span, help=help_text)
+    return replace(found, hypers=array.varying[size])

@@ -20,11 +20,16 @@ COMPREHENSION_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The indices of the iterations, and the elements unless these are the indices themselves."""
+    """The elements of a loop: `items`, or the `indices` themselves if the loop runs over a range."""
 
     indices: range
     items: InstanceArray | tuple[AnyValue, ...] | None = None
     is_wrong: bool = False
+
+    @property
+    def is_varying(self) -> bool:
+        """Whether the elements are instances with different hyper-parameters."""
+        return isinstance(self.items, InstanceArray) and bool(self.items.varying)
 
     @property
     def is_list(self) -> bool:

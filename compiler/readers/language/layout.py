@@ -1,8 +1,9 @@
 """Lays out entries as lines: the line breaks and the indentation of the canonical form of a source file.
 
 A statement that fits stays on one line. One that does not is broken at its pipes, or before its loosest operators if
-that is enough, or inside its longest brackets, one element per line. Brackets that hold a comment, or that their author
-spread over lines, are always broken. This module reads no tokens: format.py has turned them into entries.
+that is enough, or inside its longest brackets, one element per line, or as many numbers as fit. Brackets that hold a
+comment, or that their author spread over lines, are always broken. This module reads no tokens: format.py has turned
+them into entries.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 
 WIDTH = 100
 STEP = 2
+_LONGEST_ROW = 24
+"""The longest brackets of numbers that share a line with others."""
 
 # The looseness of a binary operator; a line that is too long breaks before the loosest.
 LOOSENESS = {
@@ -144,6 +147,9 @@ def _lay(parts: Sequence[Part], indent: int, lead: str, suffix: str = "") -> lis
         opening = opening.lstrip()
     lines = _lay(parts[:broken], indent, lead, opening)
     inner = indent + STEP
+    if not group.is_spread and len(group.segments) > 1 and all(map(_is_number, group.segments)):
+        lines += _filled([_flat(segment.parts) for segment in group.segments], inner)
+        return lines + _lay(parts[broken + 1 :], indent, " " * indent + group.closing, suffix)
     elements = sum(bool(segment.parts) for segment in group.segments)
     for segment in group.segments:
         lines += [" " * inner + comment for comment in segment.before]
@@ -153,6 +159,29 @@ def _lay(parts: Sequence[Part], indent: int, lead: str, suffix: str = "") -> lis
         if segment.after:
             lines[-1] += "  " + segment.after
     return lines + _lay(parts[broken + 1 :], indent, " " * indent + group.closing, suffix)
+
+
+def _is_number(segment: Segment) -> bool:
+    """Returns whether an element is a number, or short brackets of numbers, without comments."""
+    if segment.before or segment.after or not segment.parts:
+        return False
+    *sign, last = segment.parts
+    if isinstance(last, Group):
+        return not sign and len(_flat([last])) <= _LONGEST_ROW and all(map(_is_number, last.segments))
+    signs = [word.kind for word in sign if isinstance(word, Word)]
+    return len(signs) == len(sign) and signs in ([], ["MINUS"]) and last.kind in ("INT", "FLOAT")
+
+
+def _filled(elements: Sequence[str], indent: int) -> list[str]:
+    """Returns lines with as many elements as fit."""
+    lines = [" " * indent + elements[0]]
+    for element in elements[1:]:
+        lines[-1] += ","
+        if len(lines[-1]) + len(element) + 2 <= WIDTH:
+            lines[-1] += " " + element
+        else:
+            lines.append(" " * indent + element)
+    return lines
 
 
 def _split(parts: Sequence[Part], looseness: int) -> list[Sequence[Part]]:

@@ -5,7 +5,7 @@
     %6 = relu(%5) @layer.{}.act                              %6 = relu(%5) @act
 
 `x` comes from outside, and `i` selects the element of the array. A call takes the parameters of its instance and the
-constants that it reads with it. Two bodies are alike if they are equal after a renaming of their values.
+constants that it reads with it. Two bodies are alike if they are equal after a renaming of their values, up to sizes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,24 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ....dialect.graph import Constant, Function, Node, Parameter, Region, Value, walk
+from ....dialect.dims import Poly
+from ....dialect.graph import Attribute, Constant, Function, Node, Parameter, Region, Value, constant_of, walk
 from ....dialect.lazy_dataclass import dataclass
+from ....dialect.ops import OPERATORS
+from ....dialect.types import BOOL
 from .model_calls import CONSTANTS, Call, index_nodes, sources_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """The nodes of a call, with those that it takes before them. `places` are the names of all values that the nodes
-    use or define, with repetitions, `outside` those that the call gets from its caller. `names` are the values that
-    stand for those of the body that it is like, and `repeats` how often: two arguments of a call may be one value."""
+    """The body of a call: its nodes, preceded by the parameters and constants that it takes with it.
+
+    Attributes:
+        places: The names of all values that the nodes use or define, with repetitions.
+        names: The distinct names, in the order of the body that this one has been matched with, see `like`.
+        repeats: For each name, how often the matched body uses it. Two arguments of a call may be one value.
+        outside: The values that come from the caller.
+    """
 
     call: Call
     index: tuple[Value, ...]
@@ -40,12 +48,12 @@ class Body:
         return self.values[self.names[number]]
 
     def uses_at(self, number: int) -> int:
-        """Returns the number of uses of a value from outside, which stands for one of the body that this one is
-        like."""
+        """Returns how often the body that this one has been matched with uses a value."""
         return self.repeats[number]
 
     def like(self, other: Body) -> Body | None:
-        """Returns the body with names in the order of the other one's; None if the two differ by more than names."""
+        """Matches the body with another one: returns it with `names` in the order of the other body, or None if the two
+        differ by more than names and sizes."""
         if len(self.places) != len(other.places) or self.parameters != other.parameters:
             return None
         names = dict(zip(other.places, self.places, strict=True))
@@ -58,10 +66,12 @@ class Body:
 
 def _is_renamed(node: Node, other: Node, names: Mapping[str, str]) -> bool:
     def same(values: Sequence[Value], others: Sequence[Value]) -> bool:
-        return [Value(names[v.name], v.type) for v in values] == list(others)
+        mine = [(names[v.name], v.type.dtype, v.type.rank) for v in values]
+        return mine == [(v.name, v.type.dtype, v.type.rank) for v in others]
 
     return (
-        (node.op, node.attributes, node.scope) == (other.op, other.attributes, other.scope)
+        (node.op, node.scope) == (other.op, other.scope)
+        and _differ_by_sizes(node, other)
         and same(node.inputs, other.inputs)
         and same(node.outputs, other.outputs)
         and len(node.regions) == len(other.regions)
@@ -73,6 +83,39 @@ def _is_renamed(node: Node, other: Node, names: Mapping[str, str]) -> bool:
             for a, b in zip(node.regions, other.regions, strict=True)
         )
     )
+
+
+_SIZES = ("size", "sizes", "any")
+"""The kinds of attributes that may hold sizes."""
+
+
+def _differ_by_sizes(node: Node, other: Node) -> bool:
+    """Returns whether the attributes of two nodes are equal up to sizes."""
+    if whole_number(node) is not None and whole_number(other) is not None:
+        return True
+    if [name for name, _ in node.attributes] != [name for name, _ in other.attributes]:
+        return False
+    kinds = {spec.name: spec.kind for spec in OPERATORS[node.op].attributes} if node.op in OPERATORS else {}
+    return all(
+        value == its or (kinds.get(name) in _SIZES and _form(value) == _form(its))
+        for (name, value), (_, its) in zip(node.attributes, other.attributes, strict=True)
+    )
+
+
+def whole_number(node: Node) -> int | None:
+    """Returns the value of a constant of rank 0 that may be a size; None for other nodes."""
+    constant = constant_of(node)
+    if constant is None or constant.array is None or constant.type.rank or constant.type.dtype == BOOL:
+        return None
+    value = float(constant.array)
+    return int(value) if value.is_integer() and 0 <= value < 2**24 else None
+
+
+def _form(value: Attribute) -> object:
+    """Returns an attribute without its sizes."""
+    if isinstance(value, tuple):
+        return [_form(each) for each in value]
+    return None if isinstance(value, (int, Poly)) and not isinstance(value, bool) else (value,)
 
 
 class Reader:

@@ -50,7 +50,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The instances that stay without a block: their paths, without numbers."""
+    """The paths of instances that get no block, without numbers."""
 
     paths: set[str] = field(default_factory=set)
 
@@ -94,11 +94,11 @@ def count_uses(nodes: Iterable[Node], results: Sequence[Value] = ()) -> Counter[
 
 
 def index_nodes(function: Function) -> frozenset[str]:
-    """Returns the names of the values that are computed for no other purpose than to select parameters."""
+    """Returns the names of the values that serve only to select parameters."""
     found: set[str] = set()
 
     def visit(nodes: Sequence[Node], outer: Counter[str]) -> Counter[str]:
-        """Returns the uses by nodes that do not select parameters; `outer` are those of the results."""
+        """Returns the uses by nodes that select no parameter; `outer` are the uses by the results."""
         used = Counter(outer)
         for node in reversed(nodes):
             if _may_select(node) and not used[node.output.name]:
@@ -139,10 +139,15 @@ def split_call(call: Call, length: int) -> list[Call]:
 
 
 def period(nodes: Sequence[Node]) -> int:
-    """Returns the number of nodes after which operators, scopes and source locations begin again."""
-    keys = [(n.op, n.scope, n.span, n.attributes) for n in nodes]
-    lengths = (n for n in range(1, len(keys) // 2 + 1) if len(keys) % n == 0)
-    return next((n for n in lengths if keys[n:] == keys[:-n]), len(keys))
+    """Returns the number of nodes after which operators, scopes and source locations repeat. If no such number gives
+    equal attributes, these may differ by sizes."""
+    lengths = [n for n in range(1, len(nodes) // 2 + 1) if len(nodes) % n == 0]
+    loose = [(n.op, n.scope, n.span) for n in nodes]
+    for keys in ([(*key, n.attributes) for key, n in zip(loose, nodes, strict=True)], loose):
+        for n in lengths:
+            if keys[n:] == keys[:-n]:
+                return n
+    return len(nodes)
 
 
 def sources_of(function: Function, indices: Collection[str]) -> Mapping[str, Node]:

@@ -24,7 +24,7 @@ from .model_text import Expression, Names, Words, flattened, not_expressible
 
 
 class Body(Protocol):
-    """The writer of a function, as far as loops and branches need it: the expression of each value by name, free names,
+    """The interface of a function's writer to loops and branches: the expression of each value by name, unused names,
     and the lines of the text."""
 
     texts: dict[str, Expression]
@@ -48,7 +48,8 @@ def _expressions(body: Body, values: Sequence[Value]) -> list[str]:
 
 
 def _named(body: Body, values: Sequence[Value], assigned: Sequence[str]) -> list[str]:
-    """Returns expressions that keep their values when the names `assigned` get others."""
+    """Returns the expressions with new names for values whose names are in `assigned`, which are about to get other
+    values."""
     found: list[str] = []
     for value, text in zip(values, _expressions(body, values), strict=True):
         if text in assigned:

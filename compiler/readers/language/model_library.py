@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .model_text import Names, flattened
+from .model_trees import TreeNodes
 
 
 @dataclass
 class BlockLibrary:
-    """The blocks of a file: equal ones are written once."""
+    """The blocks of a file: equal ones are written once. trees: the ensembles whose tables become blocks."""
 
     file_names: Names
+    trees: TreeNodes
     names: dict[tuple[str, str], str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
 

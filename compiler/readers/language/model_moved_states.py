@@ -23,10 +23,14 @@ from .model_bodies import Body, with_braces
 class MovedStates:
     """The states of one element of an array: their names relative to the instance, by their names in the module.
 
-    slots: the positions among the names of a body at which a state's value enters; None if nothing reads it.
-    exits: the positions of the values that a call leaves; None if it leaves the one that entered, -1 for another one.
+    slots: the positions in the names of a body at which each state enters; None if nothing reads the state.
+
+    exits: the positions of the values that a call leaves in the states; None if the state is unchanged, -1 for another
+    value.
+
     others: the values at -1, which the only call takes as further arguments.
-    consumed: how often the states use the values that calls leave.
+
+    consumed: how often the states use the results of calls.
     """
 
     names: Mapping[str, str]
@@ -39,7 +43,7 @@ class MovedStates:
     moved: frozenset[str] | set[str] = frozenset()
 
     def around(self, body: Body, others: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        """Returns the values with which a call enters, and those that it leaves; `others` are its further arguments."""
+        """Returns the values of the states before and after a call; `others` are its further arguments."""
         entering = [
             value if slot is None else body.value(slot) for slot, value in zip(self.slots, self.before, strict=True)
         ]
@@ -51,7 +55,7 @@ class MovedStates:
         return entering, leaving
 
     def agrees(self, other: MovedStates) -> bool:
-        """Returns whether two elements of an array have the same states, which the block treats alike."""
+        """Returns whether the block treats the states of two elements of an array alike."""
         mine, its = ([list(m.names.values()), m.forms, m.slots, m.exits, len(m.others)] for m in (self, other))
         return mine == its
 
@@ -120,8 +124,8 @@ def _position(call: Body, name: str) -> int | None:
 
 
 def _form(module: Module, name: str, relative: str) -> object:
-    """Returns the type and the initial value of a state, the same for elements of an array that begin alike; None if
-    the initial value depends on tensors outside of the instance."""
+    """Returns the type and the initial value of a state; elements of one array agree in both. None if the initial value
+    depends on tensors outside the instance."""
     state = next(state for state in module.states if state.name == name)
     if state.initial is None:
         return state.type, None

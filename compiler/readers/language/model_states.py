@@ -57,7 +57,8 @@ def _initial(module: Module, state: State) -> Parameter:
 
 @dataclass
 class StateWriter:
-    """The states of one function. `current` is the value, by name, that the name of each state means so far."""
+    """The states of one function. `current` names the value that the name of each state denotes at this point of the
+    text."""
 
     module: Module
     function: Function
@@ -119,7 +120,7 @@ class StateWriter:
         return True
 
     def _keep(self, body: Body, word: str) -> None:
-        """Gives the value that a state's name means a separate name."""
+        """Gives a separate name to the value that the name of a state denotes so far."""
         value = self.current[word]
         if self.uses[value] and body.texts[value].expression == word:
             name = body.names.give(flattened(value))
@@ -145,7 +146,7 @@ class StateWriter:
         return f"{self.words.size(start)}:{self.words.size(add(start, part))}"
 
     def finish(self, body: Body) -> None:
-        """Assigns the values after the call, all at once."""
+        """Assigns the values after the call, all in one statement."""
         results = zip(self.function.states, self.function.state_results, strict=True)
         changed = [(self.spelled[name], value) for name, value in results]
         changed = [(word, value) for word, value in changed if self.current[word] != value.name]

@@ -1,6 +1,6 @@
 """The parts of model text: names, sizes, attributes and constants of a graph.
 
-The language reads every expression and name here back as the same thing. `model_writer` writes nodes and loops.
+The language reads every expression and name from here back as the same value. `model_writer.py` writes nodes and loops.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def write_element(constant: Constant) -> str:
 
 
 def _exceeds_literals(array: Array) -> bool:
-    """Returns whether an array has numbers of 2**63 and above, which a text writes as the i64 of the same bits."""
+    """Returns whether an array has integers from 2**63 on. No literal can express them, so the text has the i64 of the
+    same bits."""
     return array.dtype == np.uint64 and bool((array.view(np.int64) < 0).any())
 
 

@@ -10,18 +10,17 @@ with unknown numbers) are a diagnostic, `not-expressible`.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....dialect.graph import Constant, Function, Module, Node, Value, walk
 from ....dialect.operator import REQUIRED, Operator
-from ....dialect.ops import OPERATORS
 from ....dialect.printer import format_attribute
-from ....dialect.types import BOOL, I64, TensorType
+from ....dialect.types import BOOL, I64
 from .expressions import OPERATORS as INFIX
 from .format import format_source
 from .imports import DIM_LIMIT
+from .model_analysis import SIGNS_OF_INDICES, count_written_uses, is_check, is_index, transposition
 from .model_blocks import BLOCK, Block, Restored, has_index, restore_blocks
 from .model_control import WRITERS as CONTROL_WRITERS
 from .model_expansion import expand_function
@@ -39,11 +38,11 @@ from .model_text import (
     write_constant,
     write_element,
 )
+from .model_trees import TreeBlock, TreeNodes, only_in_blocks
 from .operators import BUILTINS
 from .unknown import FUNCTIONS
 
 _SIGN = {name: sign for sign, name in INFIX.items()} | {"matmul": "@"}
-_SIGNS_OF_INDICES = {"add": "+", "subtract": "-", "multiply": "*", "floor_divide": "//"}
 _LEAST_RANK = {"matmul": 2}
 _ALWAYS_NEEDED = RESERVED - FUNCTIONS | {"cast", "full", "tensor", "min", "max"}
 
@@ -59,20 +58,21 @@ def write_model(module: Module, weights: Mapping[str, str] | None = None, *, blo
     expanded = [expand_function(function, module) for function in module.functions]
     # Dims, models and arguments keep their names if these hide no needed name.
     needed = {node.op for function, _ in expanded for node in walk(function.body)} & FUNCTIONS | _ALWAYS_NEEDED
-    file_names = Names()
     symbols = [s for s in module.dims if any(s in function.symbols() for function, _ in expanded)]
+    reserved = {*needed, *(flattened(s.name) for s in symbols), *(function.name for function, _ in expanded)}
+    restored = restore_blocks(expanded, module, reserved) if blocks else [Restored.plain(*each) for each in expanded]
+    file_names = Names({name for each in restored for name in each.bound_sizes({s.name for s in module.dims})})
     dims = {s.name: file_names.give(flattened(s.name), needed) for s in symbols}
     models = [file_names.give(flattened(function.name, "model"), needed) for function, _ in expanded]
-    words = Words(lambda name: dims[name])
+    words = Words(lambda name: dims.get(name, name))
     arguments = {flattened(a.name) for function, _ in expanded for a in function.inputs}
-    restored = restore_blocks(expanded, module) if blocks else [Restored.plain(*each) for each in expanded]
     outer = {name: name for each in restored for name in each.states}
     spelled = name_states(outer, Names(set(dims.values())), needed | arguments)
     parts = ["language 1"]
     for s in symbols:
         multiple = f" multiple {s.multiple}" if s.multiple != 1 else ""
         parts.append(f"dim {dims[s.name]} in {s.low}..{min(s.high, DIM_LIMIT)}{multiple}")
-    library = BlockLibrary(file_names)
+    library = BlockLibrary(file_names, TreeNodes.of([each.function for each in restored]))
     writers = [_FunctionWriter(module, each, words, file_names, needed, spelled, library) for each in restored]
     written = [
         writer.write(name, (weights or {}).get(writer.function.name))
@@ -114,17 +114,17 @@ class _FunctionWriter:
         self.restored, self.function, self.words, self.file_names = restored, function, words, file_names
         self.instances: dict[str, _Instance] = {}
         self.in_block, self.arrays = in_block, arrays
-        self.uses = _uses(function)
+        self.uses = count_written_uses(function)
         self.texts: dict[str, Expression] = {}
         self.makers: dict[str, Node] = {}
         self.indices: dict[str, str] = {}  # the loop variables, by the name of their value in the graph
         self.lines: list[str] = []
         self.scope = ""
         # `check-indices` gives a check the span of the operator that it guards.
-        self.checks = {_origin(node, node.attribute("operator")) for node in walk(function.body) if _checks(node)}
+        self.checks = {_origin(node, node.attribute("operator")) for node in walk(function.body) if is_check(node)}
         self.used_here: set[str] = set()  # names that the nodes of the body itself use, not nodes of inner loops
         self.names = file_names.inside()
-        self.names.taken |= set(spelled.values())
+        self.names.taken |= {*spelled.values(), *(symbol.name for symbol in function.symbols())}
         for argument in function.inputs:
             word = "x" if in_block and len(function.inputs) == 1 else self.word(argument, "x")
             self.texts[argument.name] = Expression(self.names.give(word, needed))
@@ -139,6 +139,9 @@ class _FunctionWriter:
             module, function, words, self.table, spelled, self.uses, restored.states, library, arrays
         )
         self.depth = 0
+        self.trees = library.trees.blocks(function, words, self.attributes)
+        self.tables_of_trees = only_in_blocks(function, self.trees)
+        self.tree_blocks: list[str] = []  # the declarations of instances of blocks of trees
 
     def write(self, name: str, weights: str | None) -> list[str]:
         """Writes the blocks that the model needs, and the model."""
@@ -158,6 +161,7 @@ class _FunctionWriter:
         self.states.finish(self)
         self.lines.append(f"return {self.expressions(self.function.outputs)}")
         declared = [*self.table.declarations(self.table.model), *(each.declaration for each in self.instances.values())]
+        declared += self.tree_blocks
         return "\n".join([*declared, *states, *self.lines])
 
     def instance(self, block: Block) -> _Instance:
@@ -225,7 +229,7 @@ class _FunctionWriter:
         self.depth += 1
         for node in nodes:
             self.makers |= {v.name: node for v in node.outputs}
-            if (_is_index(node) and not self.uses[node.output.name]) or _checks(node):
+            if (is_index(node) and not self.uses[node.output.name]) or is_check(node):
                 continue
             write = _STRUCTURE.get(node.op, _FunctionWriter.operator)
             write(self, node)
@@ -244,8 +248,8 @@ class _FunctionWriter:
         self.lines.append(f"{', '.join(names)} = {expression}")
 
     def word(self, value: Value, default: str = "v") -> str:
-        """Returns the name for a value. In a block, numbers and the names that callers
-        give are left out, so that equal blocks have equal texts."""
+        """Returns the name for a value. In a block, the name does not depend on numbers or on names of the caller, so
+        that equal blocks have equal texts."""
         if not self.in_block:
             return flattened(value.name)
         if value in self.function.outputs and value not in self.function.inputs:
@@ -261,6 +265,8 @@ class _FunctionWriter:
             self.assign(node, text.expression)
 
     def constant(self, node: Node) -> None:
+        if node.output.name in self.tables_of_trees:
+            return
         value = node.attribute("value")
         assert isinstance(value, Constant)
         literal = write_element(value) if value.array is not None and value.array.ndim == 0 else ""
@@ -290,13 +296,13 @@ class _FunctionWriter:
             constant = maker.attribute("value")
             assert isinstance(constant, Constant)
             return write_element(constant)
-        if maker is None or maker.op not in _SIGNS_OF_INDICES:
+        if maker is None or maker.op not in SIGNS_OF_INDICES:
             kind = "instance" if node.op == BLOCK else "parameter"
             named = node.attribute("path" if node.op == BLOCK else "name")
             message = f"the {kind} `{named}` is selected by a computed index"
             raise not_expressible(message, node.span)
         left, right = (self.index(v, node) for v in maker.inputs)
-        return f"({left} {_SIGNS_OF_INDICES[maker.op]} {right})"
+        return f"({left} {SIGNS_OF_INDICES[maker.op]} {right})"
 
     def repeat(self, node: Node) -> None:
         (region,) = node.regions
@@ -326,6 +332,9 @@ class _FunctionWriter:
     def operator(self, node: Node) -> None:
         if node.op not in BUILTINS:
             raise not_expressible(f"the language cannot express `{node.op}`", node.span)
+        if node.outputs[0].name in self.trees:
+            self.tree_block(node, self.trees[node.outputs[0].name])
+            return
         if _origin(node, node.op) in self.checks:
             node = replace(node, attributes=tuple((n, v) for n, v in node.attributes if n != "mode"))
         operands = self.operands(node, BUILTINS[node.op])
@@ -333,12 +342,23 @@ class _FunctionWriter:
         ranks = [v.type.rank for v in node.inputs]
         if node.op in _SIGN and not attributes and min(ranks) >= _LEAST_RANK.get(node.op, 0):
             self.assign(node, f" {_SIGN[node.op]} ".join(operands))
-        elif (suffix := _transposition(node)) and self.uses[node.output.name] == 1 and self.is_used_here(node):
+        elif (suffix := transposition(node)) and self.uses[node.output.name] == 1 and self.is_used_here(node):
             self.texts[node.output.name] = Expression(operands[0] + suffix)
         elif node.op == "cast":
             self.assign(node, f"cast({self.texts[node.inputs[0].name].size or operands[0]}, {node.output.type.dtype})")
         else:
             self.assign(node, f"{node.op}({', '.join([*operands, *attributes])})")
+
+    def tree_block(self, node: Node, block: TreeBlock) -> None:
+        """Writes the call of a block that computes the node."""
+        written = self.library.add(block.instance, block.head, block.lines)
+        instance = self.names.give(block.instance, self.needed)
+        self.tree_blocks.append(f"use {instance} = {written}")
+        arguments = self.expressions(node.inputs[: block.arguments])
+        name = self.names.give(self.word(node.output), self.needed)
+        names = [name if n == block.own else self.names.give(f"_{each}") for n, each in enumerate(block.results)]
+        self.texts[node.output.name] = Expression(name)
+        self.lines.append(f"{', '.join(names)} = {instance}({arguments})")
 
     def is_used_here(self, node: Node) -> bool:
         return node.output.name in self.used_here
@@ -374,11 +394,6 @@ def _called_in(function: Function) -> set[str]:
     return {node.op for node in walk(function.body)} & FUNCTIONS | _ALWAYS_NEEDED | {"dynamic_update_slice"}
 
 
-def _checks(node: Node) -> bool:
-    """Returns whether the node is a check of indices, which is written as the mode of the guarded operator."""
-    return not node.regions and node.op in OPERATORS and OPERATORS[node.op].has("checking")
-
-
 def _origin(node: Node, operator: object) -> tuple[object, ...]:
     return operator, node.scope, node.span
 
@@ -392,34 +407,3 @@ _STRUCTURE: Mapping[str, Callable[[_FunctionWriter, Node], None]] = {
     BLOCK: _FunctionWriter.block,
     **CONTROL_WRITERS,
 }
-
-
-def _transposition(node: Node) -> str:
-    """Returns the attribute `.T` or `.mT` for a swap of the last two axes."""
-    if node.op == "matrix_transpose":
-        return ".mT"
-    return ".T" if node.op == "transpose" and node.attribute("axes") == (1, 0) else ""
-
-
-def _is_index(node: Node) -> bool:
-    """Returns whether the node can be part of an expression of loop variables."""
-    known = node.op in _SIGNS_OF_INDICES or node.op == "constant"
-    return known and node.output.type == TensorType(I64)
-
-
-def _uses(function: Function) -> Counter[str]:
-    """Returns the number of written uses of each value; parameter indices and their computations are not written."""
-    uses: Counter[str] = Counter()
-
-    def count(nodes: Sequence[Node], results: Sequence[Value]) -> None:
-        uses.update(v.name for v in results)
-        for node in reversed(nodes):
-            if _is_index(node) and not uses[node.output.name]:
-                continue
-            for region in node.regions:
-                count(region.body, region.results)
-            if node.op != "parameter":
-                uses.update(v.name for v in node.inputs[node.op == BLOCK and has_index(node) :])
-
-    count(function.body, function.results)
-    return uses

@@ -70,7 +70,7 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
         model.name.span,
         tuple(states),
     )
-    _check_dims(context, function, [p.type.span for p in model.parameters])
+    check_dims(context, function, [p.type.span for p in model.parameters])
     return function if _errors(context) == errors else None
 
 
@@ -180,7 +180,7 @@ def _sizes(attribute: Attribute) -> Iterator[Size]:
         yield attribute
 
 
-def _check_dims(context: Context, function: Function, spans: Sequence[Span]) -> None:
+def check_dims(context: Context, function: Function, spans: Sequence[Span]) -> None:
     # A session binds the dims of states.
     known = determined_dims(a.type for a in function.inputs)
     known |= {symbol for value in function.state_arguments for symbol in value.type.symbols()}

@@ -10,9 +10,10 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ....dialect.diagnostics import Note
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import DTYPES
 from . import syntax
 from .argument_sizes import argument_sizes
@@ -67,14 +68,14 @@ def expression_names(node: object) -> Iterator[tuple[syntax.Name, bool]]:
 
 
 def attribute_names(node: object) -> Iterator[str]:
-    """Yields every `name` of a `value.name` in a syntax tree."""
+    """Yields every attribute name in a syntax tree: `name` of `value.name`."""
     return (part.name.name for part in syntax.walk(node) if isinstance(part, syntax.Attribute))
 
 
 @dataclass(slots=True)
 class _Block:
-    """One block during the check. `used` holds the names that the block looks up; `shared` the names that the file
-    reads from an instance."""
+    """The check of one block. `used` holds the names that the block looks up; `shared` holds the names that the file
+    reads as attributes of an instance."""
 
     context: Context
     scope: FileScope
@@ -107,8 +108,8 @@ class _Block:
         return self.used
 
     def sizes(self) -> None:
-        """Defines the sizes that arguments determine. One that occurs once, and resembles a defined name, is an error
-        of spelling."""
+        """Defines the sizes that arguments determine. A size that occurs only once and resembles a defined name is
+        reported as a misspelling."""
         found = argument_sizes(self.block, self.scope)
         words = [node.name for node in syntax.walk(self.block) if isinstance(node, syntax.Name)] if found else []
         known = [name for name in (*self.scope.names, *self.frame.names) if len(name) > 1]
@@ -175,15 +176,7 @@ class _Block:
                 self.initial(statement.initial)
                 self.define(statement.name, Kind.STATE)
             elif isinstance(statement, syntax.Use):
-                for block in (statement.block, statement.otherwise):
-                    if block is not None:
-                        self.used.add(block.path[0].name)
-                        self.context.named(block.path[0], self.frame.lookup(block.path[0].name))
-                        self.expression(tuple(argument.value for argument in block.hypers or ()))
-                self.expression(statement.condition)
-                for instance in statement.instances:
-                    self.expression(instance.count)
-                    self.define(instance.name, Kind.INSTANCE)
+                self.instances(statement)
             elif isinstance(statement, syntax.Assign):
                 self.value(statement.value)
                 for target in statement.targets:
@@ -209,6 +202,22 @@ class _Block:
                     self.value(value)
             elif isinstance(statement, (syntax.Repeat, syntax.Scan, syntax.While)):
                 self.value(statement)
+
+    def instances(self, statement: syntax.Use) -> None:
+        for instance in statement.instances:
+            self.expression((instance.start, instance.count))
+        with self.inside():
+            for instance in statement.instances:
+                if instance.variable is not None:
+                    self.bind(instance.variable, Kind.LOOP)
+            for block in (statement.block, statement.otherwise):
+                if block is not None:
+                    self.used.add(block.path[0].name)
+                    self.context.named(block.path[0], self.frame.lookup(block.path[0].name))
+                    self.expression(tuple(argument.value for argument in block.hypers or ()))
+        self.expression(statement.condition)
+        for instance in statement.instances:
+            self.define(instance.name, Kind.INSTANCE)
 
     def indices(self, statement: syntax.AssignPart) -> list[syntax.Name]:
         return new_indices(statement.items, lambda name: self.frame.lookup(name) is not None)

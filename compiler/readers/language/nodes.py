@@ -1,4 +1,4 @@
-"""Writes the nodes of a form that several operators compute: `make("add", x, y)`."""
+"""Writes nodes on behalf of functions that several operators implement: `make("add", x, y)`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import ERROR, Frame, Given, Poison
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Operands and attributes must be valid: a form has checked its arguments before."""
+    """A writer of nodes. Operands and attributes must be valid, since the function has checked its arguments."""
 
     context: Context
     frame: Frame

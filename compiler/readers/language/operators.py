@@ -102,7 +102,7 @@ def _flatten(value: AnyValue, leaves: list[float | int | bool]) -> tuple[int, ..
 
 
 def _unfit(value: float | int | bool, dtype: DType) -> str:
-    """Explains why the dtype cannot hold the number, for the middle of a sentence; empty if it can."""
+    """Returns the reason why the dtype cannot represent the number, to be used inside a sentence; empty if it can."""
     if isinstance(value, bool) != (dtype == BOOL):
         return "is no"
     if dtype == BOOL:

@@ -8,7 +8,7 @@ DiagnosticError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from lark import Token, Tree
@@ -16,6 +16,7 @@ from lark.exceptions import UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
+from ....dialect.lazy_dataclass import dataclass
 from ...base.similar import similar_file
 from .arrange import tokenize
 from .build import build
@@ -36,7 +37,7 @@ _EMPTY_HEADERS = {
     ("body", ""): "REPEAT NAME IN INT RANGE INT",
 }
 _PLACES = {"TEST": "test", "BUDGET": "budget", "QUANTIZE": "policy", "MINIMIZE": "update"}
-"""The kind of braces after a word; those after any other word hold statements."""
+"""The kind of braces that follow a word. Braces after any other word contain statements."""
 _EMPTY_TEXTS = {"STRING": '""', "INT": "0", "NAME": "_"}
 
 
@@ -226,7 +227,7 @@ def _fork(state: InteractiveParser) -> InteractiveParser:
 
 
 def _accepted(state: InteractiveParser) -> frozenset[str]:
-    # A marked word is a name to the reader of a message.
+    # Tokens that `arrange.py` inserts or marks are not words that a message can propose.
     return frozenset(state.accepts()) - {REDUCE, PICKED}  # type: ignore[no-untyped-call]  # lark's, unannotated
 
 

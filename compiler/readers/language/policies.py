@@ -29,13 +29,14 @@ from ...model.policy import (
 from . import syntax
 from .context import Context, suggest
 from .files import find_file
+from .synonyms import synonym
 from .values import ERROR, FileScope, Poison
 
 MOST_PATHS = 100_000
 """The largest number of paths that a pattern is compared with."""
 
 _WITHOUT_SAMPLES = {"static": "`dynamic`", "fitted": "without `fitted`"}
-"""Alternatives that need no samples."""
+"""Alternatives for schemes that need samples."""
 
 
 def read_policies(
@@ -129,7 +130,8 @@ class _Reader:
     def operator(self, node: syntax.Name, *, multiplied: bool) -> Selector | Poison:
         name = node.name
         if name not in CLASSES and name not in OPERATORS:
-            help_text = suggest(name, [*CLASSES, *OPERATORS])
+            meant = synonym(name, OPERATORS)
+            help_text = f"did you mean `{meant}`?" if meant else suggest(name, [*CLASSES, *OPERATORS])
             return self.report("unknown-name", f"there is no operator `{name}`", node.span, help=help_text)
         if multiplied and name not in CLASSES and not any(name in members for members in CLASSES.values()):
             message = f"`{name}` multiplies no weights and always computes in the dtype of the model"
@@ -186,7 +188,8 @@ class _Reader:
 
 def _paths(function: Function, parameters: Mapping[str, Parameter]) -> list[str]:
     """Returns the paths of a model's parameters and blocks, with numbers for the braces of loops."""
-    counts: dict[str, Sequence[int]] = {}
+    # A parameter that a training step changes is a state.
+    counts: dict[str, Sequence[int]] = {name: () for name in function.states if name in parameters}
     longest = 1
     for node in walk(function.body):
         if node.op == "parameter":

@@ -2,8 +2,8 @@
 
 It becomes one node, which carries the names that exist before the loop and that its body assigns; all other names of
 the body end with it. The body is elaborated once, for any count. It is elaborated for each iteration instead, and no
-node is written, in three cases: the body uses states, the loop runs over a list, or the number of iterations of an
-inner loop depends on this one.
+node is written, in four cases: the body uses states, the loop runs over a list, the number of iterations of an inner
+loop depends on this one, or the body uses an array of instances with different hyper-parameters.
 
     repeat i in 0..n { x = layer[i](x) }              one node
     repeat layer in layers { x = layer(x) }           the same node
@@ -16,12 +16,13 @@ inner loop depends on this one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size, Symbol, add
 from ....dialect.graph import Node, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import BOOL, I64, TensorType
 from . import syntax
 from .context import Context
@@ -58,7 +59,7 @@ def repeat(context: Context, statement: syntax.Repeat, frame: Frame) -> AnyValue
     loop = _Loop(context, frame, statement, variable, elements)
     if not elements.indices:
         loop.collect_nothing()
-    elif elements.is_list or depends(statement.body, variable.name):
+    elif elements.is_list or elements.is_varying or depends(statement.body, variable.name) or _varies(frame, statement):
         for index in elements.indices:
             loop.run(index)
     else:
@@ -71,6 +72,13 @@ def repeat(context: Context, statement: syntax.Repeat, frame: Frame) -> AnyValue
     if variable.name not in before:
         frame.names.pop(variable.name, None)
     return loop.result()
+
+
+def _varies(frame: Frame, statement: syntax.Repeat) -> bool:
+    """Returns whether the body names an array of instances whose hyper-parameters differ."""
+    names = {part.name for part in syntax.walk(statement) if isinstance(part, syntax.Name)}
+    found = (binding.value for name in names if (binding := frame.lookup(name)) is not None)
+    return any(isinstance(value, InstanceArray) and value.varying for value in found)
 
 
 @dataclass(slots=True)

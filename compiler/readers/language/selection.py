@@ -76,14 +76,14 @@ def masked_select(context: Context, frame: Frame, bound: dict[str, Given], span:
 
 
 def demand_bound(context: Context, bound: dict[str, Given], name: str) -> Size | Poison:
-    """Returns the argument `size`, the stated maximum."""
+    """Returns the argument `size`, the declared maximum."""
     given = bound["size"]
     size = demand_size(context, given.value, given.span, f"`size` of `{name}`, the largest number of elements")
     return ERROR if size is ERROR else check_size(context, size, given.span)
 
 
 def demand_mode(context: Context, bound: dict[str, Given], name: str) -> str | Poison:
-    """Returns the argument `mode`: whether more elements than stated fail the call, or are left out."""
+    """Returns whether a call fails if more elements are selected than `size` permits; the argument `mode`."""
     given = bound.get("mode")
     if given is None:
         return MODES[0]

@@ -185,6 +185,7 @@ _OUTSIDE: dict[type[syntax.Statement], str] = {
 
 _ELSEWHERE: dict[type[syntax.Statement], str] = {
     syntax.Param: "all iterations share the parameters of the block around them",
+    syntax.State: "declare it in the block around them, and carry its value: `with rows = rows`",
     syntax.Use: "all iterations share the instances of the block around them",
     syntax.Weights: "",
     syntax.Return: "",

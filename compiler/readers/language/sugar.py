@@ -1,8 +1,8 @@
-"""Functions with special argument forms: each is one entry of `FORMS`.
+"""Functions whose arguments an operator's record cannot describe: each is an entry of `FORMS`.
 
-`rearrange`, `zeros` and `ones`, `tensor`, `max` and `min` of two values, `cast` of numbers and sizes, `einsum` with its
-equation first, `matmul` of vectors, `iota` of one size, permutations without parentheses. Every other operator is
-called as its record defines.
+Examples are `rearrange`, `zeros` and `ones`, `tensor`, `max` and `min` of two values, `cast` of numbers and sizes,
+`einsum` with the equation first, `matmul` of vectors, `iota` of one size, and permutations without parentheses. Every
+other operator is called as its record defines.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from difflib import get_close_matches
 
 FOREIGN = {
     "pixel_shuffle": "depth_to_space",
@@ -79,6 +80,10 @@ FOREIGN = {
     "swish": "silu",
     "dot": "matmul",
     "bmm": "matmul",
+    "conv": "conv2d",
+    "convolution": "conv2d",
+    "max_pool": "max_pool2d",
+    "avg_pool": "avg_pool2d",
     "view": "reshape",
     "masked_fill": "where",
     "interpolate": "resize",
@@ -128,11 +133,12 @@ ADVICE = {
     ),
     "qr": "`cholesky(x.mT @ x).mT` is the triangular factor of a matrix of full rank",
 }
-"""Words of other libraries for which there is no operator, and how their results are written."""
+"""Words of other libraries without an equivalent operator, and how to express their results."""
 
 
 def synonym(name: str, functions: Collection[str]) -> str:
-    """Returns the function for a name of another library, also written as a class: `LayerNorm`; empty if none is."""
+    """Returns the equivalent function for a name of another library, which may have the form of a class, `LayerNorm`;
+    empty if there is none."""
     for word in (name, name.lower()):
         if word in FOREIGN:
             return FOREIGN[word]
@@ -140,3 +146,13 @@ def synonym(name: str, functions: Collection[str]) -> str:
         return ""
     joined = {function.replace("_", ""): function for function in functions}
     return joined.get(name.replace("_", "").lower(), "")
+
+
+def similar_names(name: str, functions: Collection[str]) -> list[str]:
+    """Returns functions and names of other libraries with a similar spelling, the most similar first. The case of
+    letters is ignored. For a name with a capital, names of other libraries are returned as classes."""
+    is_class = name[:1].isupper()
+    known = {word.lower(): word.capitalize() if is_class else word for word in (*FOREIGN, *ADVICE)}
+    # Of two words that differ in case alone, the last one is kept.
+    known |= {word.lower(): word for word in sorted(functions, key=lambda word: word[:1].isupper() == is_class)}
+    return [known[word] for word in get_close_matches(name.lower(), known, 3, 0.65)]

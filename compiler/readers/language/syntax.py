@@ -318,7 +318,8 @@ class Type(Node):
 class Param(Node):
     """`param name: type from "key.{i}" transpose 1, 0 if condition = initial`.
 
-    `transpose` is None where the word is absent, () where it stands alone (the last two axes), else the axes.
+    `transpose` is None where the word is absent, () where it stands alone (the last two axes), else the axes. A
+    declaration of several names, `param a, b: type`, is one of these for each name, whose span is that of the name.
     """
 
     name: Name
@@ -331,7 +332,8 @@ class Param(Node):
 
 @dataclass(frozen=True, slots=True)
 class State(Node):
-    """`state name: type`, optionally with an initial value: `= expression` or `from "key.{i}"`."""
+    """`state name: type`, optionally with an initial value: `= expression` or `from "key.{i}"`. Several names in one
+    declaration are one of these for each name, as in a Param."""
 
     name: Name
     type: Type
@@ -341,10 +343,12 @@ class State(Node):
 
 @dataclass(frozen=True, slots=True)
 class Instance(Node):
-    """One name of a `use`: `query`, or with a count `layer[n]`, which is an array of instances."""
+    """One name of a `use`: `query`, or an array of instances: `layer[n]`, `layer[i in 0..n]` with its index."""
 
     name: Name
     count: Expression | None = None
+    variable: Name | None = None
+    start: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,12 +435,17 @@ class Accumulate(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange(Node):
+    """`exchange`: the step in two further entries, between which its gradients may be averaged."""
+
+
+@dataclass(frozen=True, slots=True)
 class Minimize(Node):
-    """`minimize loss with adamw(lr=lr) { group ...; freeze ...; clip ...; accumulate ... }`."""
+    """`minimize loss with adamw(lr=lr) { group ...; freeze ...; clip ...; accumulate ...; exchange }`."""
 
     loss: Name
     update: Update
-    lines: tuple[Group | Freeze | Clip | Accumulate, ...]
+    lines: tuple[Group | Freeze | Clip | Accumulate | Exchange, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ CLOSING = {close: opening for opening, close in OPENING.items()}
 SOFT_WORDS = token_types(
     "LANGUAGE CONFIG AS DIM MULTIPLE IMPORT BLOCK MODEL FROM TRANSPOSE WEIGHTS TEST GIVEN EXPECT WITHIN SIGNED FILE"
     " BUDGET STATE TRAIN QUANTIZE GRAD ACTIVATIONS TO KEEP CALIBRATE ON BY REQUIRE SCAN WITH COLLECT PREFIX FOR"
-    " MINIMIZE GROUP FREEZE CLIP ACCUMULATE"
+    " MINIMIZE GROUP FREEZE CLIP ACCUMULATE EXCHANGE"
 )
 HARD_WORDS = token_types("TRUE FALSE NONE AND OR NOT IN IF ELSE PARAM USE REPEAT WHILE RETURN")
 NAMES = SOFT_WORDS | {"NAME"}
@@ -65,7 +65,7 @@ STARTS: dict[str, frozenset[str]] = {
 ITEM_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "DIM", "CONFIG", "IMPORT", "TRAIN", "QUANTIZE"})
 BODY_STARTS = frozenset({"BLOCK", "MODEL", "TRAIN", "TEST", "BUDGET", "QUANTIZE", "REPEAT", "WHILE", "GRAD"})
 
-# Control characters, and characters that reorder the text around them, are errors in any position.
+# Control characters, and characters that change the direction of the text, are errors everywhere.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STRANGE_HELP = {  # it contains characters that look alike, hence the `noqa`
     "×": "multiplication is written `*`",  # noqa: RUF001  (a likely mistake)

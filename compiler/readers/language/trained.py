@@ -26,7 +26,7 @@ SEED = "seed"
 
 
 def is_trained(context: Context, pattern: str, name: str, type: TensorType) -> bool:
-    """Returns whether a parameter is a state. `name` is its `pattern` with all indices filled that are known."""
+    """Returns whether a parameter is a state. `name` is the pattern `pattern` with all known indices filled in."""
     program = context.program
     if context.writer.formula:
         return False
@@ -36,7 +36,7 @@ def is_trained(context: Context, pattern: str, name: str, type: TensorType) -> b
 
 
 def keep_trained(context: Context, frame: Frame, node: syntax.Param, parameter: Parameter, pattern: str) -> Value:
-    """Returns the value of a trained parameter before the call. The parameter has no loops."""
+    """Returns the value of a trained parameter before the call. No loop may surround the parameter."""
     program, writer, name = context.program, context.writer, parameter.name
     program.trained.add(name)
     program.trained_arrays.add(pattern)
@@ -55,7 +55,8 @@ def read_frozen(step: syntax.Train) -> list[Selector]:
 
 
 def with_seed(frame: Frame, name: str, span: Span) -> Frame:
-    """Returns the frame of the initial value of a tensor. Another meaning of `seed` is kept."""
+    """Returns the frame for the initial value of a tensor, in which `seed` is defined unless the name has a meaning
+    already."""
     inner = replace(frame, names=dict(frame.names))
     if frame.lookup(SEED) is None:
         inner.names[SEED] = Binding(zlib.crc32(name.encode()), Kind.CONSTANT, span)

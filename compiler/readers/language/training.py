@@ -12,19 +12,20 @@ A block of the file is found first, then one that comes with the compiler, in `l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 from ....dialect.diagnostics import Note
 from ....dialect.differentiate import GradientError
-from ....dialect.graph import Value
+from ....dialect.graph import Node, Value
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import F32, F64
-from ....passes.autodiff.differentiate import append_gradients
 from ....passes.selection import Selector
 from . import syntax
 from .accumulation import Accumulation
 from .calls import call_instance
 from .context import NODES, Context, suggest
+from .divided_steps import Division
 from .instances import bind_hypers, resolve_block
 from .nodes import Maker
 from .values import (
@@ -74,6 +75,7 @@ def minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> None
     gradients = _differentiate(context, statement, loss, list(kept.values()))
     if gradients is ERROR:
         return
+    gradients = _exchanged(context, frame, statement, dict(zip(kept, gradients, strict=True)))
     accumulation = Accumulation(context, frame, statement.span, count)
     gradients = accumulation.add(dict(zip(kept, gradients, strict=True)))
     gradients = _clipped(context, frame, statement, gradients, clip)
@@ -86,13 +88,34 @@ def minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> None
     accumulation.finish()
 
 
+def _exchanged(
+    context: Context, frame: Frame, statement: syntax.Minimize, gradients: Mapping[str, Value | None]
+) -> list[Value | None]:
+    """Returns the gradients; with `exchange`, the step is divided at them."""
+    lines = [line for line in statement.lines if isinstance(line, syntax.Exchange)]
+    if not lines or frame.block is None:
+        return list(gradients.values())
+    make = Maker(context, frame, lines[0].span)
+    # A gradient may be an argument of the step, or that of several parameters: each becomes a value of its own.
+    found = {n: g and make("multiply", g, make.number(1.0, g.type.dtype)) for n, g in gradients.items()}
+    forward = {name: kept.current for name, kept in context.writer.states.items()}
+    known = {name: gradient for name, gradient in found.items() if gradient is not None}
+    given = {name: Value(context.writer.name("given"), gradient.type) for name, gradient in known.items()}
+    context.program.divisions[frame.block.name.name] = Division(lines[0].span, known, given, forward)
+    return list(found.values())
+
+
 def _differentiate(
     context: Context, statement: syntax.Minimize, loss: Value, kept: Sequence[KeptState]
 ) -> list[Value | None] | Poison:
     writer = context.writer
     body = writer.bodies[0]
     try:
-        nodes, gradients = append_gradients(body.all_nodes, loss, [k.argument for k in kept], writer.name)
+        # Most files have no training step, and the pass needs much of `passes`.
+        differentiate = import_module("....passes.autodiff.differentiate", __package__)
+        nodes: Sequence[Node]
+        gradients: list[Value | None]
+        nodes, gradients = differentiate.append_gradients(body.all_nodes, loss, [k.argument for k in kept], writer.name)
     except GradientError as error:
         message = f"`{error.node.op}` has no gradient, and the loss depends on a parameter through it"
         note = Note("the loss is minimized here", statement.span)
@@ -135,7 +158,7 @@ def _check_patterns(context: Context, statement: syntax.Minimize, kept: dict[str
     """Reports patterns that select nothing."""
     names = [*kept, *context.program.parameters]
     for line in statement.lines:
-        if isinstance(line, (syntax.Clip, syntax.Accumulate)):
+        if isinstance(line, (syntax.Clip, syntax.Accumulate, syntax.Exchange)):
             continue
         for pattern in line.patterns:
             if not any(Selector(pattern.value).matches("", [name]) for name in names):

@@ -21,11 +21,21 @@ FUNCTIONS = frozenset({*BUILTINS, *FORMS, *static_functions.FUNCTIONS})
 
 
 def counterpart(name: str) -> str:
-    """Returns the function for a name of another library; empty if none is."""
+    """Returns the equivalent function for a name of another library; empty if there is none."""
     return synonym(name, FUNCTIONS)
 
 
 _KEYWORDS = frozenset({"true", "false", "None"})
+
+
+def _array_around(frame: Frame, name: syntax.Name) -> str | None:
+    """Returns the array of instances whose hyper-parameters use a name, and whose index has none."""
+    uses = [s for s in frame.block.body if isinstance(s, syntax.Use)] if frame.block is not None else []
+    for use in uses:
+        arrays = [item.name.name for item in use.instances if item.count is not None and item.variable is None]
+        if arrays and use.block is not None and any(node is name for node in syntax.walk(use.block)):
+            return arrays[0]
+    return None
 
 
 def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = "") -> Poison:
@@ -45,6 +55,8 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         help_text = f"did you mean `{foreign}`?"
     elif notes:
         help_text = ""
+    elif (array := _array_around(frame, name)) is not None:
+        help_text = f"`use {array}[{name.name} in 0..n]` names the index of each instance"
     else:
         own = {**frame.file.names, **frame.names}
         help_text = suggest(name.name, own)

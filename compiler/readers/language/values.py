@@ -105,10 +105,12 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class InstanceArray:
-    """The array of `use layer[n] = ...`: `element` has no index yet."""
+    """The array of `use layer[n] = ...`: `element` has no index yet. If the hyper-parameters of its elements differ,
+    `varying` has those of each, and an element is selected by a number alone."""
 
     element: Instance
     count: int
+    varying: tuple[Mapping[str, Hyper], ...] = ()
 
 
 Static: TypeAlias = "int | float | bool | str | Poly | DType | Record | BlockValue | ModuleValue | None"
@@ -116,7 +118,7 @@ AnyValue: TypeAlias = "Value | Static | Instance | InstanceArray | Poison | tupl
 
 
 class Kind(Enum):
-    """The kind of a name, as shown in messages."""
+    """The kind of a name, for messages."""
 
     def __str__(self) -> str:
         return f"{'an' if self.value[0] in 'aio' else 'a'} {self.value}"
@@ -173,7 +175,8 @@ class FileScope:
 
 @dataclass(slots=True)
 class Frame:
-    """The names in scope of a piece of code. `gone` holds names that ended with a loop, for a better message."""
+    """The names in scope at a point of the code. `gone` holds names whose loop has ended, for a more specific
+    message."""
 
     file: FileScope
     names: dict[str, Binding] = field(default_factory=dict)

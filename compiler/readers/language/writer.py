@@ -8,7 +8,7 @@ the name in the source.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from ....dialect.dims import (
     symbols,
 )
 from ....dialect.graph import Constant, Node, Region, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.ops import OPERATORS
 from ....dialect.types import I64, DType, TensorType
 from . import syntax
@@ -35,8 +36,8 @@ from .values import Frame
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """An open region, or the function: `loops` names the index variables that it introduces, and `ranges` the first and
-    the last value of those that run at most to a symbolic size."""
+    """An open region, or the function. `loops` names its index variables. `ranges` gives the first and the last value
+    of index variables whose number of iterations is symbolic."""
 
     nodes: list[Node] = field(default_factory=list)
     prologue: list[Node] = field(default_factory=list)
@@ -51,7 +52,7 @@ class Body:
 
 @dataclass(slots=True)
 class KeptState:
-    """A state of the function: the argument with its value before the call, and its value so far."""
+    """A state of the function: the argument with its value before the call, and its current value."""
 
     argument: Value
     current: Value
@@ -238,15 +239,15 @@ class Writer:
 
 
 def _extreme(size: Size, name: str, rising: Size, falling: Size) -> Size:
-    """Returns the size with a variable at one end of its range, or at the other one if the size falls with it. A size
-    that may do both is returned as it is."""
+    """Returns the size with a variable replaced by one end of its range, or by the other end if the size decreases with
+    it. A size that is not monotonic in the variable is returned unchanged."""
     direction = _direction(size, name)
     return substitute(size, {name: rising if direction > 0 else falling}) if direction else size
 
 
 def _direction(size: Size, name: str) -> int:
-    """Returns 1 if a size never falls while a variable rises, -1 if it never rises, and 0 if this is not known, or the
-    size does not depend on the variable."""
+    """Returns 1 if a size is non-decreasing in a variable, -1 if it is non-increasing, and 0 if this is unknown or if
+    the size does not depend on the variable."""
     found: set[int] = set()
     for monomial, factor in () if isinstance(size, int) else size.terms:
         if not any(_uses(atom, name) for atom, _ in monomial):

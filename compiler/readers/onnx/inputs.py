@@ -51,7 +51,7 @@ class Dims:
         return self.stated[name] if name in self.stated else self._new(name).size
 
     def find_equal(self, types: Sequence[TensorType]) -> tuple[str, str] | None:
-        """Returns two sizes without a name that stand in one axis of the types, counted from the last."""
+        """Returns two sizes without a name of the same axis of the types, counted from the last."""
         sizes = {symbol.size: name for name, symbol in self.unnamed.items()}
         for axis in range(1, 1 + max((type.rank for type in types), default=0)):
             found = dict.fromkeys(type.shape[-axis] for type in types if type.rank >= axis)
@@ -63,7 +63,7 @@ class Dims:
         return None
 
     def find_bound(self, types: Sequence[TensorType]) -> tuple[str, int] | None:
-        """Returns a dim and its greatest value, where a size and its minimum with a number stand in one axis of the
+        """Returns a dim and its greatest value, where a size and its minimum with a number are sizes of one axis of the
         types, counted from the last: both are equal up to this number. A table of positions has so many rows."""
         for axis in range(1, 1 + max((type.rank for type in types), default=0)):
             found = {type.shape[-axis] for type in types if type.rank >= axis}

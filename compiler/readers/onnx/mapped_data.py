@@ -71,7 +71,7 @@ class _Walk:
         return b"".join(whole), found
 
     def _large_data(self, start: int, stop: int) -> tuple[int, int, int] | None:
-        """Returns where the field of the raw data of a tensor begins, and where its content lies."""
+        """Returns the offset of the field with the raw data of a tensor, and the range of its content."""
         if stop - start < _LEAST:
             return None
         found = [(begin, low, high) for number, begin, low, high in self._fields(start, stop) if number == _RAW_DATA]

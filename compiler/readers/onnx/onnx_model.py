@@ -102,12 +102,12 @@ def _convert(record: ModelRecord, file: str, entry: str, settings: Mapping[str, 
 
 @dataclass
 class _Missing:
-    """Stands for the result of a node that was not converted."""
+    """The result of a node that was not converted."""
 
 
 @dataclass
 class _Empty:
-    """Stands for an optional value without content."""
+    """An optional value without content."""
 
 
 MISSING = _Missing()
@@ -290,8 +290,9 @@ class _Run:
             if function is not None:
                 return self._expand(function, node, operands, types)
             fault = find_misuse(node, version)
-            if fault:
-                use.fail(fault, code="wrong-operands")
+            if fault is not None:
+                message, code = fault
+                use.fail(message, code=code)
             has_strings = any(isinstance(held, Strings) for held in operands)
             converter = find_converter(node.op, node.domain, version, has_strings)
             if converter is not None:

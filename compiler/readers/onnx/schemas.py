@@ -29,29 +29,30 @@ def has_definition(op: str, domain: str, version: int) -> bool:
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def find_misuse(node: NodeRecord, version: int) -> str:
-    """Returns the way in which a node contradicts its schema: `has 3 operands`, for example; empty if it does not."""
+def find_misuse(node: NodeRecord, version: int) -> tuple[str, str] | None:
+    """Returns the way in which a node contradicts its schema, such as `has 3 operands`, and the code of the error."""
     schema = schema_of(node.op, node.domain, version)
     if schema is None:
-        return ""
+        return None
     count = len(node.inputs)
     if not schema.min_input <= count <= schema.max_input:
-        return f"has {count} operands, and takes {_range(schema.min_input, schema.max_input)}"
+        return f"has {count} operands, and takes {_range(schema.min_input, schema.max_input)}", "wrong-operands"
     if not schema.min_output <= len(node.outputs) <= schema.max_output:
-        return f"has {len(node.outputs)} results, and gives {_range(schema.min_output, schema.max_output)}"
+        message = f"has {len(node.outputs)} results, and gives {_range(schema.min_output, schema.max_output)}"
+        return message, "wrong-operands"
     single = load_onnx("defs").OpSchema.FormalParameterOption.Single
     for name, formal in zip(node.inputs, schema.inputs, strict=False):
         if not name and formal.option == single:
-            return f"lacks the operand `{formal.name}`"
+            return f"lacks the operand `{formal.name}`", "wrong-operands"
     for name, attribute in schema.attributes.items():
         given = node.attributes.get(name)
         if given is None:
             if attribute.required:
-                return f"lacks the attribute `{name}`"
+                return f"lacks the attribute `{name}`", "missing-attribute"
         elif not given.reference and given.proto.type != int(attribute.type.value):
             expected = attribute.type.name.lower()
-            return f"has an attribute `{name}` of another kind than {expected}"
-    return ""
+            return f"has an attribute `{name}` of another kind than {expected}", "bad-attribute"
+    return None
 
 
 def with_elements(

@@ -129,7 +129,9 @@ def _read_external(
         message = f"the data of `{name}` lies at {offset}..{offset + length} of `{location}`, which has {stored} bytes"
         raise file_error("missing-data", message)
     if count == 0:
-        return np.zeros(shape, np.dtype(load_onnx("helper").tensor_dtype_to_np_dtype(tensor.data_type)))
+        return _plain(
+            np.zeros(shape, np.dtype(load_onnx("helper").tensor_dtype_to_np_dtype(tensor.data_type))), element
+        )
     return _view(tensor, element, shape, np.memmap(path, np.uint8, "r", offset, (length,)))
 
 

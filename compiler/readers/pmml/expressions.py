@@ -1,4 +1,4 @@
-"""Derived fields: references, constants, arithmetic, pieces of lines, and look-ups, as columns."""
+"""Derived fields as columns: references, constants, arithmetic, piecewise linear functions, and look-ups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_NESTED = 200
 
 
 def _numbers(compare: Callable[..., Tensor]) -> Callable[[GraphWriter, Sequence[Tensor]], Tensor]:
-    """A comparison gives 1 or 0, or NaN if an operand is missing."""
+    """Converts a comparison to a number: 1, 0, or NaN if an operand is missing."""
 
     def write(g: GraphWriter, x: Sequence[Tensor]) -> Tensor:
         unknown = g.logical_or(g.isnan(x[0]), g.isnan(x[1]))
@@ -54,7 +54,7 @@ _FUNCTIONS: Mapping[str, tuple[tuple[int, int], Callable[[GraphWriter, Sequence[
         g.isnan(x[0]), known(np.nan, F64),
         g.where(g.not_equal(x[0], known(0.0, F64)), x[1], x[2] if len(x) > 2 else known(np.nan, F64)))),
 }  # fmt: skip
-"""The functions of `Apply`: the least and the greatest number of arguments, and the writer."""
+"""The functions of `Apply`: the minimum and maximum number of arguments, and the function that writes the nodes."""
 
 
 def derive(scope: Scope, owner: Element | None) -> None:
@@ -134,7 +134,7 @@ def _replaced(g: GraphWriter, x: Tensor, value: float) -> Tensor:
 
 
 def _pieces(g: GraphWriter, x: Tensor, element: Element) -> Tensor:
-    """A function of straight lines between points; the outer ones go on, or end at the outer points."""
+    """A piecewise linear function. Outside its points it is extrapolated, constant or missing, as `outliers` says."""
     points = [(p.number("orig"), p.number("norm")) for p in element.all("LinearNorm")]
     rises = all(a[0] < b[0] for a, b in itertools.pairwise(points))
     if len(points) < 2 or not rises:

@@ -57,7 +57,7 @@ class Field:
         return self.kind in _NUMERIC
 
     def code(self, text: str, at: Element) -> float:
-        """Returns the number that stands for a value: -1 if the field does not know it."""
+        """Returns the number that represents a value; -1 for an unknown value."""
         if self.is_numeric:
             number = at.parse_number(text, f"the value of `{self.name}`")
             return float(np.float32(number)) if self.kind == "float" else number
@@ -159,7 +159,7 @@ def _treat(scope: Scope, column: Column, element: Element) -> Column:
         elif treatment == "asValue":
             x = g.where(outside, g.like(own.code(element.attribute("invalidValueReplacement"), element), x), x)
         elif not own.is_numeric:
-            # A code after all others is in no set.
+            # No set contains a code beyond the known values.
             x, has_others = g.where(outside, g.like(float(len(own.values)), x), x), True
     if "missingValueReplacement" in element.attributes:
         replacement = own.code(element.attributes["missingValueReplacement"], element)

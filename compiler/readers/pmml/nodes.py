@@ -175,7 +175,7 @@ class TreeReader:
         pending.append(replace(place, target=end))
 
     def _is_pair(self, steps: Sequence[_Step]) -> bool:
-        """Is the second of two tests true exactly where the first is false?"""
+        """Whether the second of two tests is true exactly where the first is false."""
         if len(steps) != 2:
             return False
         first, second = (step.test for step in steps)

@@ -44,7 +44,8 @@ class Test:
     missing: Missing = Missing.UNKNOWN
 
     def is_complement_of(self, other: Test) -> bool:
-        """Are the tests true for each other's false values, and unknown for the same?"""
+        """Whether this test is true where the other is false, false where it is true, and unknown where it is
+        unknown."""
         return self.is_reversed != other.is_reversed and self == replace(other, is_reversed=self.is_reversed)
 
 

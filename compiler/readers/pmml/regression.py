@@ -41,7 +41,7 @@ def write_regression(scope: Scope, model: Element, classes: Classes | None, rows
         scores = g.stack(*sums, axis=1)
         total = g.softmax(scores, axis=1) if link == "softmax" else _shares(g, scores)
     elif len(tables) == 2 and link in ("none", "logit"):
-        # The probability of the second class is the rest.
+        # The probability of the second class is 1 minus that of the first.
         first = _LINKS[link](g, sums[0])
         total = g.stack(first, g.subtract(g.like(1.0, first), first), axis=1)
     else:

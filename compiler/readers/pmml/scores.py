@@ -14,7 +14,7 @@ from .markup import Element
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
-    """Scores of a regression, times a weight."""
+    """Scores of a regression, multiplied by a weight."""
 
     dtype: Any
     weight: float = 1.0
@@ -69,7 +69,7 @@ def classes_of(model: Element, target: Field | None) -> Classes:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Shares of classes, times a weight, and after them the place of the chosen class."""
+    """The shares of the classes, multiplied by a weight, followed by the index of the chosen class."""
 
     classes: Classes
     weight: float = 1.0
@@ -107,7 +107,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A vote for the chosen class, which has a weight."""
+    """A weighted vote for the chosen class."""
 
     classes: Classes
     weight: float = 1.0

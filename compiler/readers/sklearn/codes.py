@@ -1,5 +1,5 @@
-"""Codes of rows by other points: sparse codes of dictionaries, factors that are not negative, weights of neighbours;
-sketches of polynomial kernels."""
+"""Encoders that represent a row by other points: sparse coding with a dictionary, non-negative matrix factorization
+(NMF), locally linear embedding, and count sketches of polynomial kernels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .neighbors import nearest
 from .writing import Methods, Tensor, Writer, unsupported
 
 _MOST_FACTORS = 32
-"""The factors of an NMF, whose products are written one by one."""
+"""The maximum number of components of an NMF. The products of components are written as separate operators."""
 
 
 def encode_sparsely(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Codes by thresholds, or by orthogonal matching pursuit with a number of coefficients that is not 0."""
+    """Sparse coding, by soft thresholds or by orthogonal matching pursuit with a given number of non-zero
+    coefficients."""
     dictionary = np.asarray(getattr(e, "components_", None) if hasattr(e, "components_") else e.dictionary, np.float64)
     algorithm, alpha = e.transform_algorithm, getattr(e, "transform_alpha", None)
     covariance = x @ w.const(dictionary.T)
@@ -40,14 +41,15 @@ def encode_sparsely(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def _pursue(w: Writer, gram: Any, covariance: Tensor, count: int) -> Tensor:
-    """Each step takes the atom with the greatest residual product, and fits all atoms taken so far again."""
+    """Orthogonal matching pursuit. Each step selects the atom with the largest correlation with the residual, and fits
+    the coefficients of all selected atoms again."""
     size = len(gram)
     flat, residual, chosen = w.const(gram.reshape(-1)), covariance, list[Tensor]()
     numbers = w.const(np.arange(size))
     found = covariance * 0.0
     for _ in range(min(count, size)):
         atom = residual.abs().argmax(axis=1)
-        # The search of a row ends where nothing is left, or an atom is taken twice.
+        # A row is complete when its residual is zero, or when an atom is selected twice.
         goes_on = residual.abs().max(axis=1).square() >= float(np.finfo(np.float64).eps)
         for other in chosen:
             goes_on = goes_on.logical_and(other.not_equal(atom))
@@ -65,8 +67,8 @@ def _pursue(w: Writer, gram: Any, covariance: Tensor, count: int) -> Tensor:
 
 
 def factorize(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Coordinate descent over the columns of factors. Like the library, it ends when the gradient of all rows of a call
-    is small, so that a row's result depends on the others by less than the tolerance."""
+    """NMF by coordinate descent over the components. As in the library, the iteration ends when the gradient of all
+    rows of a call is small, so another row may change a result by less than the tolerance."""
     parts = np.asarray(e.components_, np.float64)
     count = len(parts)
     if e.solver != "cd" or e.shuffle:
@@ -96,7 +98,7 @@ def factorize(w: Writer, e: Any, x: Tensor) -> Tensor:
     def goes_on(*state: Tensor) -> list[Tensor]:
         violation, least, turn = state[count:]
         is_first = turn.same(0)
-        # The first turn sets the scale of the others; a scale of 0 ends the search.
+        # The violation of the first iteration is the scale of the later ones; a scale of 0 ends the iteration.
         large = (violation > least * float(e.tol)).logical_and(least > 0.0)
         return [is_first.logical_or(large).logical_and(turn < int(e.max_iter))]
 
@@ -119,7 +121,8 @@ def factorize(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def embed_linearly(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Weights that rebuild a row from its neighbours, applied to the embedding of these."""
+    """Locally linear embedding: the weights that reconstruct a row from its neighbours, applied to the embedding of
+    these."""
     count, points = int(e.n_neighbors), np.asarray(e.nbrs_._fit_X, np.float64)
     _, places = nearest(w, e.nbrs_, x, count)
     near = w.const(points).gather(places, axis=0, mode="clamp") - x.row()
@@ -135,7 +138,8 @@ def embed_linearly(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def sketch(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """The circular convolution of count sketches: a product in the Fourier domain, by matrices of cosines and sines."""
+    """Tensor sketch: the circular convolution of count sketches. It is a product in the Fourier domain; the transforms
+    are matrices of cosines and sines."""
     index, bits, size = np.asarray(e.indexHash_), np.asarray(e.bitHash_), int(e.n_components)
     scaled = x * float(np.sqrt(e.gamma))
     if e.coef0 != 0:

@@ -1,4 +1,5 @@
-"""Estimators made of estimators: pipelines, columns, voting, stacking, boosting, chains, calibration, searches."""
+"""Meta-estimators: pipelines, column transformers, voting, stacking, boosting, chains, calibration, parameter
+searches."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def _is_passed(step: Any) -> bool:
 
 
 def through(method: str) -> Convert:
-    """Returns the converter of a pipeline: all steps transform, and the last one computes the method."""
+    """Returns the converter of a pipeline: all steps but the last transform the input, and the last one computes the
+    method."""
 
     def convert(w: Writer, e: Any, x: Tensor) -> Tensor:
         for _, step in e.steps[:-1]:

@@ -1,4 +1,4 @@
-"""Decompositions and projections that are a matrix, and neural networks."""
+"""Linear decompositions and projections, and multi-layer perceptrons."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _noise(e: Any) -> Any:
 
 
 def log_likelihood(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Returns the log-likelihood of rows under the Gaussian of a decomposition."""
+    """Returns the log-likelihood of rows under the Gaussian model of a decomposition."""
     centred, precision = x - e.mean_, _noise(e)
     constant = 0.5 * (x.width() * np.log(2.0 * np.pi) - np.linalg.slogdet(precision)[1])
     result: Tensor = (centred * (centred @ w.const(precision))).sum(axis=1) * -0.5 - float(constant)

@@ -1,7 +1,8 @@
-"""Trees of scikit-learn as `tree_ensemble`: single trees, forests, gradient boosting, histograms, isolation forests.
+"""Trees of scikit-learn as `tree_ensemble`: single trees, forests, gradient boosting, histogram boosting, isolation
+forests.
 
-Features of all but histogram boosting are rounded to f32 and compared with thresholds in f64; a threshold is rounded
-down to f32, which decides the same for every number in f32.
+scikit-learn rounds features to f32 (except for histogram boosting) and compares them with thresholds in f64. A
+threshold is rounded down to f32 here, which gives the same result for every number in f32.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _estimators(e: Any) -> list[Any]:
 
 
 def forest(w: Writer, e: Any, x: Tensor, *, classes: bool) -> Tensor:
-    """Returns the mean of the values of leaves [B, width]."""
+    """Returns the mean of the values of the leaves over all trees, [B, width]."""
     parts, trees = _estimators(e), []
     for part in parts:
         values = np.asarray(part.tree_.value)
@@ -88,7 +89,7 @@ def forest_number(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def leaf_indices(w: Writer, x: Tensor, trees: Sequence[Tree]) -> Tensor:
-    """Returns the leaf of each tree, counted over all trees."""
+    """Returns the index of the leaf in each tree; indices count the leaves of all trees."""
     ensemble = assemble(trees, [0] * len(trees), np.zeros((1, 1)), features=x.width(), compare="le", dtype=np.float32)
     tables = [w.const(table) for table in list(ensemble.tables.values())[:8]]
     found = w.apply("tree_leaves", x.cast(dtype=F32), *tables, **ensemble.attributes)
@@ -201,7 +202,7 @@ def histogram_decision(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def path_length(samples: Numbers) -> Numbers:
-    """Returns the mean length of an unsuccessful search in a tree of so many samples."""
+    """Returns the mean path length of an unsuccessful search in a binary search tree of `samples` samples."""
     n = np.asarray(samples, np.float64)
     large = n > 2
     safe = np.where(large, n, 3.0)
@@ -210,14 +211,14 @@ def path_length(samples: Numbers) -> Numbers:
 
 
 def isolation(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Returns the opposite of the anomaly score."""
+    """Returns the negated anomaly score."""
     trees = []
     for part, features in zip(e.estimators_, e.estimators_features_, strict=True):
         t = part.tree_
         depth = np.zeros(t.node_count)
         for node in range(t.node_count):
             for child in (t.children_left[node], t.children_right[node]):
-                if child != -1:
+                if 0 <= child < t.node_count:  # a child outside of the tree is an error of `sum_trees`
                     depth[child] = depth[node] + 1
         values = depth + 1.0 + path_length(t.n_node_samples) - 1.0
         trees.append(plain_tree(t, values.reshape(-1, 1), features=features))

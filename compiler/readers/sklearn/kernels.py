@@ -1,6 +1,7 @@
-"""Distances and kernels of rows, and estimators made of them: support vectors, Gaussian processes, maps of kernels.
+"""Pairwise distances and kernels, and the estimators based on them: support vector machines, Gaussian processes, kernel
+approximations.
 
-Distances are sums of differences rather than of products, which is exact where rows are close.
+Distances are sums of squared differences, which are exact for close rows, unlike the expansion into products.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def whole_power(x: Tensor, degree: Any) -> Tensor:
 
 
 def kernel_of(w: Writer, e: Any, x: Tensor, points: Any, gamma: Any = None) -> Tensor:
-    """Returns the kernel of an estimator with the parameters `kernel`, `gamma`, `degree` and `coef0`."""
+    """Returns the kernel matrix of an estimator with the parameters `kernel`, `gamma`, `degree` and `coef0`."""
     if callable(e.kernel):
         raise unsupported(e, "its kernel is a function")
     if e.kernel == "precomputed":
@@ -106,7 +107,7 @@ def predict_support(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def pair_decisions(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Returns the decisions of all pairs of classes, positive for the first class of a pair."""
+    """Returns the decision values of all pairs of classes; a positive value is for the first class of the pair."""
     kernels, dual = _support_kernel(w, e, x), np.asarray(e._dual_coef_)
     ends = np.concatenate([[0], np.cumsum(e._n_support)])
     count = len(e.classes_)
@@ -130,13 +131,13 @@ def _pairs(count: int) -> tuple[Numbers, Numbers]:
 
 
 def votes(w: Writer, wins: Tensor, count: int) -> Tensor:
-    """Returns the votes of each class; `wins` [B, pairs] is 1 where the first class of a pair wins."""
+    """Returns the number of votes for each class; `wins` [B, pairs] is 1 where the first class of a pair wins."""
     first, second = _pairs(count)
     return wins @ w.const(first) + (1.0 - wins) @ w.const(second)
 
 
 def one_against_rest(w: Writer, wins: Tensor, confidences: Tensor, count: int) -> Tensor:
-    """Returns votes with bounded sums of confidences; `wins` is 1 where the second class of a pair wins."""
+    """Returns votes plus bounded sums of confidences; `wins` is 1 where the second class of a pair wins."""
     first, second = _pairs(count)
     sums = confidences @ w.const(second - first)
     return votes(w, 1.0 - wins, count) + sums / ((sums.abs() + 1.0) * 3.0)
@@ -220,11 +221,11 @@ _COEFFICIENTS = np.asarray([-1854.8214151, 3516.89893646, 221.29346712, 128.1232
 
 
 def _binary_process(w: Writer, e: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the latent mean and the probability of the second class."""
+    """Returns the latent mean, and the probability of the second class."""
     points = np.asarray(e.X_train_, np.float64)
     k = covariance(w, e, e.kernel_, x, points)
     mean = (k @ w.const((e.y_train_ - e.pi_)[:, None])).reshape(shape=x.shape[:1])
-    # The solution of a triangular system is a product with its inverse.
+    # Multiplication by the inverse of a triangular matrix solves the system.
     inverse = np.linalg.solve(np.asarray(e.L_), np.diag(np.asarray(e.W_sr_)))
     diagonal = np.asarray(e.kernel_.diag(points))
     if np.ptp(diagonal) != 0:

@@ -21,12 +21,13 @@ from .writing import Methods, Tensor, Writer, unsupported
 
 _FAMILIES = (linear, preprocessing, kernels, probability, neighbors, decomposition, codes, forests, composition)
 CONVERTERS: Mapping[str, Methods] = {name: methods for family in _FAMILIES for name, methods in family.TABLE.items()}
-"""The converters of methods, by the class of the estimator."""
+"""The converters of the methods of each class of estimators."""
 assert len(CONVERTERS) == sum(len(family.TABLE) for family in _FAMILIES), "two families convert one class"
 METHODS = ("predict", "transform", "score_samples", "predict_proba", "decision_function")
-"""The methods that become entries; the first one that an estimator has becomes the entry `main` too."""
+"""The methods that become entries, in order of precedence: the first one that an estimator has is also the entry
+`main`."""
 _VECTORS = ("LabelEncoder", "LabelBinarizer", "IsotonicRegression")
-"""Classes that take a vector."""
+"""The classes whose input is a vector."""
 
 
 def from_sklearn(estimator: Any) -> SourceModel:
@@ -55,7 +56,7 @@ def from_sklearn(estimator: Any) -> SourceModel:
         try:
             functions.append(_write_entry(shared, estimator, entry, method))
         except DiagnosticError:
-            # A model may lack one of several methods, but not its main one.
+            # A model may lack any of its methods but the first.
             if entry == "main":
                 raise
     dims = {symbol for function in functions for symbol in function.symbols()}

@@ -1,4 +1,4 @@
-"""Neighbours, centres and clusters: the nearest points by brute force, label propagation, imputation."""
+"""Nearest neighbours by brute force, nearest centroids, clustering, label propagation, and imputation by neighbours."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _weights(w: Writer, e: Any, near: Tensor) -> Tensor:
         return near * 0.0 + 1.0
     if e.weights != "distance":
         raise unsupported(e, "its weights are a function")
-    # Points at distance 0 outweigh all others.
+    # If a point has distance 0, only points at distance 0 count.
     is_zero = near.same(0.0)
     any_zero = is_zero.any(axis=1, keepdims=True)
     return any_zero.where(is_zero.floats(), 1.0 / is_zero.where(w.lift(1.0, near), near))
 
 
 def nearest(w: Writer, e: Any, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns the distances and the indices of the nearest points, in order."""
+    """Returns the distances and the indices of the `count` nearest points, the nearest first."""
     near, places = w.several("top_k", _all_distances(w, e, x), k=count, axis=1, largest=False)
     return near, places
 
@@ -111,7 +111,7 @@ def connect_radius(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def outlier_factor(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Returns the opposite of the local outlier factor."""
+    """Returns the negated local outlier factor."""
     near, places = nearest(w, e, x, e.n_neighbors_)
     reach = w.const(np.asarray(e._distances_fit_X_)[:, e.n_neighbors_ - 1]).gather(places, axis=0, mode="clamp")
     density = 1.0 / (near.maximum(reach).mean(axis=1) + 1e-10)
@@ -150,7 +150,7 @@ def centroid_scores(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def predict_bisecting(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Walks down the hierarchy of clusters; all nodes are evaluated, and the path selects one."""
+    """Descends the hierarchy of clusters. All nodes are evaluated, and the path selects a leaf."""
     mean = np.asarray(e._X_mean)
 
     def follow(node: Any) -> Tensor:
@@ -180,7 +180,7 @@ def propagated(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def impute_neighbours(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Replaces a missing number by the mean of the nearest rows that have it; distances skip missing numbers."""
+    """Replaces a missing number by the mean over the nearest rows that have it. Distances skip missing numbers."""
     if e.metric != "nan_euclidean" or e.weights != "uniform" or e.add_indicator:
         raise unsupported(e, "only `nan_euclidean`, uniform weights and no indicator are supported")
     known = np.asarray(e._fit_X, np.float64)

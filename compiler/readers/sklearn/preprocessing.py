@@ -1,4 +1,4 @@
-"""Preprocessing: scalers, encoders, imputers, discretisers, selections, polynomial and quantile features."""
+"""Preprocessing: scalers, encoders, imputers, discretisers, feature selection, polynomial and quantile features."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ def yeo_johnson(w: Writer, x: Tensor, lam: float) -> Tensor:
 
 
 def interpolate(w: Writer, x: Tensor, points: Numbers, values: Numbers) -> Tensor:
-    """Returns the piecewise linear function through rising points, constant outside, as `numpy.interp`."""
+    """Returns the piecewise linear function through points with ascending x, constant outside, as `numpy.interp`
+    does."""
     points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
     if len(points) == 1:
         return x * 0.0 + float(values[0])
-    # The number of points at or below x; the interval begins with the last of them.
+    # The interval begins with the last point that is not greater than x.
     place = as_index(x.unsqueeze(axes=1) >= w.const(points)).sum(axis=1)
     low = (place - 1).clip(low=0.0, high=float(len(points) - 2))
     gaps = np.diff(points)

@@ -1,4 +1,4 @@
-"""Naive Bayes, mixtures, density estimation, and dummies."""
+"""Naive Bayes, mixture models, density estimation, and dummy estimators."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _bayes(scores: Convert) -> Methods:
 
 
 def log_weights(w: Writer, e: Any, x: Tensor) -> Tensor:
-    """Returns the logarithms of the weighted densities of components."""
+    """Returns the logarithms of the weighted densities of the mixture components."""
     cholesky, kind = np.asarray(e.precisions_cholesky_), e.covariance_type
     features = x.width()
     parts = []
@@ -92,7 +92,7 @@ _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
 
 
 def digamma(x: float) -> float:
-    """Returns the derivative of log(gamma(x)) for positive x: the recurrence, then the asymptotic series."""
+    """Returns the digamma function of positive x: the recurrence up to large arguments, then the asymptotic series."""
     total = 0.0
     while x < 12:
         total -= 1 / x
@@ -131,7 +131,7 @@ def density(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def _log_sphere(n: int) -> float:
-    """Returns the logarithm of the surface of the sphere of n dimensions."""
+    """Returns the logarithm of the surface area of the unit sphere in n dimensions."""
     half, gamma = (n - 1 + 2) / 2, 0.0
     gamma = float(np.log(np.sqrt(np.pi))) if half != int(half) else 0.0
     start = 0.5 if half != int(half) else 1.0

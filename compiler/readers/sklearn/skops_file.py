@@ -19,7 +19,7 @@ from .model import from_sklearn
 
 _MOST_GROWTH = 64
 _SPARE_BYTES = 64 << 20
-"""The most bytes of the members of a file, relative to its own: models of many equal numbers are compressed well."""
+"""The maximum uncompressed size of a file beyond its own size. Models with many equal numbers compress well."""
 _OWN = re.compile(r"sklearn(\.\w+)+")
 
 
@@ -35,7 +35,17 @@ def read_skops(path: Path, weights: WeightSource | None = None) -> SourceModel:
         data = path.read_bytes()
     except OSError as error:
         raise _error("missing-file", f"`{path}` cannot be read: {error.strerror or error}") from error
-    return from_sklearn(_load(data, path))
+    estimator = _load(data, path)
+    try:
+        return from_sklearn(estimator)
+    except DiagnosticError:
+        raise
+    except Exception as error:
+        # A file may contain attributes of any type and value. Converters do not check all of them, so any exception is
+        # an error of the file.
+        reason = f"{type(error).__name__}: {error}".split("\n")[0]
+        message = f"`{path}` holds an estimator whose attributes are damaged: {reason}"
+        raise _error("bad-skops", message) from error
 
 
 def _load(data: bytes, path: Path) -> Any:
@@ -68,8 +78,8 @@ def _load(data: bytes, path: Path) -> Any:
 
 
 def _require_sizes(data: bytes, path: Path) -> None:
-    """Raises DiagnosticError for a file that is much larger where it is opened; the package reads each member as a
-    whole."""
+    """Raises DiagnosticError for a file whose uncompressed size is excessive, since the package reads each member
+    completely."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         total = sum(info.file_size for info in archive.infolist())
     if total > _MOST_GROWTH * len(data) + _SPARE_BYTES:

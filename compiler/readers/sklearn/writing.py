@@ -21,7 +21,7 @@ from ....dialect.types import F64, I64, DType, TensorType, dtype_of
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 _INLINE = 16
-"""The most elements of a constant; larger arrays are parameters."""
+"""The maximum number of elements of a constant; larger arrays become parameters."""
 
 
 def unsupported(estimator: Any, reason: str) -> DiagnosticError:
@@ -140,7 +140,7 @@ class Writer:
     parameters: dict[str, Parameter] = field(default_factory=dict)
     arrays: dict[str, Numbers] = field(default_factory=dict)
     _known: dict[str, str] = field(default_factory=dict)
-    """The names of parameters by their digests, so that entries share equal arrays."""
+    """The names of parameters by digests of their arrays, so that all entries share equal arrays."""
 
     def apply(self, name: str, *inputs: Any, **attributes: Any) -> Tensor:
         first = next(x for x in inputs if isinstance(x, Tensor))
@@ -154,7 +154,7 @@ class Writer:
         return x if isinstance(x, Tensor) else self.const(np.asarray(x).astype(like.dtype.numpy))
 
     def const(self, array: Any) -> Tensor:
-        """Returns known numbers: floats as f64, integers as i64, unless their dtype is another one of the graph."""
+        """Returns an array as a constant, or as a parameter if it is large. Floats other than f32 become f64."""
         data = np.asarray(array)
         if data.dtype.kind == "f" and data.dtype != np.float32:
             data = data.astype(np.float64)
@@ -189,7 +189,7 @@ class Writer:
     # Estimators
 
     def has(self, estimator: Any, method: str) -> bool:
-        """Returns whether a method of a fitted estimator has a converter, and exists with its options."""
+        """Returns whether a fitted estimator has a method, with a converter that supports its options."""
         return method in self.table.get(type(estimator).__name__, {}) and hasattr(estimator, method)
 
     def run(self, estimator: Any, method: str, x: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class Writer:
         return self.table[name][method](self, estimator, x)
 
     def labels(self, classes: Any, index: Tensor) -> Tensor:
-        """Returns the classes at indices; classes that are texts stay indices."""
+        """Returns the classes at indices. Classes that are strings remain indices."""
         known = np.asarray(classes)
         if known.dtype.kind in "iu":
             known = known.astype(np.int64)
@@ -213,7 +213,7 @@ class Writer:
         return self.const(known).gather(index, axis=0, mode="clamp")
 
     def choose(self, classes: Any, scores: Tensor) -> Tensor:
-        """Returns the class of the greatest score; the first of equal ones."""
+        """Returns the class with the largest score, the first one among equal scores."""
         return self.labels(classes, scores.argmax(axis=1))
 
 

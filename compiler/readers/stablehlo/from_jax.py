@@ -38,7 +38,7 @@ def from_jax(
     try:
         specs = _specifications(jax, export, args, shapes)
         exported = export.export(jitted, platforms=("cpu",))(*specs)
-    except Exception as error:  # JAX raises errors of many classes for what it cannot trace
+    except Exception as error:  # JAX raises errors of many classes for functions that it cannot trace
         text = " ".join(str(error).split())
         raise DiagnosticError([Diagnostic("not-exportable", f"`jax.export` cannot trace `{title}`: {text}")]) from error
     text = str(exported.mlir_module())

@@ -1,7 +1,7 @@
 """Traces modules with `torch.export`, with recurrent layers as single nodes.
 
 PyTorch traces a recurrent layer step by step, so that the length of a sequence could not be symbolic. While a module is
-traced here, its recurrent layers call operators `nacre::lstm` and so on, for which the tracer has shape functions.
+traced here, its recurrent layers call operators such as `nacre::lstm`, for which the tracer has shape functions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def export(title: str, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
         with torch.no_grad(), warnings.catch_warnings(), _recurrent_layers():
             warnings.simplefilter("ignore")
             return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
-    except Exception as error:  # torch raises errors of many classes for what it cannot trace
+    except Exception as error:  # torch raises errors of many classes for programs that it cannot trace
         text = " ".join(str(error).split())
         raise DiagnosticError(
             [Diagnostic("not-exportable", f"`torch.export` cannot trace `{title}`: {text}")]
@@ -64,7 +64,7 @@ def _shapes(name: str, x: Any, hx: Any, params: Sequence[Any], *rest: Any) -> tu
 
 
 class _Functions:
-    """Stands for `torch._VF` in the module of recurrent layers."""
+    """A replacement of `torch._VF` in the module of recurrent layers."""
 
     def __init__(self, original: Any, operators: Any) -> None:
         self._original, self._operators = original, operators

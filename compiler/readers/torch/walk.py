@@ -30,7 +30,7 @@ _MOST_NAMED = 8
 
 
 class _Missing:
-    """Stands for the result of a node that was not converted."""
+    """The result of a node that was not converted."""
 
 
 MISSING = _Missing()

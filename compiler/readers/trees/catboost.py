@@ -1,9 +1,9 @@
 """Reads a CatBoost model: JSON, or `.cbm`.
 
-Features are f32 and sums f64; a sum begins with 0 and adds trees in the order of the file, then comes the scale and the
-bias, so `raw` has the same bits as `predict(prediction_type="RawFormulaVal")`. An oblivious tree is written as a tree
-with equal nodes on each level. Categorical features become further columns of the trees, see `categories`; text
-features are refused.
+Features are f32 and sums are f64. A sum begins with 0, adds the trees in the order of the file, is multiplied by the
+scale, and adds the bias. This is the order of CatBoost, so `raw` is bitwise equal to
+`predict(prediction_type="RawFormulaVal")`. An oblivious tree becomes a complete tree whose nodes are equal on each
+level. Categorical features become further columns of the trees, see `categories.py`. Text features are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import links
 from .catboost_splits import Splits
 from .categories import Columns
 from .ensemble import assemble
-from .fields import field, number, numbers, sequence
+from .fields import field, number, numbers, optional_mapping, sequence
 from .graph import TreeModel
 from .levels import Split, write_levels
 from .tree import Numbers, Tree, tree_error
@@ -45,7 +45,7 @@ _IDENTITY = (
 _DEEPEST_OBLIVIOUS = 16
 
 
-def _flags(split: Split) -> int:
+def flags_of(split: Split) -> int:
     return NAN_IS_MISSING | (0 if split.nan_right else DEFAULT_LEFT)
 
 
@@ -67,13 +67,12 @@ def read_record(record: Any, file: str) -> TreeModel:
     else:
         for i, tree in enumerate(sequence(record, "trees")):
             trees.append(_Nested(known.read, i, len(bias)).read(tree))
-    model = record.get("model_info", {})
-    loss = model.get("params", {}).get("loss_function", {}).get("type", "") if isinstance(model, Mapping) else ""
+    loss = optional_mapping(record, "model_info", "params", "loss_function").get("type", "")
     return finish_model(trees, levels, known.count(), scale, bias, str(loss), known.columns)
 
 
 def _splits_of(tree: Any, number: int) -> Sequence[Any]:
-    """Returns the splits of an oblivious tree, which may be missing if it is one leaf."""
+    """Returns the splits of an oblivious tree. A tree with a single leaf may lack the field."""
     found = tree.get("splits") if isinstance(tree, Mapping) else None
     return [] if found is None else sequence(tree, "splits", tree=number)
 
@@ -87,7 +86,8 @@ def finish_model(
     loss: str,
     columns: Columns | None = None,
 ) -> TreeModel:
-    """Returns the model of trees; `levels` are their splits and values if all are oblivious, else empty."""
+    """Returns the model of the trees. `levels` has the splits and values of each tree if all trees are oblivious, else
+    it is empty."""
     if loss not in _LINKS and loss not in _IDENTITY:
         raise tree_error(f"the loss function `{loss}` is not supported", code="unsupported-objective")
     initial = np.zeros((1, len(bias)))
@@ -123,7 +123,7 @@ def oblivious_tree(splits: Sequence[Split], values: Numbers, width: int, tree: i
         np.asarray([s.border for s in order], np.float64),
         children[:, 0],
         children[:, 1],
-        np.asarray([_flags(s) for s in order], np.int64),
+        np.asarray([flags_of(s) for s in order], np.int64),
         values.reshape(-1, width),
     )
 
@@ -136,7 +136,7 @@ def _scale_and_bias(pair: Sequence[Any]) -> tuple[float, Numbers]:
 
 
 class _Nested:
-    """Reads a tree whose children lie in their parents."""
+    """Reads a tree whose records contain the records of their children."""
 
     def __init__(self, split_of: Any, tree: int, width: int) -> None:
         self.split_of, self.tree, self.width = split_of, tree, width
@@ -168,6 +168,6 @@ class _Nested:
             np.asarray([s.border for s in self.splits], np.float64),
             children[:, 0],
             children[:, 1],
-            np.asarray([_flags(s) for s in self.splits], np.int64),
+            np.asarray([flags_of(s) for s in self.splits], np.int64),
             np.asarray(self.values, np.float64).reshape(-1, self.width),
         )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .categories import PASSED, Columns, Projection, Statistic, Table
-from .fields import field, integer, number, sequence
+from .fields import field, integer, mapping, number, optional_mapping, optional_sequence, records, sequence
 from .levels import Split
 from .tree import tree_error
 
@@ -18,18 +18,17 @@ _NO_HASH = (1 << 64) - 1
 
 
 class Splits:
-    """The splits of a model by their records. `columns` is None in a model of numerical features alone, whose columns
-    are those of the pool; else numerical and categorical features are counted apart."""
+    """The splits of a model by their records. `columns` is None for a model with numerical features only; its columns
+    are the features of the training pool. Otherwise, numerical and categorical features are numbered separately."""
 
     def __init__(self, record: Any, file: str) -> None:
-        info = field(record, "features_info")
+        info = mapping(record, "features_info")
         for name in ("text_features", "embedding_features"):
             if info.get(name):
                 raise tree_error(
                     f"`{file}` has {name.replace('_', ' ')}, which are not supported", code="unsupported-trees"
                 )
-        described = sequence(info, "float_features") if info.get("float_features") else []
-        categories = sequence(info, "categorical_features") if info.get("categorical_features") else []
+        described, categories = records(info, "float_features"), records(info, "categorical_features")
         place = "feature_index" if categories else "flat_feature_index"
         self.places = {integer(f, "feature_index"): integer(f, place) for f in described}
         self.treatments = {integer(f, "feature_index"): str(f.get("nan_value_treatment", "AsIs")) for f in described}
@@ -41,7 +40,7 @@ class Splits:
         self.numerical = max(self.places.values(), default=-1) + 1
         self.one_hot: dict[tuple[int, int], int] = {}
         for feature in categories:
-            for value in feature.get("values") or ():
+            for value in optional_sequence(feature, "values"):
                 key = integer(feature, "feature_index"), _as_hash(value)
                 self.one_hot.setdefault(key, self.numerical + len(self.one_hot))
         self.statistics: list[Statistic] = []
@@ -49,7 +48,8 @@ class Splits:
         self._read_statistics(info, described, categories)
         self.columns = None
         if categories:
-            tables = {name: _read_table(table, name) for name, table in (record.get("ctr_data") or {}).items()}
+            named = optional_mapping(record, "ctr_data")
+            tables = {name: _read_table(table, name) for name, table in named.items()}
             count = max(integer(f, "feature_index") for f in categories) + 1
             self.columns = Columns(self.numerical, count, tuple(self.one_hot), self.statistics, tables)
 
@@ -82,9 +82,9 @@ class Splits:
         return Split(self.places[index], border, self.treatments[index] == _TO_RIGHT)
 
     def _read_statistics(self, info: Any, described: Sequence[Any], categories: Sequence[Any]) -> None:
-        index = sum(len(f.get("borders") or ()) for f in described)
-        index += sum(len(f.get("values") or ()) for f in categories)
-        for record in sequence(info, "ctrs") if info.get("ctrs") else ():
+        index = sum(len(optional_sequence(f, "borders")) for f in described)
+        index += sum(len(optional_sequence(f, "values")) for f in categories)
+        for record in records(info, "ctrs"):
             column = self.numerical + len(self.one_hot) + len(self.statistics)
             self.statistics.append(self._read_statistic(record))
             for _ in sequence(record, "borders"):

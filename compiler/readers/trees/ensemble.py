@@ -18,8 +18,9 @@ _MOST = (1 << 31) - 1
 class Ensemble:
     """The operands of `tree_ensemble` after `x`, by name, and its attributes.
 
-    first_leaves: for each group and tree, the row of `values` that is leaf 0 of the tree. counts: the trees of each
-    group in the file; groups of fewer trees end with trees that add -0.0, which changes no sum.
+    first_leaves: for each group and tree, the row of `values` that is leaf 0 of the tree. counts: the number of trees
+    of each group in the file. Groups with fewer trees than others are padded with trees of value -0.0, which changes no
+    sum.
     """
 
     tables: Mapping[str, Numbers]
@@ -38,8 +39,9 @@ def assemble(
     dtype: Any,
     numbers: Sequence[int] = (),
 ) -> Ensemble:
-    """Returns the tables of trees, each in a group. `initial` [groups, width] is the start of each sum, in the dtype of
-    the sums; `dtype` is that of features and thresholds; `numbers` are the trees' numbers in the file."""
+    """Returns the tables of trees. `groups` has the group of each tree. `initial` [groups, width] is the initial value
+    of each sum, in the dtype of the sums; `dtype` is that of features and thresholds; `numbers` are the numbers of the
+    trees in the file."""
     count, width = initial.shape
     by_group: list[list[int]] = [[] for _ in range(count)]
     for tree, group in enumerate(groups):
@@ -74,7 +76,7 @@ def _as_i32(table: Numbers) -> Numbers:
 
 
 class _Parts:
-    """The tables, while trees are added."""
+    """The tables under construction; trees are appended."""
 
     def __init__(self, dtype: Any, sums: Any, width: int) -> None:
         self.dtype, self.sums, self.width = np.dtype(dtype), np.dtype(sums), width
@@ -93,7 +95,7 @@ class _Parts:
         place[order] = self.nodes + np.arange(len(order))
         sides = [np.where(side >= 0, place[np.maximum(side, 0)], side - self.leaves) for side in _sides(tree, order)]
         threshold, flags = tree.threshold[order], tree.flags[order]
-        # The sets of a tree follow those of the trees before it.
+        # The indices of sets continue those of the earlier trees.
         threshold = np.where(flags & CATEGORICAL != 0, threshold + len(self.sets), threshold)
         self.sets += tree.sets
         added = {

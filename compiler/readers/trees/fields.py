@@ -38,11 +38,39 @@ def field(record: Any, *path: str, tree: int | None = None) -> Any:
     return record
 
 
+def mapping(record: Any, *path: str, tree: int | None = None) -> Mapping[str, Any]:
+    found = field(record, *path, tree=tree)
+    if not isinstance(found, Mapping):
+        raise tree_error(f"`{'.'.join(path)}` is not a record", tree)
+    return found
+
+
 def sequence(record: Any, *path: str, tree: int | None = None) -> Sequence[Any]:
     found = field(record, *path, tree=tree)
     if not isinstance(found, list | tuple | np.ndarray):
         raise tree_error(f"`{'.'.join(path)}` is not a list", tree)
     return found  # type: ignore[return-value]  # an array of one axis is a sequence
+
+
+def optional_sequence(record: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Returns a list, which is empty if the field is missing or null."""
+    return sequence(record, name) if record.get(name) else []
+
+
+def optional_mapping(record: Any, *path: str) -> Mapping[Any, Any]:
+    """Returns a record inside records, which is empty if one of them is missing or is no record."""
+    for name in path:
+        record = record.get(name) if isinstance(record, Mapping) else None
+    return record if isinstance(record, Mapping) else {}
+
+
+def records(record: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    """Returns a list of records, which is empty if the field is missing or null."""
+    found = optional_sequence(record, name)
+    for number, each in enumerate(found):
+        if not isinstance(each, Mapping):
+            raise tree_error(f"element {number} of `{name}` is not a record")
+    return found
 
 
 def numbers(record: Any, name: str, dtype: Any, count: int | None = None, tree: int | None = None) -> Numbers:

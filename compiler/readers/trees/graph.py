@@ -6,7 +6,9 @@ features also takes `categories` i32[B, C], the hashes of their text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -32,20 +34,23 @@ from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
 FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
-"""Fewer rows are followed from node to node: a block of ranks costs as much for one row as for all. Trees with nodes
-after their complete levels cost more in a block. Without ranks, a node costs more to follow."""
+"""Calls with fewer rows walk from node to node, since a block of ranks costs the same for one row as for all of its
+rows. The limits are for trees without ranks, for trees on ranks, and for trees on ranks that are deeper than the
+complete levels."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
 _TABLES = 8
-"""The tables before `values`."""
+"""The number of tables before `values`."""
+_MOST_PLAIN: ContextVar[int] = ContextVar("the most nodes of an ensemble that `plain_ensembles` keeps as one operator")
 Link = Callable[[Builder, Value], Value]
-"""`link(b, raw) -> prediction`: raw is [B], or [B, outputs]."""
+"""`link(b, raw) -> prediction` writes a link function; `raw` is [B] or [B, outputs]."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeModel:
-    """A model of trees: its ensemble, the dtype and number of its features, and the functions of its sums.
+    """A model of trees: its ensemble, the dtype and the number of its features, and the functions that are applied to
+    its sums.
 
-    finish: the last steps of the sums, such as their scale, which belong to `raw`. link: the prediction of `raw`.
+    finish: the last steps of the sums, such as a scale, whose result is `raw`. link: the prediction from `raw`.
     """
 
     ensemble: Ensemble
@@ -54,15 +59,16 @@ class TreeModel:
     finish: Link
     link: Link
     levels: Levels | None = None
-    """Tables of the same trees for many rows, if all trees are oblivious."""
+    """The tables of oblivious trees; None if the ensemble has other trees."""
     linear: Linear | None = None
-    """The linear models of leaves."""
+    """The linear models in the leaves, if there are any."""
     columns: Columns | None = None
-    """The columns that trees read, if they are more than the features: `features` are the numerical ones then."""
+    """The columns that the trees read, if these are computed from features and categories. `features` then counts the
+    numerical features."""
 
 
 class TableWriter(Protocol):
-    """Writes tables as parameters; `ranked` are the tables of ranks, if the ensemble has them."""
+    """Writes tables as parameters. `ranked` has the tables on ranks, if the ensemble supports them."""
 
     @property
     def ranked(self) -> Ranked | None: ...
@@ -75,7 +81,7 @@ class TableWriter(Protocol):
 
 @dataclass
 class _Writer:
-    """The parameters of all entries, and the nodes of one."""
+    """The parameters of all entries, and the nodes of the current one."""
 
     ranked: Ranked | None
     builder: Builder = field(default_factory=lambda: Builder(OPERATORS))
@@ -112,8 +118,23 @@ def write_model(model: TreeModel, file: str, weights: WeightSource | None, sourc
     return SourceModel(module, file, {function.name: stored for function in functions}, sources=sources)
 
 
+@contextmanager
+def plain_ensembles(most: int) -> Iterator[None]:
+    """A context in which readers write each ensemble of up to `most` nodes as one `tree_ensemble`, in place of the
+    faster operators on ranks. The sums are bitwise the same."""
+    token = _MOST_PLAIN.set(most)
+    try:
+        yield
+    finally:
+        _MOST_PLAIN.reset(token)
+
+
+def _is_plain(model: TreeModel) -> bool:
+    return len(model.ensemble.tables["feature"]) <= _MOST_PLAIN.get(-1)
+
+
 def find_ranks(model: TreeModel) -> Ranked | None:
-    if model.linear is not None:
+    if model.linear is not None or _is_plain(model):
         return None
     if model.levels is None:
         return rank_ensemble(model.ensemble)
@@ -131,7 +152,7 @@ def write_raw(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     many: Callable[[TableWriter, TreeModel, Value], Value]
     if ranked is not None and ranked.in_blocks:
         many = partial(_sums_of_ranks, ranked=ranked)
-    elif levels is not None:
+    elif levels is not None and not _is_plain(model):
         many = _sums_of_levels
     else:
         return model.finish(b, _sums(writer, model, features))
@@ -258,7 +279,8 @@ def _sums_of_models(writer: TableWriter, model: TreeModel, features: Value, line
 
 
 def _leaves(writer: _Writer, model: TreeModel, features: Value) -> Value:
-    """Writes the leaf of each tree, in the order of the file: trees of several groups take turns."""
+    """Writes the index of the leaf of each tree, in the order of the file, in which trees of several groups
+    alternate."""
     b, ensemble = writer.builder, model.ensemble
     found = write_leaves_of(writer, ensemble, features)
     first = b.apply("constant", (), {"value": Constant(ensemble.first_leaves.astype(np.int32))})[0]

@@ -1,4 +1,10 @@
-"""Oblivious trees as the tables of `oblivious_leaves` and `tree_sum`."""
+"""Oblivious trees as the tables of `oblivious_leaves` and `tree_sum`.
+
+All nodes on one level of an oblivious tree have the same split, so the results of the splits are the bits of the leaf's
+index:
+
+    level 0: x0 > 1.5    level 1: x3 > 0.2        leaf = (x0 > 1.5) + 2 * (x3 > 0.2)
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,8 @@ from .tree import Numbers
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split of a numerical feature: numbers above the border go to the right, NaN to the right if `nan_right`."""
+    """A split of a numerical feature. Numbers above the border go to the right; NaN goes to the right if `nan_right` is
+    set."""
 
     feature: int
     border: float
@@ -23,7 +30,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Tables of trees with one split for each level. `nan_right` marks the features whose NaN is above all borders."""
+    """The tables of oblivious trees, [trees, levels]. `nan_right` marks the features whose NaN counts as above all
+    borders."""
 
     feature: Numbers
     border: Numbers
@@ -31,7 +39,7 @@ class Levels:
     nan_right: Numbers
 
     def write_leaves(self, b: Builder, features: Value, feature: Value, border: Value) -> Value:
-        """Writes the leaves [trees, rows]."""
+        """Writes the index of the leaf of each tree, [trees, rows]."""
         if self.nan_right.any():
             mask = b.apply("constant", (), {"value": Constant(self.nan_right)})[0]
             features = b.where(b.logical_and(b.isnan(features), mask), b.like(np.inf, features), features)
@@ -39,8 +47,8 @@ class Levels:
 
 
 def write_levels(trees: Sequence[tuple[Sequence[Split], Numbers]], features: int, width: int) -> Levels | None:
-    """Returns the tables of trees with their splits and values; None where trees of many levels would make the tables
-    of others much larger, or where NaN goes to both sides of one feature."""
+    """Returns the tables of trees, given by their splits and values. Returns None if padding all trees to the deepest
+    would make the tables much larger, or if NaN of one feature goes to different sides."""
     depth = max((len(splits) for splits, _ in trees), default=0)
     if not depth or len(trees) << depth > 4 * sum(len(values) // width for _, values in trees):
         return None

@@ -1,7 +1,8 @@
-"""Reads a LightGBM model file (`.txt`): numerical and categorical splits, missing values, forests, linear leaves.
+"""Reads a LightGBM model file (`.txt`): numerical and categorical splits, missing values, random forests, linear
+leaves.
 
-Features and sums are f64, as in LightGBM, and a sum adds trees in the order of the file, so `raw` has the same bits as
-`Booster.predict(raw_score=True)`. Leaves may be linear models of features.
+Features and sums are f64, as in LightGBM, and a sum adds the trees in the order of the file, so `raw` is bitwise equal
+to `Booster.predict(raw_score=True)`.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class _Section:
         return Tree(feature, threshold, left, right, flags, values.reshape(-1, 1), self._read_sets())
 
     def read_models(self) -> Models | None:
-        """Returns the linear models of the leaves, if they are such."""
+        """Returns the linear models of the leaves; None for constant leaves."""
         if self.fields.get("is_linear", "0") == "0":
             return None
         leaves = self._count_leaves()

@@ -1,4 +1,7 @@
-"""Leaves that are linear models of the features, as the tables of `linear_tree_sum`."""
+"""Leaves that are linear models of the features, as the tables of `linear_tree_sum`.
+
+The value of a leaf is `constant + coefficient[0] * feature[0] + ...`.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,15 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """The operands of `linear_tree_sum` between the leaves and the start of the sums, by name."""
+    """The operands of `linear_tree_sum` between the leaves and the initial sums, by name."""
 
     tables: Mapping[str, Numbers]
 
 
 def join_models(ensemble: Ensemble, models: Sequence[Models | None], groups: Sequence[int], features: int) -> Linear:
-    """Returns the tables of all leaves of an ensemble. The models of trees are in the order of the file; a tree without
-    models has its values. The value of a leaf is the fallback of its model."""
+    """Returns the tables of all leaves of an ensemble; `models` are in the order of the trees. In a tree without
+    models, the leaves have constant values. The stored value of a leaf is used where a feature of its model is
+    missing."""
     values = ensemble.tables["values"][:, 0]
     terms = max((len(f) for model in models if model is not None for f in model.features), default=0)
     constants = values.copy()

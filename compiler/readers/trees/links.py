@@ -1,4 +1,4 @@
-"""Links of objectives: the functions from sums of trees to predictions, as ordinary graph."""
+"""Link functions of objectives, as graph operators: from the sums of trees to predictions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,19 @@
-"""Parts of an ensemble: consecutive trees as tables with the same number of levels.
+r"""Lays an ensemble out as parts: runs of consecutive trees in tables with one number of levels.
 
-The first levels of a tree are complete: below a leaf, all nodes lead to it. So are the levels after them, unless that
-makes the tables much larger. Then the nodes are words, children side by side, level after level, and a leaf is a word
-that leads to itself. Trees of other depths are separate parts. A part adds to the sums of the part before it:
+The first `COMPLETE` levels of a tree are stored as a complete binary tree, since kernels compare all of their nodes
+without branches. A leaf on an earlier level is padded: all nodes below it lead to its value. Further levels are padded
+in the same way, unless this would make the tables much larger (`SPARSE`). Otherwise their nodes are words that name
+their left child, level after level, with siblings side by side, and a leaf above the last level is a word that leads to
+itself:
+
+       a              levels   a | b p        p pads the leaf L0: both of its children are L0
+      / \             nodes    the words of the levels below, if any
+     b   L0           values   L1 L2 L0 L0
+    / \
+   L1  L2
+
+All trees of a part are padded to its depth, so trees of very different depths are put into different parts. A part adds
+to the sums of the part before it:
 
     depths of trees    10 10 9 10 10 0 0 0 0 0 0 0     parts    10 10 9 10 10 | 0 0 0 0 0 0 0
 """
@@ -20,22 +31,27 @@ from ....dialect.types import I8, I16, U8, U16
 from .tree import Numbers
 
 COMPLETE = 6
-"""The levels whose nodes are all compared: another level costs as much as following a node."""
+"""The number of levels whose nodes are all compared. One more such level costs as much as one step from node to
+node."""
 MOST_COMPLETE, SPARSE = 12, 4
-"""The most levels of complete trees, and how many places they may have for each leaf."""
+"""The maximum depth of trees that are complete on all levels, and the maximum number of places per leaf in their
+tables."""
 MOST_PARTS, PART_COST = 4, 8.0
-"""The most parts of an ensemble, and the cost of a part in trees of `COMPLETE` levels."""
+"""The maximum number of parts of an ensemble, and the cost of a part in units of a tree with `COMPLETE` levels."""
 _LIMITS = (0.5, 1.0, 2.0, 4.0, PART_COST)
-"""The costs up to which neighbours are joined, one after another: trees of similar depths are joined before others."""
+"""The thresholds of the rounds in which adjacent runs are merged, by the cost of a merge. Trees of similar depths are
+therefore merged first."""
 UNSIGNED = {I8: U8, I16: U16}
-"""The dtypes of ranks in blocks, and those of rows."""
+"""The dtypes of ranks that are processed row by row, by those of ranks in blocks."""
 _UNREACHED = (1 << 15) - 1
-"""The border of a leaf: ranks are less by far, since they count from the least number of their dtype."""
+"""The border of a leaf that leads to itself. No rank reaches it, because ranks count from the least number of their
+dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive trees: the operands of `ranked_trees` and `ranked_rows` between ranks and the start of sums."""
+    """The tables of consecutive trees: the operands of `ranked_trees` and `ranked_rows` between the ranks and the
+    initial sums."""
 
     column: Numbers
     border: Numbers
@@ -45,21 +61,22 @@ class Part:
     steps: int
 
     def in_rows(self, dtype: DType) -> tuple[Numbers, Numbers]:
-        """Returns the columns and the borders of `ranked_rows`; `dtype` is that of the ranks of `ranked_trees`."""
+        """Returns the columns and borders in the form of `ranked_rows`; `dtype` is that of the ranks of
+        `ranked_trees`."""
         column = self.column // ROWS
         border = (self.border.astype(np.int64) - least_rank(dtype)).astype(UNSIGNED[dtype].numpy)
         return column.astype(np.uint8 if column.max(initial=0) < 1 << 8 else np.int32), border
 
 
 class PartWriter:
-    """Writes the tables of parts. A level of a tree is a list of nodes; leaf `i` is `-1 - i`."""
+    """Writes the tables of parts. A level is an array of nodes; the number `-1 - i` stands for leaf `i`."""
 
     def __init__(self, children: Numbers, column: Numbers, border: Numbers, leaves: Numbers, dtype: DType) -> None:
         self.children, self.own_column, self.own_border, self.leaves = children, column, border, leaves
         self.dtype = dtype
 
     def part(self, roots: Numbers, depth: int) -> Part:
-        """Returns the part of trees [groups, trees] of up to `depth` levels."""
+        """Returns the part of trees, whose roots are [groups, trees], with up to `depth` levels."""
         levels, flat = min(depth, COMPLETE), roots.reshape(-1)
         steps, nodes = depth - levels, (1 << levels) - 1
         column, border, level = self._complete(flat, levels)
@@ -90,7 +107,8 @@ class PartWriter:
         return count
 
     def _complete(self, roots: Numbers, levels: int) -> tuple[Numbers, Numbers, Numbers]:
-        """Returns the columns and borders of the first levels [trees, nodes], level after level, and the next level."""
+        """Returns the columns and borders of padded levels [trees, nodes], level after level, and the nodes of the next
+        level."""
         level = roots.astype(np.int64).reshape(-1, 1)
         none = np.zeros((len(level), 0), np.int64)
         column, border = [none], [none]
@@ -123,7 +141,7 @@ class PartWriter:
 
 
 def _by_levels(words: Numbers) -> Numbers:
-    """Returns the words [trees, nodes] of subtrees [trees, places, nodes] of complete trees, level after level."""
+    """Reorders the words [trees, subtrees, nodes] of complete subtrees to [trees, nodes], level after level."""
     trees, places, nodes = words.shape
     steps = (nodes + 1).bit_length() - 1
     levels = [words[:, :, (1 << s) - 1 : (2 << s) - 1].reshape(trees, places << s) for s in range(steps)]
@@ -145,12 +163,12 @@ class _Run:
         return (self.stop - self.start) * _cost(self.depth)
 
     def price(self, following: _Run) -> float:
-        """Returns the time that neighbours take together, less their times alone."""
+        """Returns the additional time of both runs as one, padded to a common depth."""
         return self.join(following).cost() - self.cost() - following.cost()
 
 
 def split_trees(depths: Sequence[int]) -> list[slice]:
-    """Returns the parts of trees, at most MOST_PARTS: neighbours are joined, cheap ones first."""
+    """Returns the trees of each part, at most MOST_PARTS. Adjacent runs are merged, the cheapest merges first."""
     runs = [_Run(at, at + 1, depth) for at, depth in enumerate(depths)]
     for limit in _LIMITS:
         made: list[_Run] = []
@@ -166,7 +184,7 @@ def split_trees(depths: Sequence[int]) -> list[slice]:
 
 
 def _cost(depth: int) -> float:
-    """Returns the time of a tree, by that of one of `COMPLETE` levels."""
+    """Returns the estimated time of a tree, relative to a tree of `COMPLETE` levels."""
     if not depth:
         return 0.05
     levels = min(depth, COMPLETE)

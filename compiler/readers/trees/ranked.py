@@ -1,8 +1,11 @@
-"""Ensembles as the tables of `feature_ranks` and `ranked_trees`: thresholds become their places among all thresholds of
-a feature.
+"""Replaces the thresholds of an ensemble by ranks: small integers that compare as the floats do.
 
-The tables of trees are those of `parts`. Categorical splits, several values of a leaf, and ensembles of very deep trees
-are left to `tree_ensemble`.
+    thresholds of a feature    -1.0   0.5   2.0          x <= 0.5   if and only if   rank(x) < 2
+    rank(x)                  0      1     2     3
+
+Every feature is replaced by its rank once in a call (`feature_ranks`, `row_ranks`), and the nodes compare ranks of 8 or
+16 bits. The tables of the trees are those of `parts.py`. Ensembles with categorical splits, with several values per
+leaf, or with very deep trees keep `tree_ensemble`.
 """
 
 from __future__ import annotations
@@ -22,17 +25,18 @@ from .tree import Numbers
 
 MOST_STEPS = 10
 OBLIVIOUS, OBLIVIOUS_OF_FEW_ROWS = 10, 14
-"""The most levels of oblivious trees, in blocks and row by row. In blocks, the values of larger trees fill the first
-cache, so it is better to take trees one after another for all rows, as `tree_sum` does."""
+"""The maximum depth of oblivious trees that are computed in blocks of rows, and row by row. In blocks, the values of a
+deeper tree would fill the first-level cache; `tree_sum`, which computes one tree for all rows, is then faster."""
 MOST_THRESHOLDS, MOST_COLUMNS = 4095, 2048
 MOST_MASKS = 1 << 22
-"""The most bytes of the masks of oblivious trees."""
+"""The maximum size in bytes of the masks of oblivious trees."""
 _LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The operands of `feature_ranks`: `thresholds` [columns, 2^n - 1], and the feature and flags of each column."""
+    """The operands of `feature_ranks`: the sorted `thresholds` [columns, 2^n - 1], and the feature and the flags of
+    each column."""
 
     thresholds: Numbers
     feature: Numbers
@@ -42,8 +46,8 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The tables of an ensemble; `initial` [groups] is the start of the sums. Oblivious trees (`shape` "levels") are
-    one part. in_blocks: whether the tables serve `ranked_trees` too."""
+    """The tables of an ensemble on ranks; `initial` [groups] is the initial value of each sum. Oblivious trees (`shape`
+    is "levels") form one part. `in_blocks`: the tables also serve `ranked_trees`."""
 
     columns: Columns
     compare: str
@@ -53,8 +57,8 @@ class Ranked:
     in_blocks: bool = True
 
     def masks(self) -> Numbers | None:
-        """Returns the masks [columns, ranks, trees] of `level_places`, filled up to whole cache lines; None if they are
-        large."""
+        """Returns the masks [columns, ranks, trees] of `level_places`, padded to whole cache lines; None if they would
+        be too large."""
         (part,) = self.parts
         used, count = int(part.column.max(initial=0)) // ROWS + 1, self.columns.thresholds.shape[1] + 1
         trees, levels = part.column.shape[1:]
@@ -72,7 +76,7 @@ class Ranked:
 
 
 def rank_ensemble(ensemble: Ensemble) -> Ranked | None:
-    """Returns the tables of an ensemble; None where it has splits or shapes that they do not hold."""
+    """Returns the tables of an ensemble; None if it has splits or shapes that ranks do not support."""
     tables, routing = ensemble.tables, ensemble.attributes["routing"]
     depth = int(tables["depths"].max(initial=0))
     if routing == "categories" or tables["values"].shape[1] != 1 or depth > COMPLETE + MOST_STEPS:
@@ -99,7 +103,7 @@ def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
     if levels.values.shape[2] != 1 or count > OBLIVIOUS_OF_FEW_ROWS:
         return None
     flags = NAN_IS_MISSING | np.where(levels.nan_right[levels.feature], 0, DEFAULT_LEFT)
-    # Nothing is above the border of a missing level.
+    # The border of a missing level is above all ranks.
     flags = np.where(np.isposinf(levels.border), NAN_IS_MISSING | DEFAULT_LEFT, flags)
     ranked = _rank(levels.feature.reshape(-1), flags.reshape(-1), levels.border.reshape(-1))
     if ranked is None:
@@ -117,7 +121,7 @@ def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
 
 
 def _rank(feature: Numbers, flags: Numbers, threshold: Numbers) -> tuple[Columns, Numbers, Numbers] | None:
-    """Returns the columns, and the column and border of each node."""
+    """Returns the columns, and for each node its column and its border, a rank."""
     keys, own = np.unique(np.stack([feature, flags], 1).reshape(-1, 2), axis=0, return_inverse=True)
     own = own.reshape(-1)
     if len(keys) > MOST_COLUMNS:

@@ -19,10 +19,11 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The nodes of a tree, one element for each in every list; node 0 is the root, a tree without nodes is one leaf.
+    """The nodes of a tree, as lists with one element per node. Node 0 is the root; a tree without nodes is a single
+    leaf.
 
-    values: [leaves, width]. sets: words of 32 bits, as unsigned numbers; the threshold of a categorical node is the
-    index of its set. names: the numbers of the nodes in the file, where they differ from their indices.
+    values: [leaves, width]. sets: bit sets in words of 32 bits; the threshold of a categorical node is the index of its
+    set. names: the numbers of the nodes in the file, if they differ from their indices.
     """
 
     feature: Numbers
@@ -41,14 +42,14 @@ class Tree:
 def tree_error(
     message: str, tree: int | None = None, node: int | None = None, code: str = "bad-tree"
 ) -> DiagnosticError:
-    """Returns the error about a file of trees, at a tree and a node if they are given."""
+    """Returns an error in a file of trees, at a tree and a node if they are given."""
     where = "" if tree is None else f"tree {tree}" + ("" if node is None else f", node {node}") + ": "
     return DiagnosticError([Diagnostic(code, where + message)])
 
 
 def order_nodes(tree: Tree, number: int, features: int) -> tuple[Numbers, int]:
-    """Returns the nodes that the root reaches, level by level, and the number of levels. Raises DiagnosticError where a
-    feature, a child, a set or a leaf does not exist, or a node has two parents, as in a cycle."""
+    """Returns the nodes that the root reaches, level by level, and the number of levels. Raises DiagnosticError if a
+    feature, a child, a set or a leaf does not exist, or if a node has two parents, as in a cycle."""
     nodes, leaves = len(tree.feature), len(tree.values)
     if not leaves:
         raise tree_error("the tree has no leaf", number)

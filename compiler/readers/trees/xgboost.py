@@ -1,8 +1,8 @@
-"""Reads an XGBoost model: `.ubj`, or JSON. Boosters are `gbtree` and `dart`.
+"""Reads an XGBoost model: `.ubj`, or JSON. The supported boosters are `gbtree` and `dart`; linear boosters are refused.
 
-Features and sums are f32, and a sum begins with the base score and adds trees in the order of the file, so `raw` has
-the same bits as `Booster.predict(output_margin=True)`. A missing feature is NaN. Leaves may have a value for each
-output. Linear boosters are refused.
+Features and sums are f32. A sum begins with the base score and adds the trees in the order of the file, so `raw` is
+bitwise equal to `Booster.predict(output_margin=True)`. NaN is a missing feature. A leaf may have a value for each
+output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ....dialect.types import F32
 from ...model.source import SourceModel, WeightSource
 from . import links
 from .ensemble import assemble
-from .fields import field, integer, number, numbers, read_bytes, sequence
+from .fields import field, integer, mapping, number, numbers, read_bytes, sequence
 from .graph import TreeModel, write_model
 from .tree import Numbers, Tree, tree_error
 from .ubjson import UbjsonError, parse_ubjson
@@ -46,7 +46,7 @@ def _log(x: float) -> float:
 
 
 _Objective = tuple[links.Link, Callable[[float], float]]
-"""The link, and the function from the base score to the start of sums."""
+"""The link function of an objective, and the function from the base score to the initial value of the sums."""
 _IDENTITY = (
     "reg:squarederror", "reg:linear", "reg:absoluteerror", "reg:quantileerror", "reg:expectileerror",
     "reg:pseudohubererror", "reg:squaredlogerror", "rank:pairwise", "rank:ndcg", "rank:map",
@@ -54,7 +54,8 @@ _IDENTITY = (
 _OBJECTIVES: Mapping[str, _Objective] = {
     **dict.fromkeys(_IDENTITY, (links.identity, _same)),
     **dict.fromkeys(("binary:logistic", "reg:logistic"), (links.sigmoid, _logit)),
-    "binary:logitraw": (links.identity, _logit),
+    # The base score of this objective is a margin already.
+    "binary:logitraw": (links.identity, _same),
     "binary:hinge": (links.is_positive, _same),
     **dict.fromkeys(
         ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft"), (links.exponential, _log)
@@ -92,7 +93,7 @@ def read_record(record: Any, file: str) -> TreeModel:
     model = field(booster, "gbtree", "model") if kind == "dart" else field(booster, "model")
     records = sequence(model, "trees")
     scales = numbers(booster, "weight_drop", np.float32, len(records)) if kind == "dart" else None
-    parameters = field(learner, "learner_model_param")
+    parameters = mapping(learner, "learner_model_param")
     features = integer(parameters, "num_feature")
     outputs = max(1, integer(parameters, "num_class"), integer({"num_target": 1, **parameters}, "num_target"))
     groups = [int(group) for group in numbers(model, "tree_info", np.int64, len(records))]
@@ -114,7 +115,7 @@ def _base_scores(parameters: Any, outputs: int) -> list[float]:
 
 
 def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
-    width = integer({"size_leaf_vector": 1, **field(record, "tree_param", tree=tree)}, "size_leaf_vector", tree=tree)
+    width = integer({"size_leaf_vector": 1, **mapping(record, "tree_param", tree=tree)}, "size_leaf_vector", tree=tree)
     count = integer(record, "tree_param", "num_nodes", tree=tree)
     left = numbers(record, "left_children", np.int64, count, tree)
     right = numbers(record, "right_children", np.int64, count, tree)
@@ -137,7 +138,8 @@ def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
     threshold = condition.astype(np.float64)
     sets = _read_sets(record, count, tree)
     for place_of_set, node in enumerate(sets):
-        # Categories of the set go to the right, so the children change places, and so does the default direction.
+        # Categories of the set go to the right in the file, so the children are exchanged, and the default direction
+        # with them.
         left[node], right[node] = right[node], left[node]
         flags[node] = (flags[node] ^ DEFAULT_LEFT) | CATEGORICAL | FLOOR
         threshold[node] = place_of_set
@@ -154,8 +156,8 @@ def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
 
 
 def _read_vectors(record: Any, width: int, leaves: Numbers, right: Numbers, tree: int) -> Numbers:
-    """Returns the vectors of leaves. Files of XGBoost 3.1 and newer have a table of leaves, whose row is the right
-    child of the leaf; older ones have a vector for each node."""
+    """Returns the vectors of the leaves. In files of XGBoost 3.1 and newer, they are rows of a table, and the right
+    child of a leaf is its row. Older files store a vector for each node."""
     name = "leaf_weights" if "leaf_weights" in record else "base_weights"
     stored = numbers(record, name, np.float32, tree=tree)
     rows = right[leaves] if name == "leaf_weights" else leaves
@@ -170,7 +172,7 @@ def _read_vectors(record: Any, width: int, leaves: Numbers, right: Numbers, tree
 
 
 def _read_sets(record: Any, count: int, tree: int) -> dict[int, Numbers]:
-    """Returns the sets of categories as words, by their nodes."""
+    """Returns the sets of categories as bit sets in words, by node."""
     if "categories_nodes" not in record:
         return {}
     nodes = numbers(record, "categories_nodes", np.int64, tree=tree)

@@ -1,7 +1,7 @@
-"""Writes the nodes of a function while its file is read, and evaluates what is known instead.
+"""Writes the nodes of a function while its file is read; evaluates nodes of known values instead.
 
 `g.add(x, y)` and `g.softmax(x, axis=-1)` name operators of the graph IR, as `Builder` does, and take and return
-`Tensor`s. Constants, sizes and parameters that nodes use stand at the beginning of the function.
+`Tensor`s. Constants, sizes and parameters that nodes use are defined at the beginning of the function.
 """
 
 from __future__ import annotations

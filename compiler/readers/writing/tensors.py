@@ -62,7 +62,7 @@ Elements: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """A tensor: its type, its `value` in the graph, and its elements where they are known. One of both is given.
-    `label` names the tensor in the file, `element` a type of elements of the file that the dtype stands for."""
+    `label` names the tensor in the file, `element` the element type in the file, if the dtype replaces it."""
 
     type: TensorType
     value: Value | None = None

@@ -1,58 +1,30 @@
 """An accuracy as a picture: the error of every point in order of computation, and the distribution of the results'
-errors.
-
-matplotlib draws the picture; it is imported on demand.
-"""
+errors."""
 
 from __future__ import annotations
 
-import importlib
-import io
 import math
-from importlib.util import find_spec
 from typing import Any
 
-from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ..plots import draw_plot
 from .sample_errors import Accuracy, PointAccuracy
 
-SUFFIXES = (".svg", ".png", ".pdf")
 _NAMED = 60
 """The maximum number of points whose names are shown."""
-_SETTINGS = {
-    # Text stays text, and equal figures give identical bytes.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "nacre",
-    "font.size": 8,
-}
-
-
-def check_picture(suffix: str) -> None:
-    """Raises DiagnosticError if the format is not supported or matplotlib is missing."""
-    if suffix not in SUFFIXES:
-        raise _error(
-            "picture-unknown", f"pictures cannot be written as `{suffix}`", f"known suffixes are {', '.join(SUFFIXES)}"
-        )
-    if find_spec("matplotlib") is None:
-        raise _error("missing-package", "pictures need matplotlib", "`pip install 'nacre[picture]'`, or --json")
 
 
 def draw_accuracy(accuracy: Accuracy, names: tuple[str, str], suffix: str) -> bytes:
-    """Returns the picture as a file with that suffix. Raises DiagnosticError."""
-    check_picture(suffix)
-    matplotlib: Any = importlib.import_module("matplotlib")
-    figures: Any = importlib.import_module("matplotlib.figure")
+    """Returns the picture as a file with that suffix."""
     points = (*accuracy.points, *accuracy.results)
-    with matplotlib.rc_context(_SETTINGS):
-        named = len(points) <= _NAMED
-        figure: Any = figures.Figure(figsize=(9, 3.5 + (0.16 * len(points) if named else 5)), layout="constrained")
+    named = len(points) <= _NAMED
+
+    def fill(figure: Any) -> None:
         figure.suptitle(f"{names[0]} beside {names[1]}, {accuracy.samples} samples")
         upper, lower = figure.subplots(2, 1, height_ratios=(max(3, 0.16 * len(points)) if named else 8, 3))
         _draw_points(upper, points, named)
         _draw_histograms(lower, accuracy.results)
-        file = io.BytesIO()
-        undated = {"Date": None} if suffix == ".svg" else {"CreationDate": None} if suffix == ".pdf" else {}
-        figure.savefig(file, format=suffix.removeprefix("."), metadata=undated)
-    return file.getvalue()
+
+    return draw_plot((9, 3.5 + (0.16 * len(points) if named else 5)), suffix, fill)
 
 
 def _draw_points(axes: Any, points: tuple[PointAccuracy, ...], named: bool) -> None:
@@ -78,7 +50,3 @@ def _draw_histograms(axes: Any, results: tuple[PointAccuracy, ...]) -> None:
     axes.set_ylabel("share of elements")
     if results:
         axes.legend(loc="best")
-
-
-def _error(code: str, message: str, help: str) -> DiagnosticError:
-    return DiagnosticError([Diagnostic(code, message, help=help)])

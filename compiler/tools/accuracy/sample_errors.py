@@ -37,8 +37,9 @@ class PointAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The class scores of a result, along its last axis. In `same` of the rows the top class is the same in both; in
-    `right` and `reference_right` of them it is the correct one, if labels are given."""
+    """Class predictions from a result, whose last axis holds the scores of the classes. `same` counts the rows in which
+    the model and the reference predict the same class. `right` and `reference_right` count their correct predictions,
+    None without labels."""
 
     name: str
     classes: int
@@ -53,7 +54,8 @@ class Scores:
 
     @property
     def drop(self) -> float:
-        """The decrease of the share of correct rows; without labels, the share of rows with another top class."""
+        """The decrease of the fraction of correct rows; without labels, the fraction of rows with another
+        prediction."""
         if self.right is None or self.reference_right is None:
             lost = self.rows - self.same
         else:
@@ -127,8 +129,8 @@ class _Hits:
 
 @dataclass
 class Comparing:
-    """The comparison of two builds so far. `labelled`: the correct class is known for each row of a result. `scored`
-    are the results that can hold class scores."""
+    """Accumulates the comparison of two builds. `labelled`: the correct class of each row is known. `scored` names the
+    results that can hold class scores."""
 
     labelled: bool
     scored: frozenset[str]
@@ -203,9 +205,9 @@ def compare_models(
     report: Progress = lambda done: None,
     dims: Mapping[str, int] = MappingProxyType({}),
 ) -> Accuracy:
-    """Calls both on all samples, each call with the initial states. `dims` are those of sessions that no input has.
-    Raises NacreError if inputs do not fit an artifact or it cannot be observed, and DiagnosticError if the results of
-    the two have different shapes."""
+    """Calls both models on all samples; each call begins with the initial states. `dims` gives the session dims that
+    the inputs do not determine. Raises NacreError if inputs do not fit an artifact or it cannot be observed, and
+    DiagnosticError if the results of the two have different shapes."""
     results = [r.name for r in model.entries[entry].results]
     comparing = Comparing(samples.labelled, scored_results(model, entry))
     for batch in samples:
@@ -224,7 +226,7 @@ def results_of(model: Model, entry: str, batch: Batch) -> dict[str, Array]:
 
 
 def compare_results(model: Model, expected: Iterable[Mapping[str, Array]], entry: str, samples: Samples) -> Accuracy:
-    """Compares only results; those of the reference are given, call by call."""
+    """Compares the results of a model with given ones, `expected`, call by call. Other values are not compared."""
     comparing = Comparing(samples.labelled, scored_results(model, entry))
     for batch, wanted in zip(samples, expected, strict=True):
         comparing.add(batch, _points(results_of(model, entry, batch)), _points(wanted), list(wanted))

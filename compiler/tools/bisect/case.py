@@ -66,7 +66,7 @@ class Case:
 
     @cached_property
     def ends(self) -> bool:
-        """Whether every `while` ends: the smaller cases of a search may have other arguments."""
+        """Whether every `while` terminates. A search replaces arguments, so a smaller case may loop without end."""
         return ends(self.module, self.trial, self.load)
 
     @property

@@ -16,8 +16,9 @@ class Culprit:
     any other part that combines kernels; `what` describes the error in a sentence. `called` is the source location of
     the function that the runtime calls.
 
-    `number` is the index of a pass in the pipeline, which may run a pass more than once. `values` are the names of its
-    results in the graph. Errors are the maximum absolute errors of all results, without and with the cause.
+    `number` is the position of a pass in the list of passes, from 1; the list may name a pass more than once. `values`
+    are the names of its results in the graph. Errors are the maximum absolute errors of all results, without and with
+    the cause.
     """
 
     stage: str

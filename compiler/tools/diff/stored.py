@@ -31,8 +31,8 @@ _CHANGES = ("level", "passes", "strict", "precision")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A weight in the order of its axes. Along each axis in `filled`, fewer than the given number of last elements may
-    be padding of a panel."""
+    """A weight with its panels undone: its axes are in the order of the parameter. On each axis in `filled`, the last
+    elements may be padding of a panel, fewer than the number that `filled` gives."""
 
     name: str
     array: Array
@@ -48,7 +48,7 @@ class Stored:
 
 
 class Pair(NamedTuple):
-    """A parameter in both builds, and the admissible error of its elements, as a share of the largest."""
+    """A parameter that both builds store, and the admissible error of its elements relative to the largest one."""
 
     a: Point
     b: Point

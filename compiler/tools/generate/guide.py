@@ -1,14 +1,14 @@
-"""Answers of a given form: a JSON schema, a grammar or a regular expression restricts the tokens of an answer.
+"""Constrained decoding: a JSON schema, a grammar or a regular expression restricts the tokens of an answer.
 
     form            {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}
     answer so far   {"year": 19
     allowed         tokens of digits, and tokens that begin with `}`
 
-A guide marks the allowed tokens before each choice, and the entry `sample` chooses among them. An answer ends where its
-form is complete and nothing can follow, or where the model chooses a token that ends it; such a token is allowed only
-where the form is complete.
+Before each choice, a guide computes a mask of the allowed tokens, which the entry `sample` takes. A token that ends the
+answer is allowed only where the form is complete. An answer ends at such a token, or when the form permits no further
+token.
 
-The package `llguidance` parses forms and computes the marks.
+The package `llguidance` parses forms and computes the masks.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 JSON_SCHEMA, GRAMMAR, REGEX = "JSON schema", "grammar", "regular expression"
 _SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""The only white space of JSON. A model could repeat it for ever where any is allowed."""
+"""The only white space that JSON may contain. If any were allowed, a model could generate white space without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of an answer. `kind` is JSON_SCHEMA, GRAMMAR (in the syntax of Lark) or REGEX."""
+    """The required form of an answer. `kind` is JSON_SCHEMA, GRAMMAR (in the syntax of Lark) or REGEX."""
 
     kind: str
     text: str
 
 
 class Forms:
-    """The forms of answers in one vocabulary. `size` is the number of logits, which may exceed that of the tokens."""
+    """Compiles forms for one vocabulary. `size` is the number of logits, which may exceed the number of tokens."""
 
     def __init__(self, vocabulary: Vocabulary, size: int) -> None:
         self._library, self._size = load_package("llguidance"), size
@@ -67,7 +67,7 @@ class Forms:
 
 
 class Guide:
-    """The tokens that may come next in one answer."""
+    """The state of one answer in its form: the mask of the tokens that may come next."""
 
     def __init__(self, form: Form, matcher: Any, size: int) -> None:
         self._form, self._matcher = form, matcher
@@ -109,7 +109,8 @@ def _check_json(text: str) -> None:
 
 
 def _bad_form(form: Form, message: str) -> Exception:
-    """Messages of several lines show the place in a picture, and begin the line with the cause by `error: `."""
+    """Messages of several lines contain a picture of the source location; the line with the cause begins with `error:
+    `."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["it cannot be parsed"]
     cause = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
     return error("bad-form", f"the {form.kind} is not valid: {cause}")

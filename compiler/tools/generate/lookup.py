@@ -1,10 +1,13 @@
-"""Drafts of the tokens that follow: a text often repeats itself, as summaries and edited programs do.
+"""Prompt lookup: drafts for speculative decoding without a second model.
+
+Texts such as summaries and edited programs repeat parts of themselves. The draft is the continuation of the last
+earlier occurrence of the tokens at the end of the text:
 
     ids      a b c d e ... b c
-    draft    d e ...            after the last earlier place of `b c`
+    draft    d e ...            the continuation of the earlier `b c`
 
-The model computes the logits after all tokens of a draft in one call, which reads its weights once. Tokens of the
-draft that it would not have chosen are dropped from the cache.
+The model verifies a draft in one call, which reads its weights once: it computes the logits after every token of the
+draft. Rejected tokens are dropped from the KV cache.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _LONGEST, _SHORTEST = 3, 2
-"""Tokens at the end of a text that are looked up; fewer where these do not occur earlier."""
+"""The numbers of tokens at the end of the text that are searched for: the longer one first."""
 
 
 def draft(ids: Sequence[int], count: int) -> list[int]:
-    """Returns `count` tokens that may follow, or none. A draft that reaches the end of the text repeats itself."""
+    """Returns `count` tokens that may follow `ids`, or none if the end of `ids` occurs nowhere else. If the
+    continuation reaches the end of the text, it goes on with the draft itself."""
     text = list(ids)
     for length in range(min(_LONGEST, len(ids) - 1), _SHORTEST - 1, -1):
         end = text[-length:]

@@ -1,7 +1,7 @@
-"""Tokens from a compiled language model: a session that appends tokens, and the choice of the next one.
+"""Autoregressive decoding: a session with its KV cache, and the sampling of the next token.
 
-The model has the entries `prefill(tokens)`, `decode(token)` and `sample(logits, ...)`, as those from GGUF files and
-from folders of Hugging Face do.
+The model has the entries `prefill(tokens)`, `decode(token)` and `sample(logits, ...)`. Models that are read from GGUF
+files and from folders of Hugging Face have them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
 _ROUNDING = 1e-4
-"""Logits of several tokens in a call differ from those of single calls by less than this part of the largest one: their
-sums have another order."""
+"""A bound of the difference between logits that are computed together and those computed in single calls, relative to
+the largest logit. The order of their sums differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The rule that chooses tokens. At temperature 0 the most likely token is chosen. `top_k` of 0, `top_p` of 1,
-    `min_p` of 0 and a `penalty` of 1 change nothing; the penalty applies to the last `window` tokens."""
+    """The parameters of sampling. Temperature 0 selects greedy decoding. The neutral values are 0 for `top_k` and
+    `min_p`, and 1 for `top_p` and `penalty`. The repetition penalty applies to the last `window` tokens."""
 
     temperature: float = 0.8
     top_k: int = 40
@@ -49,7 +49,8 @@ def check_language_model(model: Model) -> None:
 
 
 def most_tokens(model: Model) -> int:
-    """Returns the largest capacity of a session: the length of the context. Sessions without a cache have no limit."""
+    """Returns the largest capacity of a session, which is the context length of the model. A model without a cache has
+    no limit."""
     capacity = _capacity_dim(model)
     return _NO_LIMIT if capacity is None else int(capacity["high"])
 
@@ -64,7 +65,7 @@ def _session_dims(model: Model) -> Sequence[Mapping[str, Any]]:
 
 
 class Generator:
-    """A session and the tokens in its cache. `lookup` is the greatest number of tokens in a draft."""
+    """A session, and the tokens in its KV cache. `lookup` is the maximum length of a draft, 0 for none."""
 
     def __init__(self, model: Model, capacity: int, lookup: int = 0) -> None:
         check_language_model(model)
@@ -88,8 +89,8 @@ class Generator:
         self._length = lengths[0] if has_cache and len(lengths) == 1 else None
 
     def append(self, ids: Sequence[int]) -> Logits:
-        """Adds tokens to the cache and returns the logits of the next one. Raises DiagnosticError, which leaves the
-        session as it was, if they do not fit."""
+        """Appends tokens to the cache and returns the logits of the next token. Raises DiagnosticError if the cache
+        lacks room; the session is then unchanged."""
         left = self.capacity - len(self.ids)
         if len(ids) > left:
             message = f"{len(ids)} tokens do not fit: {left} of {self.capacity} places are free"
@@ -101,7 +102,7 @@ class Generator:
 
     @property
     def drops_tokens(self) -> bool:
-        """Whether `keep` is possible: the states are a cache of all tokens."""
+        """Whether the cache can be truncated, see `keep`: the states are a KV cache of all tokens."""
         return self._length is not None
 
     def clear(self) -> None:
@@ -110,7 +111,7 @@ class Generator:
         self.ids = []
 
     def keep(self, count: int) -> None:
-        """Drops all but the first tokens from the cache."""
+        """Truncates the cache to its first `count` tokens."""
         assert self._length is not None and count <= len(self.ids), count
         self.session.states[self._length] = count
         del self.ids[count:]
@@ -118,12 +119,12 @@ class Generator:
     def generate(
         self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int], guide: Guide | None = None
     ) -> Iterator[int]:
-        """Yields up to `count` tokens that follow a prompt. Ends before one of `end`, where the cache is full, and
-        where the form of a guide is complete and nothing can follow.
+        """Yields up to `count` tokens that follow a prompt. Stops before a token of `end`, when the cache is full, and
+        when the guide permits no further token.
 
-        With `lookup`, and at temperature 0, tokens are drafted and computed in one call; see `draft`. They are chosen
-        from the logits after each token. These differ in their last bits from the logits of single calls. Where that
-        might decide, the tokens since the last single call are computed again one by one.
+        With `lookup` and at temperature 0, a draft is verified in one call, see `lookup.py`. The logits of such a call
+        differ from those of single calls in their last bits. Where this could change the choice of a token, the tokens
+        since the last single call are computed again one by one. The output therefore equals that of single calls.
         """
         if not prompt:
             raise error("empty-prompt", "the prompt has no tokens")
@@ -152,7 +153,7 @@ class Generator:
                 else:
                     if known < len(self.ids):
                         self.keep(known)
-                    # A draft that was wrong is followed by a shorter one.
+                    # After a rejected draft, the next one is shorter.
                     size = 2 * taken + 1 if planned else lookup
                     room = min(lookup, size, count - number - 2, self.capacity - known - 1)
                     drafted = draft([*self.ids, token], room)
@@ -165,7 +166,7 @@ class Generator:
                 self.keep(known)
 
     def _is_decided(self, logits: Logits, allowed: Mask, known: int, sampling: Sampling) -> bool:
-        """Returns whether the most likely token is the same for all logits that are so close."""
+        """Returns whether the most likely token is the same for all logits within the bound `_ROUNDING`."""
         changed = np.where(allowed, logits, -np.inf)
         recent = self.ids[max(0, known - sampling.window) : known]
         changed[recent] *= np.where(changed[recent] > 0, 1 / sampling.penalty, sampling.penalty)
@@ -173,7 +174,8 @@ class Generator:
         return bool(largest[1] - largest[0] > _ROUNDING * np.abs(logits).max())
 
     def _again(self, exact: int, known: int) -> Logits:
-        """Computes the tokens from `exact` to `known` one by one, and returns the logits after the last one."""
+        """Recomputes the tokens from position `exact` to `known` in single calls, and returns the logits after the last
+        one."""
         again = self.ids[exact:known]
         self.keep(exact)
         for number in again:
@@ -190,7 +192,7 @@ class Generator:
 
 
 def choose(sample: Entry, allowed: Mask, logits: Logits, ids: Sequence[int], s: Sampling) -> int:
-    """Returns the token after `ids` by the entry `sample`."""
+    """Returns the token that the entry `sample` chooses to follow `ids`."""
     recent = ids[max(0, len(ids) - s.window) :] if s.penalty != 1 else []
     numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, len(ids))
     token, _probability = sample(logits, np.array(recent, np.int32), allowed, *numbers)

@@ -1,6 +1,8 @@
-"""The tokenizer of an artifact: text to ids, ids to text piece by piece, and a conversation to text by its template.
+"""The tokenizer of an artifact: encodes texts, decodes tokens incrementally, and formats a conversation by its
+template.
 
-Needs the package `tokenizers`, and for templates `jinja2`. Templates run in a sandbox: they come from files of others.
+Needs the package `tokenizers`, and `jinja2` for chat templates. A template comes from a file of others, so it runs in a
+sandbox.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ....runtime.loader import Model
 
 ENTRY = "tokenizer"
 _UNFINISHED = "\ufffd"
-"""Ends a text that is cut inside a character."""
+"""The replacement character, with which a decoded text ends if its last character is incomplete."""
 
 
 def error(code: str, message: str, help: str = "") -> DiagnosticError:
@@ -33,8 +35,8 @@ def load_package(package: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`begin` are the ids before every text, `after` those after a whole one, `end` the ids that end an answer;
-    `template` is empty if there is none."""
+    """A tokenizer with its special tokens. `begin` precedes every text (BOS), `behind` follows a complete text, and a
+    token of `end` ends an answer (EOS). `template` is the chat template, empty if there is none."""
 
     tokenizer: Any
     begin: tuple[int, ...]
@@ -44,18 +46,18 @@ class Vocabulary:
     behind: tuple[int, ...] = ()
 
     def encode_whole(self, text: str) -> list[int]:
-        """Returns the ids of a text that nothing follows, those around it included."""
+        """Returns the ids of a complete text, with the special tokens before and after it."""
         return [*self.encode(text), *self.behind]
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text, those before it included."""
+        """Returns the ids of a text that more tokens will follow, with the special tokens before it."""
         return [*self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def stream(self, prompt: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
-        """Yields the text of ids that follow a prompt, as soon as its characters are whole."""
+        """Yields the text of `ids`, which follow a prompt, as soon as its characters are complete."""
         pieces = Pieces(self, prompt)
         for number in ids:
             piece = pieces.push(number)
@@ -66,7 +68,8 @@ class Vocabulary:
             yield rest
 
     def converse(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Returns the text of a conversation up to the next answer. Raises DiagnosticError."""
+        """Returns the text of a conversation up to the next answer, formatted by the chat template. Raises
+        DiagnosticError."""
         if not self.template:
             raise error(
                 "no-template", "the model has no template for conversations", "`nacre generate` continues a text"
@@ -86,14 +89,14 @@ class Vocabulary:
 
 
 class Pieces:
-    """The text of ids that follow a prompt, piece by piece, as soon as its characters are whole."""
+    """An incremental decoder of the ids that follow a prompt. A token may end inside a character."""
 
     def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int]) -> None:
         self._vocabulary, self._seen = vocabulary, list(prompt[-8:])
         self._before = len(vocabulary.decode(self._seen))
 
     def push(self, number: int) -> str:
-        """Adds an id, and returns the text that is new and whole."""
+        """Adds an id, and returns the text that it completes."""
         self._seen.append(number)
         text = self._vocabulary.decode(self._seen)
         if text.endswith(_UNFINISHED):
@@ -102,7 +105,7 @@ class Pieces:
         return piece
 
     def rest(self) -> str:
-        """Returns the text that was not whole."""
+        """Returns the remaining text, which ends with an incomplete character."""
         return self._vocabulary.decode(self._seen)[self._before :]
 
 

@@ -53,9 +53,40 @@ LANGUAGE: Mapping[str, Sequence[str]] = {
     "Instances": ("use", "instances", "instance"),
     "Statements": ("assignment", "statements"),
     "States": ("state", "states", "session"),
-    "Training": ("train", "minimize", "training", "group", "freeze", "clip", "adamw", "sgd", "optimizer", "accumulate"),
+    "Training": (
+        "train",
+        "minimize",
+        "training",
+        "group",
+        "freeze",
+        "clip",
+        "sgd",
+        "adam",
+        "adamw",
+        "lion",
+        "adafactor",
+        "muon",
+        "optimizer",
+        "accumulate",
+        "exchange",
+    ),
     "Custom gradients": ("grad", "gradient"),
-    "Losses and layers": ("loss", "losses", "cross_entropy", "dropout"),
+    "Losses and layers": (
+        "loss",
+        "losses",
+        "cross_entropy",
+        "mse",
+        "bce",
+        "kl",
+        "focal",
+        "contrastive",
+        "ctc",
+        "layers",
+        "dropout",
+        "Dropout",
+        "LowRank",
+        "FakeQuantize",
+    ),
     "Loops": ("repeat", "loop", "loops", "for", "collect", "comprehension", "list", "lists"),
     "scan": ("scan", "with"),
     "while": ("while",),
@@ -81,7 +112,7 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "wasm": ("artifact", "WebAssembly"),
     **dict.fromkeys(("cuda", "gpu", "gpus"), ("artifact", "GPUs")),
     "threads": ("artifact", "Threads"),
-    **dict.fromkeys(("int8", "int4", "int4a8", "bf16", "f16", "f32", "tf32"), ("precision", "Lower precision")),
+    **dict.fromkeys(("int8", "int4", "int4a8", "a8", "bf16", "f16", "f32", "tf32"), ("precision", "Lower precision")),
     **dict.fromkeys(("f8", "f8e4m3", "f8e5m2"), ("precision", "8-bit floats")),
     "calibration": ("precision", "Calibration"),
     **dict.fromkeys(("-O", "-O0", "-O1", "-O2", "-O3"), ("command_line", "Optimisation levels")),
@@ -139,7 +170,17 @@ def find(word: str) -> list[Section]:
     return found + [names[word] for names in map(names_of, ("operators", "passes", "diagnostics")) if word in names]
 
 
+_MARKS = ("- Internal:", "- Part of the [graph IR]")
+"""The lines of operators that a model file cannot call."""
+
+
+def callable_operators() -> list[str]:
+    """Returns the operators that a model file can call by name."""
+    return [n for n, section in names_of("operators").items() if not any(x.startswith(_MARKS) for x in section.lines)]
+
+
 def known_words() -> list[str]:
-    """Returns every word that leads to a section."""
-    named = [name for page in ("operators", "passes", "diagnostics") for name in names_of(page)]
-    return [*named, *(word for words in LANGUAGE.values() for word in words), *OTHERS]
+    """Returns the words that lead to a section, without those of operators in graphs alone."""
+    named = [name for page in ("passes", "diagnostics") for name in names_of(page)]
+    words = [word for words in LANGUAGE.values() for word in words]
+    return [*callable_operators(), *named, *words, *OTHERS]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from ....dialect.wrapping import wrap
-from .sections import LANGUAGE, Section, names_of
+from .sections import LANGUAGE, Section, callable_operators, names_of
 
 
 def lay_out(section: Section) -> str:
@@ -67,10 +67,10 @@ def explain_operator(name: str) -> str:
 
 
 def overview() -> str:
-    """Returns the words of each kind."""
+    """Returns the words of each kind; operators that only passes create have a section, and are not listed."""
     kinds = {
         "Constructs": sorted({word for words in LANGUAGE.values() for word in words}),
-        "Operators": sorted(names_of("operators")),
+        "Operators": sorted(callable_operators()),
         "Passes": sorted(names_of("passes")),
         "Diagnostics": sorted(names_of("diagnostics")),
     }

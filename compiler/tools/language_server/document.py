@@ -1,4 +1,4 @@
-"""One open file: its text, what was read of it, and the conversion between spans and positions of the protocol.
+"""One open file: its text, its syntax tree and graph, and the conversion between spans and positions of the protocol.
 
 A span counts lines and columns from 1, in code points. A position of the protocol counts from 0, in UTF-16 code units
 unless the editor requests others; `pygls` converts these.
@@ -65,7 +65,7 @@ class Document:
         return min(found, key=lambda each: size(each.span), default=None)
 
     def diagnostics(self) -> list[Diagnostic]:
-        """Returns what `nacre check` reports, the comparison with the checkpoint included."""
+        """Returns the diagnostics of `nacre check`, with the comparison with the checkpoint."""
         found = list(self.study.diagnostics)
         model = self.study.model
         if model is None or self.study.has_errors:

@@ -1,7 +1,7 @@
 """The edits of a rename, in all files of a folder that use the name.
 
-A rename must not change the model. A parameter is named by its key in the checkpoint, so a renamed parameter states
-its old key; the name of an instance or a state is part of such keys, and cannot be renamed where it matters.
+A rename must not change the model. The name of a parameter is its key in the checkpoint, so a renamed parameter states
+its old key. The name of an instance or of a state is part of such keys and cannot be renamed if a key contains it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _has_syntax_errors(found: Study) -> bool:
 
 
 def _check_free(found: Study, new: str) -> None:
-    """Raises RenameError if the file uses the new name already, for anything."""
+    """Raises RenameError if the file already uses the new name."""
     if any(each.name == new for each in found.occurrences.values()):
         raise RenameError(f"`{new}` is used already in `{Path(found.file).name}`")
 
@@ -100,6 +100,10 @@ def _old_keys(found: Study, occurrence: Occurrence, spans: list[Span]) -> list[t
             continue
         for node in syntax.walk(block.body):
             if isinstance(node, syntax.Param) and node.name.span in spans and node.key is None:
+                if node.span == node.name.span:
+                    raise RenameError(
+                        f"`{occurrence.name}` is declared together with others, and cannot state its old key"
+                    )
                 end = node.type.span
                 at = Span(end.file, end.end_line, end.end_column, end.end_line, end.end_column)
                 prefix = "" if isinstance(block, syntax.Model) else "{path}."

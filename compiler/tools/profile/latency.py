@@ -55,8 +55,8 @@ def measure_latency(
     warm_up: float = 0.5,
     seconds: float = 3.0,
 ) -> Latency:
-    """Calls an entry in a separate process for `seconds` seconds, after `warm_up` seconds that are not counted. A
-    `model` that is a session stands for a new session of its dims, with the states of a file, if there is one.
+    """Calls an entry in a separate process for `seconds` seconds, after `warm_up` seconds that are not counted. If
+    `model` is a session, a new session with its dims is called, with the states of a file if there is one.
 
     Raises NacreError if the artifact rejects the call, or if the process dies.
     """

@@ -21,7 +21,7 @@ Imports = Mapping[str, Mapping[str, str]]
 
 
 def folder_of(name: str) -> str | None:
-    """Returns the folder of an absolute name in the package `nacre`; a file for modules directly in `compiler/`."""
+    """Returns the folder of an absolute name in the package `nacre`; a file for modules directly in a package."""
     path = ROOT.joinpath(*name.split(".")[1:])
     for place in (path, path.parent):
         if place.with_suffix(".py").is_file():
@@ -32,7 +32,7 @@ def folder_of(name: str) -> str | None:
 
 
 def _folder(path: Path) -> str:
-    return str(path if path.parent == Path("compiler") else path.parent)
+    return str(path if len(path.parts) == 2 else path.parent)
 
 
 def imported_names(path: Path) -> Iterator[tuple[int, str]]:
@@ -46,15 +46,15 @@ def imported_names(path: Path) -> Iterator[tuple[int, str]]:
 
 
 @cache
-def folder_imports() -> Imports:
-    """Returns the imports between the folders in `compiler/`, without `compiler/nacre`, which exports public names."""
+def folder_imports(package: str = "compiler") -> Imports:
+    """Returns the imports between the folders in a package, without `compiler/nacre`, which exports public names."""
     found: dict[str, dict[str, str]] = {}
-    for path in sorted(p.relative_to(ROOT) for p in (ROOT / "compiler").rglob("*.py")):
+    for path in sorted(p.relative_to(ROOT) for p in (ROOT / package).rglob("*.py")):
         if path.parts[:2] == ("compiler", "nacre") or path.name == "__init__.py":
             continue
         own = found.setdefault(_folder(path), {})
         for line, name in imported_names(path):
-            other = folder_of(name) if name.startswith("nacre.compiler.") else None
+            other = folder_of(name) if name.startswith(f"nacre.{package}.") else None
             if other is not None and other != _folder(path):
                 own.setdefault(other, f"{path}:{line}")
     return found

@@ -37,13 +37,28 @@ _HEAD = """# Operators
 
 This page is generated from the operator records by `python -m nacre.compiler.tools.reference.operators`.
 
-A signature lists the operands, then `*` and the attributes. Operands are tensors; `operand?` marks an optional one.
-Attributes are known at compile time; `name=value` gives a default. Operands and attributes can be passed by position,
-in this order, or by name. Unless stated otherwise, all operands have the same dtype. Elementwise operators broadcast by
-the rules of NumPy.
+A signature lists the operands, then `*` and the attributes. Operands are tensors; `operand?` marks an optional one, and
+`...operands` stands for any number of them. Attributes are known at compile time; `name=value` gives a default.
+Operands and attributes can be passed by position, in this order, or by name. After `->`, a signature lists the results
+if there are several. Unless stated otherwise, all operands have the same dtype. Elementwise operators broadcast by the
+rules of NumPy. Integer arithmetic wraps around.
 
-A formula is in the notation of NumPy. Its sums, means and maxima are over the axes of the operator, which stay with
-size 1; `n` is the number of their elements, and `k` the size of a window.
+The shape of an operand is written behind it: `x [N, C, *spatial]` has an axis N for the batch, an axis C for channels,
+and then any number of spatial axes. Many operators share these attributes:
+
+| attribute | meaning |
+|---|---|
+| `axis`, `axes` | an axis, counted from 0, or from -1 for the last one; `None` is all axes |
+| `keepdims` | keeps reduced axes, with size 1 |
+| `mode` | if an index is out of range: `error` fails the call, `clamp` uses the nearest, `drop` skips it or reads 0 |
+| `layout` | the position of the channels: before the spatial axes, or after them |
+| `into` | the dtype in which the products are summed, and the dtype of the result |
+
+A formula is in the notation of NumPy. Its sums, means and maxima run over the axes of the operator, with
+`keepdims=true`; `n` is the number of their elements, and `k` the size of a window.
+
+`Decomposes to` lists the operators by which passes replace an operator, and `the gradient uses` those that
+differentiation adds; both for the operands of the example. [Numerics](numerics.md) states how results are rounded.
 
 Dtypes are abbreviated as follows.
 
@@ -87,6 +102,14 @@ _SECTIONS: tuple[tuple[str, str], ...] = (
     ("resize", "Resizing, rotary embedding and attention"),
     ("quantize_blocks", "Block quantization"),
     ("winograd_input", "Winograd transforms"),
+    ("tree_ensemble", "Decision trees"),
+    ("lstm", "Recurrent layers"),
+    ("fft", "Fourier transforms"),
+    ("cholesky", "Linear algebra"),
+    ("grid_sample", "Sampling and detection"),
+    ("unfold", "Windows, counts and losses"),
+    ("linspace", "Ranges and grids"),
+    ("oblivious_leaves", "Decision trees of special forms"),
 )
 
 
@@ -136,7 +159,7 @@ def _facts(operator: Operator) -> Iterator[str]:
     for given, formula in FORMULAS.get(operator.name, ()):
         yield f"Formula{f' for `{given}`' if given else ''}: `{formula}`."
     if operator.has("structure"):
-        yield "Part of the graph IR; not callable by name in a model file."
+        yield "Part of the [graph IR](graph.md); not callable by name in a model file."
     if operator.has("internal"):
         yield "Internal: only passes create this operator."
     if operator.operands:

@@ -17,7 +17,7 @@ from textwrap import fill
 from ....passes.manager import Pass
 from ....passes.pass_list import format_option, parse_pipeline, run_pipeline_text
 from ....passes.registry import PASSES
-from ...graph_passes import GRAPH_PASSES, STRICT_PASSES
+from ...graph_passes import DEVICE_PASSES, DEVICE_STRICT_PASSES, GRAPH_PASSES, STRICT_PASSES
 from ...model.policy import SHORT_FORMS
 from ...quantization.apply import passes_of
 
@@ -47,7 +47,7 @@ rewrite of a pass that changes a result. [Contributing](contributing.md#a-pass) 
 ## Passes of each optimisation level
 
 Passes run in the order of this table. A cell shows the options of a pass, or x if all have their defaults.
-`compiler/graph_passes.py` defines the order.
+`--strict` changes the list of GPUs in the same way as that of CPUs. `compiler/graph_passes.py` defines the order.
 
 """
 
@@ -89,11 +89,12 @@ def _policy_passes() -> list[str]:
 def _levels() -> dict[str, tuple[Pass, ...]]:
     """Returns the passes by the options that select them; options that select the same passes are joined."""
     by_text: dict[str, str] = {}
-    for suffix, table in (("", GRAPH_PASSES), (" --strict", STRICT_PASSES)):
+    tables = (("", "", GRAPH_PASSES), (" --strict", "", STRICT_PASSES), ("", " on GPUs", DEVICE_PASSES))
+    for suffix, place, table in tables:
         for level, text in table.items():
-            if suffix and text == GRAPH_PASSES[level]:
+            if table is not GRAPH_PASSES and text == GRAPH_PASSES[level]:
                 continue
-            option = f"`-O{level}{suffix}`"
+            option = f"`-O{level}{suffix}`{place}"
             by_text[text] = f"{by_text[text]}, {option}" if text in by_text else option
     return {options: parse_pipeline(text) for text, options in by_text.items()}
 
@@ -162,9 +163,13 @@ def _where(name: str) -> str:
     def has(text: str) -> bool:
         return any(step.name == name for step in parse_pipeline(text))
 
-    found = [level for level, text in GRAPH_PASSES.items() if has(text)]
+    on_cpus = [level for level, text in GRAPH_PASSES.items() if has(text)]
+    on_gpus = [level for level, text in DEVICE_PASSES.items() if has(text)]
+    found, strict_passes = (on_cpus, STRICT_PASSES) if on_cpus else (on_gpus, DEVICE_STRICT_PASSES)
     at = ", ".join(f"`-O{level}`" for level in found)
-    strict = "" if all(has(STRICT_PASSES[level]) for level in found) else ", without `--strict`"
+    if on_cpus != on_gpus:
+        at += " on CPUs" if on_cpus else " on GPUs"
+    strict = "" if all(has(strict_passes[level]) for level in found) else ", without `--strict`"
     policy = "with a precision policy" if name in _policy_passes() else ""
     return " and ".join(filter(None, (f"at {at}{strict}" if at else "", policy))) or "on request only"
 

@@ -15,6 +15,8 @@ from ....runtime.observe import observe, record
 from ....runtime.strings import decode_strings, encode_strings
 from ... import api, checking
 from ...readers.sklearn.model import from_sklearn
+from ...readers.stablehlo.from_jax import from_jax
+from ...readers.torch.torch_program import from_torch
 from ...readers.trees.city_hash import category_hashes
 from ..explorer import read
 from ..explorer.graph import Graph
@@ -24,6 +26,8 @@ _BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 
 FUNCTIONS: tuple[tuple[str, Callable[..., object]], ...] = (
     ("nacre.compile", api.compile),
+    ("nacre.from_torch", from_torch),
+    ("nacre.from_jax", from_jax),
     ("nacre.from_sklearn", from_sklearn),
     ("nacre.category_hashes", category_hashes),
     ("nacre.check", checking.check),
@@ -31,9 +35,16 @@ FUNCTIONS: tuple[tuple[str, Callable[..., object]], ...] = (
     ("nacre.encode_strings", encode_strings),
     ("nacre.decode_strings", decode_strings),
     ("Model.describe", loader.Model.describe),
+    ("Model.session", loader.Model.session),
+    ("Model.session_bytes", loader.Model.session_bytes),
+    ("Model.use_stream", loader.Model.use_stream),
     ("Entry.__call__", loader.Entry.__call__),
     ("Entry.bind", loader.Entry.bind),
     ("Entry.workspace_bytes", loader.Entry.workspace_bytes),
+    ("Session.reset", loader.Session.reset),
+    ("Session.save", loader.Session.save),
+    ("Session.restore", loader.Session.restore),
+    ("Session.fork", loader.Session.fork),
     ("nacre.runtime.observe.observe", observe),
     ("nacre.runtime.observe.record", record),
     ("nacre.graph.read", read.read),
@@ -51,7 +62,7 @@ def format_reference() -> str:
 def _format_function(name: str, function: Callable[..., object]) -> str:
     text = inspect.cleandoc(function.__doc__ or "")
     # Lines such as `weights: a checkpoint` describe arguments; their continuations are indented.
-    text = re.sub(r"^(\w+): ", r"- `\1`: ", text, flags=re.MULTILINE)
+    text = re.sub(r"^(\w+(?:, \w+)*): ", r"- `\1`: ", text, flags=re.MULTILINE)
     text = re.sub(r"(?<=[^\n])\n {4}(?=\S)", "\n  ", text)
     text = re.sub(r"^>>>.*?(?=\n\n|\Z)", r"```pycon\n\g<0>\n```", text, flags=re.MULTILINE | re.DOTALL)
     return f"### `{name}{_signature(function)}`\n\n{text}\n"

@@ -28,7 +28,7 @@ _DONE = "data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A model that is served. `tokens` is the size of the vocabulary, `body` the most bytes of a request."""
+    """A served model. `tokens` is the size of the vocabulary, `body` the maximum size of a request in bytes."""
 
     name: str
     engine: Engine
@@ -152,7 +152,7 @@ class Server:
         return ids
 
     def _guide(self, form: Form) -> Guide:
-        """Returns the guide of an answer. The first one reads the vocabulary."""
+        """Returns the guide of an answer. Reads the vocabulary on the first call."""
         try:
             with self._reading:
                 if not self._forms:
@@ -165,7 +165,7 @@ class Server:
     async def _texts(
         self, job: Job, order: Order, events: asyncio.Queue[Event]
     ) -> AsyncIterator[tuple[str, str | None, int]]:
-        """Yields pieces of text, the reason of the end with the last one, and the number of tokens so far."""
+        """Yields pieces of text with the number of tokens so far; the last piece has the reason of the end."""
         pieces = Pieces(self.vocabulary, () if order.is_chat else job.ids)
         cut, drawn = Cut(order.stops), 0
         try:
@@ -208,7 +208,7 @@ class Server:
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], event: Event) -> None:
-    """Passes an event from the thread of the engine to a request, which may be gone with its loop."""
+    """Passes an event from the thread of the engine to the event loop of a request, which may have ended."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(events.put_nowait, event)
 
@@ -220,7 +220,7 @@ def _failure(error: Exception) -> RequestError:
 
 
 async def _cancel_when_left(request: Request, job: Job) -> None:
-    """Ends a job whose client has closed the connection."""
+    """Cancels a job when its client closes the connection."""
     while not await request.is_disconnected():
         await asyncio.sleep(0.1)
     job.cancelled = True

@@ -1,8 +1,8 @@
-"""Requests as rows of common calls, with their keys and values in pages of one pool.
+"""Continuous batching with a paged KV cache: running requests are rows of common calls and share a pool of pages.
 
-Each round computes two calls: one with the next parts of all prompts that are not complete, one with the next token of
-all other requests. Requests join and leave between rounds. A request begins when the pool has the pages of its prompt
-and of its longest answer, so no running request has to wait for pages.
+Each round makes two calls. One processes the next part of every incomplete prompt, the other computes the next token of
+all other requests. Requests join and leave between rounds. A request is admitted when the pool has enough pages for its
+prompt and its longest answer, so a running request never waits for pages.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class _Limits:
 
 
 _Compute = Callable[[Sequence[_Row], Sequence[int]], Sequence[Logits]]
-"""Appends a number of tokens to each row, and returns the logits of the next ones."""
+"""Appends tokens to each row, as many as the second sequence says, and returns the logits of the next token of each."""
 
 
 def has_rows(model: Model) -> bool:
-    """Returns whether a model has the entries for several texts."""
+    """Returns whether a model has the entries for several rows."""
     return _PREFILL in model.entries and _DECODE in model.entries
 
 
 class Batches(Engine):
-    """A session with a pool of at least `pool` tokens."""
+    """The engine of one session, whose pool holds at least `pool` tokens."""
 
     def __init__(self, model: Model, *, slots: int, capacity: int, pool: int, queue: int, end: frozenset[int]) -> None:
         limits = _limits(model)

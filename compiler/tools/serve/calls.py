@@ -1,4 +1,4 @@
-"""Calls of entries without states: how many run and wait, and the bodies of requests for them."""
+"""Calls of entries without states: admission of requests, and the bodies of requests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ....runtime.loader import Entry
 from .protocol import RequestError
 
 LENGTH = "inference-header-content-length"
-"""The header with the length of the JSON in front of binary data."""
+"""The header that gives the length of the JSON before the binary data."""
 
 
 @dataclass(slots=True)
 class Calls:
-    """Up to `running` calls run at the same time, and requests for up to `queue` more wait. `body` is the most bytes of
-    a request."""
+    """Limits concurrent calls: at most `running` calls run, and at most `queue` further requests wait. `body` is the
+    maximum size of a request in bytes."""
 
     running: int
     queue: int
@@ -36,7 +36,8 @@ class Calls:
 
     @asynccontextmanager
     async def admitted(self) -> AsyncIterator[None]:
-        """Within the context, a request is counted. Raises RequestError, also in place of other errors."""
+        """A context in which a request is counted. Raises RequestError if too many requests wait, and in place of other
+        errors."""
         if self.open >= self.running + self.queue:
             self.counts["refused"] += 1
             raise RequestError(429, "too many requests wait; try again later", code="queue_full")
@@ -53,7 +54,7 @@ class Calls:
             self.open -= 1
 
     async def run(self, call: Callable[[], list[Any]]) -> list[Any]:
-        """Calls a function in a thread, as soon as fewer than `running` calls run."""
+        """Runs a function in a thread, once fewer than `running` calls run."""
         async with self._free:
             return await asyncio.to_thread(call)
 

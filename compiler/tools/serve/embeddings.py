@@ -1,6 +1,6 @@
 """Embeddings by the protocol of OpenAI: https://platform.openai.com/docs/api-reference/embeddings.
 
-Texts of a request are computed together, those of similar lengths in one call.
+The texts of a request are computed in batches of similar lengths.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .protocol import RequestError
 
 EMBED = "embed"
 _TEXTS = 2048
-"""The most texts of a request."""
+"""The maximum number of texts in a request."""
 _AT_ONCE = 32
-"""The most texts of a call: a text is as long in it as the longest one beside it."""
+"""The maximum number of texts in a call. All texts of a call are padded to the longest one."""
 
 Tensor = np.ndarray[Any, Any]
 
 
 def embeds(model: Model) -> bool:
-    """Returns whether a model has an entry that gives a vector for each text, and a tokenizer."""
+    """Returns whether a model has a tokenizer and an entry that returns a vector for each text."""
     entry = model.entries.get(EMBED)
     if entry is None or ENTRY not in model.entries:
         return False
@@ -40,7 +40,7 @@ def embeds(model: Model) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """An encoder of texts under a name. `context` is the number of tokens of the longest text."""
+    """A text encoder with the name under which it is served. `context` is the maximum number of tokens of a text."""
 
     name: str
     entry: Entry
@@ -88,7 +88,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A checked request. `width` is the number of dimensions that it asks for, if it does."""
+    """A checked request. `width` is the requested number of dimensions, if there is one."""
 
     texts: Sequence[str | Sequence[int]]
     width: int | None
@@ -134,13 +134,13 @@ _WRITERS: dict[str, Callable[[Tensor], Any]] = {"float": lambda vector: vector.t
 
 
 def _alike(lengths: Sequence[int]) -> list[list[int]]:
-    """Returns the numbers of the texts of each call, by their lengths."""
+    """Returns batches of texts of similar lengths, by the indices of the texts."""
     numbers = sorted(range(len(lengths)), key=lambda number: lengths[number])
     return [numbers[at : at + _AT_ONCE] for at in range(0, len(numbers), _AT_ONCE)]
 
 
 def _padded(texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Returns the ids of texts as rows, and a mask that excludes padding."""
+    """Returns the ids of texts as rows, and the attention mask, which excludes padding."""
     ids = np.zeros((len(texts), max(map(len, texts))), np.int64)
     mask = np.zeros_like(ids)
     for row, text in enumerate(texts):

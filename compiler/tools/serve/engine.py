@@ -1,7 +1,7 @@
-"""The thread that runs the requests of many users, and their queue.
+"""The engine: a queue of requests, and the thread that runs them.
 
-Requests wait until the engine admits them, in their order. Then each round gives every running request a step: a part
-of its prompt, or a token. `turns.py` and `batches.py` compute these steps.
+Requests are admitted in order of arrival. In each round, every running request advances by one step: a part of its
+prompt, or a token. `turns.py` and `batches.py` are the two implementations of a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..generate.guide import Guide
 from ..generate.tokens import Sampling
 
 PART = 256
-"""Tokens of prompts in a round."""
+"""The maximum number of prompt tokens of a request in one round."""
 
 
 class QueueFullError(Exception):
@@ -24,18 +24,19 @@ class QueueFullError(Exception):
 
 
 class StoppedError(Exception):
-    """The engine takes no requests any more."""
+    """The engine has been stopped and accepts no requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a request: `length` where its tokens or the session were used up, else `stop`."""
+    """The end of a request. The reason is `length` if the tokens of the request or the room of the session are used up,
+    else `stop`."""
 
     reason: str
 
 
 Event = int | Finished | Exception
-"""A token, or the end of a request."""
+"""A token, the end of a request, or its failure."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,13 +52,13 @@ class Job:
 
     @property
     def has_its_form(self) -> bool:
-        """Whether a guide says that nothing can follow."""
+        """Whether the form of a guide is complete and permits no further token."""
         return self.guide is not None and self.guide.is_done
 
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the start."""
+    """Totals since the start of the engine, for `/metrics`."""
 
     requests: int = 0
     refused: int = 0
@@ -69,8 +70,8 @@ class Counters:
 
 
 class Engine(ABC):
-    """A queue of requests, and the thread that runs them. `capacity` is the greatest number of tokens of a request,
-    prompt and answer, and `slots` the greatest number of requests that run at the same time."""
+    """A queue of requests, and the thread that runs them. `capacity` bounds the tokens of a request, prompt and answer
+    together; `slots` bounds the number of running requests."""
 
     def __init__(self, capacity: int, slots: int, queue: int) -> None:
         self.capacity, self.slots, self.counters = capacity, slots, Counters()
@@ -86,11 +87,11 @@ class Engine(ABC):
 
     @abstractmethod
     def _admit(self, job: Job) -> bool:
-        """Begins a request if there is room for it now."""
+        """Begins a request if there is room for it; returns whether it began."""
 
     @abstractmethod
     def _round(self) -> None:
-        """Computes a step of each running request."""
+        """Advances each running request by one step."""
 
     @property
     def running(self) -> int:
@@ -143,7 +144,7 @@ class Engine(ABC):
 
 
 def count_shared(ids: Sequence[int], others: Sequence[int]) -> int:
-    """Returns how many tokens two texts have in common at their beginning."""
+    """Returns the length of the longest common prefix of two token sequences."""
     count = 0
     for one, other in zip(ids, others, strict=False):
         if one != other:

@@ -1,11 +1,11 @@
-"""The pages of a pool, and the texts that begin alike.
+"""The pages of a KV cache, with sharing of common prefixes.
 
-A page that a text has filled is known by its tokens and by the page before it, so a later text with the same beginning
-finds the same pages. A page that no text uses any more keeps its content until another text needs its room; those that
-were used the longest time ago are taken first.
+The content of a full page is identified by its tokens and by the content before it, so a request finds the pages of any
+earlier request with the same prefix. An unused page keeps its content until the page is needed; the least recently used
+one is evicted first.
 
-    tokens   a b c d e f g      pages of 3: (a b c) has number 1, (d e f) after it number 2, (g) is not full
-    tokens   a b c d e h        finds number 1; (d e h) differs
+    tokens   a b c d e f g      pages of 3 tokens: (a b c) gets number 1, (d e f) after 1 gets 2, (g) is not full
+    tokens   a b c d e h        shares page 1; (d e h) is another content
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 _Content = tuple[int, tuple[int, ...]]
-"""The number of the content before a page, 0 for none, and the tokens of the page."""
+"""The number of the preceding content, 0 for none, and the tokens of the page."""
 
 
 class Pages:
-    """`count` pages of `size` tokens each."""
+    """A pool of `count` pages of `size` tokens each."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
@@ -32,15 +32,15 @@ class Pages:
 
     @property
     def free(self) -> int:
-        """The pages that no text uses."""
+        """The number of pages that no request uses."""
         return len(self._empty) + len(self._unused)
 
     def needed(self, tokens: int) -> int:
         return -(-tokens // self.size)
 
     def take(self, ids: Sequence[int], tokens: int) -> tuple[list[int], int] | None:
-        """Returns pages for a text of `tokens` tokens that begins with `ids`, and how many of these the first pages
-        hold already; None if there are too few. At least one token of `ids` remains to be computed."""
+        """Returns pages for `tokens` tokens that begin with `ids`, and the number of tokens of `ids` that the first
+        pages hold already; None if too few pages are free. At least one token of `ids` remains to be computed."""
         found = self._find(ids)
         for page in found:
             self._hold(page)
@@ -51,7 +51,7 @@ class Pages:
         return [*found, *(self._new() for _ in range(missing))], len(found) * self.size
 
     def fill(self, pages: Sequence[int], ids: Sequence[int], number: int) -> None:
-        """States that page `number` of a text is full, after those before it."""
+        """Records that page `number` of a request is full. The pages before it must have been recorded."""
         before = self._numbers.get(pages[number - 1], 0) if number else 0
         if (number and not before) or pages[number] in self._contents:
             return
@@ -63,7 +63,8 @@ class Pages:
             self._next += 1
 
     def release(self, pages: Sequence[int]) -> None:
-        """Gives the pages of a text back. Later pages are forgotten first: they are of use only after earlier ones."""
+        """Returns the pages of a request to the pool. The last page becomes the first candidate for eviction, since a
+        page is of use only together with those before it."""
         for page in reversed(pages):
             self._users[page] -= 1
             if self._users[page] == 0:

@@ -31,11 +31,11 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "audio": (),
 }
-"""Fields that are not supported, with the values that change nothing."""
+"""Fields that are not supported, with the values that have no effect and are accepted."""
 
 
 class RequestError(Exception):
-    """An answer that is an error, with the status of HTTP."""
+    """A request that is answered with an error, and the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str, *, code: str = "invalid_request_error", param: str = "") -> None:
         super().__init__(message)
@@ -177,14 +177,15 @@ def _flag(body: Mapping[str, Any], name: str) -> bool:
 
 
 class Cut:
-    """Ends a text before the first of some texts. Characters that may begin one are held back."""
+    """Stop sequences: ends a text before the first of several strings. Characters that may begin such a string are held
+    back."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops, self._held = stops, ""
         self.is_done = False
 
     def push(self, piece: str) -> str:
-        """Returns the text that can be shown."""
+        """Returns the text that no stop sequence can include any more."""
         text = self._held + piece
         places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:

@@ -26,7 +26,7 @@ DATATYPES: Mapping[str, str] = {
     "f32": "FP32",
     "f64": "FP64",
 }
-"""The names of dtypes in the protocol. Others cannot be sent."""
+"""The names of dtypes in the protocol. Other dtypes cannot be sent."""
 _NUMPY: Mapping[str, Any] = {
     "bool": np.bool_,
     **{f"{sign}{bits}": f"<{sign}{bits // 8}" for sign in "iu" for bits in (8, 16, 32, 64)},
@@ -45,7 +45,7 @@ def _parameters(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def describe(argument: Argument) -> dict[str, Any]:
-    """Returns the metadata of an argument or result; a size that is known in a call alone is -1."""
+    """Returns the metadata of an argument or result. A size that is known only in a call is -1."""
     shape = [size if isinstance(size, int) else -1 for size in argument.shape]
     return {"name": argument.name, "datatype": DATATYPES[argument.dtype], "shape": shape}
 
@@ -112,7 +112,7 @@ def _read(argument: Argument, given: Mapping[str, Any], binary: bytes) -> Tensor
 
 
 def choose_outputs(results: Sequence[Argument], body: Mapping[str, Any]) -> dict[str, bool]:
-    """Returns the names of the wanted results, and whether each is sent as bytes. Raises RequestError."""
+    """Returns the names of the requested results, and whether each is sent as bytes. Raises RequestError."""
     binary = bool(_parameters(body).get("binary_data_output"))
     wanted = body.get("outputs")
     if wanted is None:

@@ -1,7 +1,7 @@
-"""Requests on separate sessions, which take turns.
+"""Requests in separate sessions that take turns, for models without entries for several rows.
 
-A slot keeps the tokens of its last request; a request whose text begins with the same ones goes there, and computes the
-rest alone.
+A slot keeps the tokens of its last request in its KV cache. A request goes to the free slot with the longest common
+prefix, and only the rest of its prompt is computed.
 """
 
 from __future__ import annotations

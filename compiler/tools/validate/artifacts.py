@@ -132,7 +132,8 @@ class Assembly:
 def triage_assembly(artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load) -> Assembly:
     """Finds the cause in an artifact whose kernels are correct alone, for a call that gives wrong results."""
     function, judge = module.function(trial.function), Judge(module, trial, load)
-    # One thread computes the same code in the same memory: what is wrong only sometimes is how work is divided.
+    # One thread runs the same code in the same memory, so an error that appears only sometimes is in the division of
+    # work.
     if is_right_in_one_thread(artifact, trial, lambda results: judge.difference(results) is None):
         return Assembly(RUNTIME)
     watched = watch_call(artifact, lowered, trial)

@@ -1,11 +1,12 @@
 """Sizes on both sides of the boundaries at which code or memory changes.
 
-A loop whose step is 64 has its first full iteration at 64, and leaves one element to the next loop at 65:
+A loop with a step of 64 runs its first full iteration at size 64. At size 65, it leaves one element to the remainder
+loop:
 
     steps 8, 64; x: f32[B, T]      T = 7, 8, 9, 63, 64, 65, and B likewise
 
-The steps are those that the tiler reports of a kernel (`codegen/job.py`). If the order of two tensors' sizes differs
-between small and large dims, a memory plan is tried on both sides, too.
+The tiler reports the steps of each kernel (`codegen/workers/job.py`). A memory plan has boundaries too: sizes at which
+two tensors change places in the order of sizes.
 """
 
 from __future__ import annotations

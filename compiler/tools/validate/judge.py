@@ -24,9 +24,9 @@ from .array_errors import Numbers, absolute_errors
 from .inputs import Trial
 from .tolerance import NoisyInterpreter, float_limits
 
-SAMPLES = 3
-MORE_SAMPLES = 40
-"""Samples taken before a difference is reported: comparisons may amplify a rounding error that the noise has missed."""
+ROUNDS = ((3, 1.0), (40, 2.0))
+"""The number of samples, and the amplitude of their noise, in each round. The last round is drawn before a difference
+is reported: comparisons may amplify a rounding error that the noise has missed."""
 FACTOR = 2.0
 """The multiple of the samples' spread that is allowed; correct programs reach about half of it."""
 UNBOUNDED = frozenset(name for name, control in CONTROL_FLOW.items() if not control.is_bounded)
@@ -173,7 +173,12 @@ _decompose = by_identity(Decompose().run, most=16)
 
 
 class Judge:
-    """The admissible results of one call of a function; more samples are drawn before a difference is reported.
+    """The admissible results of one call of a function.
+
+    A sample only widens the admissible range, and costs more than a run of the reference. So each of `ROUNDS` is drawn
+    only if results differ without it:
+
+        exact and plain results -> differ? -> round 0 -> differ? -> round 1 -> differ: wrong
 
     `load` returns the data of parameters, which judges of calls of the same module share through `kept`. `in_blocks`:
     convolutions may be computed in blocks. A call in which a `while` does not end has no admissible results: it is
@@ -193,8 +198,9 @@ class Judge:
         self.trial, self.load, self.in_blocks, self.kept = trial, load, in_blocks, kept or KeptParameters()
         self.rng = np.random.default_rng(seed)
         self.decomposed = _decompose(module)
-        self.expected: list[Expectation] = []
-        self._sampled_more, self.endless, self.refused = True, False, False
+        self._expected: list[Expectation] = []
+        self._rounds = 0
+        self.endless, self.refused = False, False
         try:
             exact, plain = (
                 run_trial(
@@ -218,11 +224,21 @@ class Judge:
             zeros = _zeros(wide) if is_float else nothing
             expectation = Expectation(dtype, wide, np.zeros(wide.shape), classes, zeros)
             expectation.add(narrow)
-            self.expected.append(expectation)
-        self._sample(SAMPLES, 1.0)
-        self._sampled_more = False
+            self._expected.append(expectation)
 
-    def _sample(self, count: int, amplitude: float) -> None:
+    @property
+    def expected(self) -> Sequence[Expectation]:
+        """The admissible results, with the samples of the first round; none if the call is refused or endless."""
+        if self._rounds == 0:
+            self._sample()
+        return self._expected
+
+    def _sample(self) -> None:
+        """Draws the samples of the next round."""
+        count, amplitude = ROUNDS[self._rounds]
+        self._rounds += 1
+        if not self._expected:
+            return
         for number in range(count):
             # Every second sample uses the dtypes of the graph, so that sums overflow as they do there.
             precision = F64 if number % 2 == 0 else None
@@ -241,7 +257,7 @@ class Judge:
                 results = run_trial(interpreter, self.trial)
             except EndlessError:
                 continue
-            for expectation, array in zip(self.expected, results or (), strict=False):
+            for expectation, array in zip(self._expected, results or (), strict=False):
                 expectation.add(array)
 
     def difference(self, results: Sequence[Array] | None) -> Difference | None:
@@ -254,18 +270,18 @@ class Judge:
             message = f"gives {actual} for an index out of range, expected {expected}"
             return None if expected == actual else Difference(0, message)
         found = self._difference(results)
-        if found is not None and not self._sampled_more:
-            self.sample_more()
+        while found is not None and self._rounds < len(ROUNDS):
+            self._sample()
             found = self._difference(results)
         return found
 
     def sample_more(self) -> None:
         """Draws the samples of a difference in advance, for results that are compared without this judge."""
-        self._sampled_more = True
-        self._sample(MORE_SAMPLES, 2.0)
+        while self._rounds < len(ROUNDS):
+            self._sample()
 
     def _difference(self, results: Sequence[Array]) -> Difference | None:
-        for number, (expectation, actual) in enumerate(zip(self.expected, results, strict=True)):
+        for number, (expectation, actual) in enumerate(zip(self._expected, results, strict=True)):
             found = expectation.difference(number, actual)
             if found is not None:
                 return found

@@ -1,4 +1,4 @@
-"""Remembers what a check has found correct, so that the same check is not repeated in other builds.
+"""Records the checks that passed, so that the same check is not repeated in other builds.
 
 A check depends on the compiler, the CPU, the reference graph, the data of its parameters, and on its subject, which is
 a graph, a kernel or an artifact. The key of a check is a digest of all of them. Failed checks are not remembered.
@@ -18,8 +18,8 @@ from ....dialect.interpreter import Load
 from ....dialect.printer import print_module
 from ...base.spans import without_spans
 from ...base.store import Store
+from ...identity import identify_compiler
 from ...targets.target import identify_host
-from ...version import identify_compiler
 
 
 class Passed:

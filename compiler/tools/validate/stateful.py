@@ -1,7 +1,8 @@
-"""Calls of artifacts in the view of their graph: the states of a function are its last arguments and its last results.
+"""Calls of artifacts with the signature of their graph, in which the states are the last arguments and the last
+results.
 
-A session is created for each call, receives the given values of the states, and is read after the call. So everything
-that compares a call with the interpreter compares the states after it as well.
+Each call creates a session, writes the given states, calls the entry, and reads the states. Any comparison with the
+interpreter therefore covers the states after the call.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .c_calls import patterned
 
 
 def session_sizes(model: Model, dims: Mapping[str, int]) -> dict[str, int]:
-    """Returns the sizes of a session's dims for calls of an entry with these dims. The others, which occur in states
-    that the entry does not use, do not matter."""
+    """Returns the session dims for calls of an entry with these dims. Other session dims occur only in states that the
+    entry does not use; they get their minimum."""
     return {d["name"]: dims.get(d["name"], d["low"]) for d in model.describe()["session"]["dims"]}
 
 

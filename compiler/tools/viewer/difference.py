@@ -59,7 +59,7 @@ def compare_nodes(before: Sequence[Json], now: Sequence[Json], numbers: Sequence
 def _key(row: Json) -> Hashable:
     function, op, results, operands, attributes, scope, *_ = row
     types = tuple(type for _, type in results)
-    # The constant of an operand has no node of its own: its type stands for it.
+    # The constant of an operand has no node of its own: its type is compared.
     return function, op, scope, types, attributes, tuple((type, parameter) for _, type, parameter in operands)
 
 

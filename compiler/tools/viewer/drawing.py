@@ -22,8 +22,8 @@ COMPILED = "compiled"
 
 @dataclass(frozen=True)
 class Drawing:
-    """The stages of a graph, in order, and what is known of them. `module` is the graph as written; `weights` returns
-    the figures of the parameters by name."""
+    """The stages of a graph, in order, with their sources and figures. `module` is the graph as written; `weights`
+    returns the figures of the parameters by name."""
 
     module: Module
     stages: Sequence[Stage]

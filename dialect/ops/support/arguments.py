@@ -1,6 +1,6 @@
 """Reads the attributes of operators that move elements: sizes and tuples of integers, one or many.
 
-Raises InferenceError for anything else, so that a bad argument never becomes an internal error of the compiler.
+Raises InferenceError for other arguments, so that a bad argument never becomes an internal error of the compiler.
 """
 
 from __future__ import annotations

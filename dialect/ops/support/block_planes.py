@@ -1,6 +1,6 @@
 """Block-quantized values as ordinary tensors: quantization and dequantization with operators that have lowerings.
 
-The results equal those of `block_quantization`'s references bit for bit.
+The results equal those of the references in `dialect/ops/block_quantization.py` bit for bit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...graph import Value
 from ...operator import Builder
 from ...types import F16, F32, U8, DType, TensorType
-from ..block_quantization import code_range, code_shift, codes_type, largest_number
+from .block_codes import code_range, code_shift, codes_type, largest_number
 
 
 @dataclass(frozen=True, slots=True)

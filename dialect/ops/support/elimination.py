@@ -1,4 +1,4 @@
-"""Steps of Gaussian elimination in a sequential loop: the pivot of a column, an exchange of rows, an elimination."""
+"""Steps of Gaussian elimination in a sequential loop: the pivot of a column, an exchange, an elimination."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from ...dims import Size
 from ...emitter import Scalar, SequenceEmitter, Tensor
 from ...types import I64
 from .accumulate import Numbers
+
+Place = Callable[[Scalar], Sequence[Scalar]]
+"""Returns the indices of an element by the number of its pair."""
 
 
 def for_each(s: SequenceEmitter, count: Scalar, carried: Any, body: Callable[..., Any]) -> Any:
@@ -40,58 +43,44 @@ def find_pivot(s: SequenceEmitter, x: Tensor, at: Sequence[Scalar], k: Scalar, s
     return s.iterate(s.binary("sub", s.size(size), k), [k, first], compare)[0]
 
 
-def swap_rows(s: SequenceEmitter, x: Tensor, at: Sequence[Scalar], k: Scalar, pivot: Scalar, size: Size) -> Tensor:
-    """Returns the tensor with two rows exchanged."""
+def exchange(s: SequenceEmitter, x: Tensor, first: Place, second: Place, count: Size) -> Tensor:
+    """Exchanges `count` pairs of elements; `first` and `second` return the indices of a pair."""
 
-    def element(column: Scalar, given: Tensor) -> Tensor:
-        upper, lower = s.load(given, (*at, k, column)), s.load(given, (*at, pivot, column))
-        given = s.store(given, (*at, k, column), lower)
-        stored: Tensor = s.store(given, (*at, pivot, column), upper)
+    def element(number: Scalar, given: Tensor) -> Tensor:
+        left, right = s.load(given, first(number)), s.load(given, second(number))
+        given = s.store(given, first(number), right)
+        stored: Tensor = s.store(given, second(number), left)
         return stored
 
-    result: Tensor = for_each(s, s.size(size), x, element)
+    result: Tensor = for_each(s, s.size(count), x, element)
     return result
 
 
-def eliminate(
-    s: SequenceEmitter, tensors: Sequence[Tensor], at: Sequence[Scalar], k: Scalar, size: Size, *, below: bool = False
-) -> Sequence[Tensor]:
-    """Subtracts multiples of row k from the other rows, so that column k of the first tensor becomes 0 in them.
+def swap_rows(s: SequenceEmitter, x: Tensor, at: Sequence[Scalar], k: Scalar, pivot: Scalar, size: Size) -> Tensor:
+    """Returns the tensor with two rows exchanged."""
+    return exchange(s, x, lambda column: (*at, k, column), lambda column: (*at, pivot, column), size)
 
-    Without `below`, row k is divided by the pivot first, and all other rows change. With it, only the rows after k do.
-    """
+
+def eliminate(s: SequenceEmitter, x: Tensor, at: Sequence[Scalar], k: Scalar, size: Size) -> Tensor:
+    """Subtracts multiples of row k from the rows after it, so that column k of the tensor becomes 0 in them."""
     one = s.constant(1, I64)
-    pivot = s.load(tensors[0], (*at, k, k))
-    if not below:
+    pivot = s.load(x, (*at, k, k))
 
-        def divided(column: Scalar, *given: Tensor) -> Sequence[Tensor]:
-            return [s.store(x, (*at, k, column), s.binary("div", s.load(x, (*at, k, column)), pivot)) for x in given]
+    def row(number: Scalar, given: Tensor) -> Tensor:
+        i = s.binary("add", s.binary("add", k, one), number)
+        factor = s.load(given, (*at, i, k))
+        is_zero = s.compare("eq", pivot, s.constant(0, pivot.dtype))
+        factor = s.binary("div", factor, s.select(is_zero, s.constant(1, pivot.dtype), pivot))
 
-        tensors = for_each(s, s.size(size), list(tensors), divided)
+        def column(j: Scalar, inner: Tensor) -> Tensor:
+            product = s.binary("mul", factor, s.load(inner, (*at, k, j)))
+            stored: Tensor = s.store(inner, (*at, i, j), s.binary("sub", s.load(inner, (*at, i, j)), product))
+            return stored
 
-    def row(number: Scalar, *given: Tensor) -> Sequence[Tensor]:
-        if below:
-            i = s.binary("add", s.binary("add", k, one), number)
-            factor = s.load(given[0], (*at, i, k))
-            is_zero = s.compare("eq", pivot, s.constant(0, pivot.dtype))
-            factor = s.binary("div", factor, s.select(is_zero, s.constant(1, pivot.dtype), pivot))
-        else:
-            i = number
-            own = s.compare("eq", i, k)
-            factor = s.select(own, s.constant(0, pivot.dtype), s.load(given[0], (*at, i, k)))
-
-        def column(j: Scalar, *inner: Tensor) -> Sequence[Tensor]:
-            made = []
-            for x in inner:
-                product = s.binary("mul", factor, s.load(x, (*at, k, j)))
-                made.append(s.store(x, (*at, i, j), s.binary("sub", s.load(x, (*at, i, j)), product)))
-            return made
-
-        changed: Sequence[Tensor] = for_each(s, s.size(size), list(given), column)
+        changed: Tensor = for_each(s, s.size(size), given, column)
         return changed
 
-    count = s.binary("sub", s.binary("sub", s.size(size), k), one) if below else s.size(size)
-    result: Sequence[Tensor] = for_each(s, count, list(tensors), row)
+    result: Tensor = for_each(s, s.binary("sub", s.binary("sub", s.size(size), k), one), x, row)
     return result
 
 

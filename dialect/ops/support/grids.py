@@ -181,7 +181,7 @@ def sample_array(x: Numbers, places: Sequence[Numbers], mode: str, padding: str,
 
 
 def _whole(place: Numbers) -> Numbers:
-    """Converts floats as the code does: NaN is 0, and what is too large is the nearest integer."""
+    """Converts floats as compiled code does: NaN becomes 0, and a float out of range the nearest integer."""
     limit = 2.0**62
     return np.asarray(np.clip(np.nan_to_num(place, nan=0.0, posinf=limit, neginf=-limit), -limit, limit), np.int64)
 

@@ -28,7 +28,8 @@ REASONS = (
     ("set", "is out of range for", "sets"),
     ("bound", "of its set is out of range for", "words"),
 )
-"""Parts of a message, which the runtime's api.c repeats: what is wrong, why, and the unit of the limit."""
+"""Parts of a message, which the runtime's api.c repeats: the kind of the wrong number, the reason, and the unit of the
+limit."""
 FEATURE, CHILD, ORDER, LEAF, ROOT, SHORT, DEPTH, SET, BOUND = range(len(REASONS))
 PART = 32
 """The bits of the number of a node."""

@@ -42,6 +42,8 @@ WORD = 32
 """The categories in a word of a set."""
 TABLES = ("feature", "threshold", "children", "flags", "sets", "bounds", "roots", "depths")
 """The tables, in the order of the operands."""
+OPERANDS_BEFORE = {"tree_ensemble": 1, "tree_leaves": 1, "linear_tree_sum": 2}
+"""The operators with these tables as operands, and the number of their operands before the tables."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ def workloads() -> Iterator[Workload]:
         yield Workload(f"conv3x3-{side}x{channels}", text, bound=Bound.COMPUTE)
         yield Workload(f"conv3x3-{side}x{channels}-strict", text, bound=Bound.COMPUTE, strict=True)
         yield Workload(f"conv3x3-chain-{side}x{channels}", chain(side, channels, 1), bound=Bound.COMPUTE)
+        yield any_side(side, channels)
     for side, inputs, outputs in POINTWISE:
         yield Workload(f"conv1x1-{side}x{inputs}x{outputs}", single(side, inputs, outputs, 1, 1), bound=Bound.COMPUTE)
     for side, channels in DEPTHWISE:
@@ -37,6 +38,20 @@ def single(side: int, inputs: int, outputs: int, size: int, groups: int) -> str:
   return conv2d(x, weight, padding={size // 2}, groups={groups})
 }}
 """
+
+
+def any_side(side: int, channels: int) -> Workload:
+    """For images of any height and width, and beside it ours for images of this one."""
+    text = single(side, channels, channels, 3, 1)
+    shape = f"f32[1, {channels}, {side}, {side}]"
+    symbolic = "dim H in 1..1024\ndim W in 1..1024\n\n" + text.replace(shape, f"f32[1, {channels}, H, W]")
+    return Workload(
+        f"conv3x3-any-{side}x{channels}",
+        symbolic,
+        dims={"H": side, "W": side},
+        bound=Bound.COMPUTE,
+        variants={"nacre, static sizes": text},
+    )
 
 
 def chain(side: int, channels: int, groups: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import pi
 
 from .workload import Bound, Workload
 
@@ -45,6 +46,7 @@ def workloads() -> Iterator[Workload]:
     yield from (attention_heads(1, *sizes, causal=False) for sizes in DECODED)
     yield from (gemm_turned(*sizes) for sizes in TURNED)
     yield scores(512, 8, 64)
+    yield spectrum(16000, 512, 128)
     yield elementwise(1024)
 
 
@@ -151,6 +153,20 @@ def scores(time: int, heads: int, width: int) -> Workload:
 }}
 """
     return Workload(f"scores-t{time}-{heads}x{width}", text, bound=Bound.COMPUTE)
+
+
+def spectrum(samples: int, window: int, hop: int) -> Workload:
+    """The Fourier transforms of windows, as a convolution with a basis that the text computes from indices alone. Peers
+    get the numbers of the basis."""
+    bins = window // 2 + 1
+    text = f"""model m(x: f32[1, 1, 1, {samples}]) -> f32[1, {2 * bins}, 1, {(samples - window) // hop + 1}] {{
+  angle = iota({bins}, f32)[:, None] * iota({window}, f32) * {2 * pi / window!r}
+  hann = 0.5 - 0.5 * cos(iota({window}, f32) * {2 * pi / window!r})
+  basis = concat(cos(angle) * hann, -sin(angle) * hann, axis=0)
+  return conv2d(x, basis[:, None, None, :], stride=(1, {hop}))
+}}
+"""
+    return Workload(f"spectrum-{samples}-{window}-{hop}", text, bound=Bound.COMPUTE)
 
 
 def _attention(time: int, heads: int, width: int, causal: bool) -> str:

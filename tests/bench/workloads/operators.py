@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import BOOL, F16, F32, I8, I32, I64, Array, DType
 from torch.nn import functional as f
 
@@ -518,6 +519,17 @@ USUAL: Mapping[str, Usual] = {
 }
 
 _COLUMNS = Given((4096, 64))
+
+
+def _einsum(equation: str, *operands: Given) -> Usual:
+    return Usual(
+        operands,
+        lambda *given: torch.einsum(equation, *given),
+        Onnx("Einsum", {"equation": equation}),
+        {"equation": equation},
+    )
+
+
 VARIANTS: Mapping[str, tuple[str, Usual]] = {
     # Other sizes at which a different part of a kernel takes the time.
     "argmax, one row of 32000": (
@@ -539,6 +551,45 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
         "top_k",
         Usual((Given((16, 4096)),), lambda x: tuple(torch.topk(x, 2048)), None, {"k": 2048}),
     ),
+    # An inverse spectral transform: most products of a naive loop are with zeros.
+    "conv_transpose1d, 514 to 1": (
+        "conv_transpose1d",
+        Usual(
+            (Given((1, 514, 126)), _w(514, 1, 512)),
+            lambda x, w: f.conv_transpose1d(x, w, stride=128),
+            Onnx("ConvTranspose", {"strides": [128]}),
+            {"stride": 128},
+        ),
+    ),
+    "einsum, bqhd,bkhd->bhqk": ("einsum", _einsum("bqhd,bkhd->bhqk", Given((1, 128, 12, 64)), Given((1, 128, 12, 64)))),
+    "einsum, x @ w.T": ("einsum", _einsum("mk,nk->mn", Given((128, 1024)), Given((4096, 1024)))),
+    "attention, one query of 2048 keys": (
+        "attention",
+        Usual((Given((1, 8, 1, 64)), Given((1, 8, 2048, 64)), Given((1, 8, 2048, 64))), f.scaled_dot_product_attention),
+    ),
+    "pad, rows of 16000": (
+        "pad",
+        Usual(
+            (Given((1, 16000)),),
+            lambda x: f.pad(x, (256, 256), "reflect"),
+            Onnx("Pad", {"mode": "reflect"}, (_ints(0, 256, 0, 256),)),
+            {"widths": ((0, 0), (256, 256)), "mode": "reflect"},
+        ),
+    ),
+    "gather, columns": (
+        "gather",
+        Usual(
+            (_X, _ids(1024, 512)), lambda x, i: torch.index_select(x, 1, i), Onnx("Gather", {"axis": 1}), {"axis": 1}
+        ),
+    ),
+    "concat, axis 0": (
+        "concat",
+        Usual((_X, _X), lambda x, y: torch.cat((x, y), 0), Onnx("Concat", {"axis": 0}), {"axis": 0}),
+    ),
+    "top_k, one row of 32000": (
+        "top_k",
+        Usual((Given((1, 32000)),), lambda x: tuple(torch.topk(x, 50)), Onnx("TopK", {}, (_ints(50),)), {"k": 50}),
+    ),
     "embedding, sum": (
         "embedding",
         Usual(
@@ -554,20 +605,19 @@ _COMPILED = "known when the model is compiled"
 _SHAPE = "changes the shape alone"
 _INTERNAL = "brought in by a pass, and part of the operator that it was"
 MISSING: Mapping[str, str] = {
+    **{name: _INTERNAL for name, operator in OPERATORS.items() if operator.has("internal")},
     **dict.fromkeys(("constant", "full", "iota", "eye", "triangular_mask"), _COMPILED),
     **dict.fromkeys(("linspace", "tril_indices", "triu_indices"), _COMPILED),
     **dict.fromkeys(("reshape", "flatten", "squeeze", "unsqueeze", "size_value"), _SHAPE),
     **dict.fromkeys(("quantize_blocks", "dequantize_blocks"), _STORED),
-    **dict.fromkeys(("join_blocks", "block_codes", "block_scales", "block_zeros"), _INTERNAL),
-    **dict.fromkeys(("block_matmul", "block_dot", "check_indices", "update_slice"), _INTERNAL),
-    **dict.fromkeys(("winograd_input", "winograd_weight", "winograd_output"), _INTERNAL),
-    **dict.fromkeys(("check_trees", "walk_ensemble", "walk_leaves"), _INTERNAL),
     **dict.fromkeys(("parameter", "repeat", "fusion", "if", "while", "scan", "custom"), "structure of a graph"),
     **dict.fromkeys(("linear_recurrence", "fixed_point_multiply"), "neither peer has it"),
-    **dict.fromkeys(("mask_after", "cached_attention"), "neither peer has it"),
+    **dict.fromkeys(("mask_after", "cached_attention", "gather_pages", "paged_attention"), "neither peer has it"),
     **dict.fromkeys(("lstm", "gru", "rnn"), "measured by `recurrent.py`"),
     **dict.fromkeys(("tree_ensemble", "tree_leaves", "tree_sum", "linear_tree_sum"), "measured by `trees.py`"),
     **dict.fromkeys(("oblivious_leaves", "feature_ranks", "ranked_trees"), "measured by `trees.py`"),
+    **dict.fromkeys(("row_ranks", "ranked_rows"), "measured by `trees.py`"),
+    **dict.fromkeys(("level_places", "border_places", "add_places"), "measured by `trees.py`"),
     **dict.fromkeys(("roi_align", "nms"), "PyTorch has it in another package"),
     **dict.fromkeys(("cholesky", "searchsorted", "istft"), "random operands are not valid for it"),
     "svd": "the signs of singular vectors are free",

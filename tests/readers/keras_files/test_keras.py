@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import nacre
 import numpy as np
 import pytest
@@ -60,10 +61,11 @@ def test_models_agree_with_keras(tmp_path: Path, suffix: str) -> None:
             np.testing.assert_allclose(a, b, **TOLERANCE, err_msg=name)
 
 
-STORAGES: dict[str, tuple[str, dict[str, Any]]] = {
+STORAGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "most significant byte first": (">f4", {}),
     "f64 in compressed pieces": ("<f8", {"compression": "gzip", "chunks": True}),
     "f16": ("<f2", {}),
+    "bf16 without a type": (ml_dtypes.bfloat16, {}),
     "f64, most significant byte first, with checksums": (">f8", {"fletcher32": True}),
 }
 
@@ -80,7 +82,9 @@ def test_weights_in_other_storages(tmp_path: Path, name: str) -> None:
             assert data.dtype == np.float32
             del file[place]
             # A single number has no pieces.
-            file.create_dataset(place, data=data.astype(dtype), **(options if data.ndim else {}))
+            made = file.create_dataset(place, data=data.astype(dtype), **(options if data.ndim else {}))
+            if dtype is ml_dtypes.bfloat16:
+                made.attrs["dtype"] = "bfloat16"
     expected, source = read_file(plain), read_file(other)
     (before,), (after,) = (list(each.weights.values()) for each in (expected, source))
     for parameter in expected.module.parameters:
@@ -105,6 +109,27 @@ def test_layers_with_too_few_weights(tmp_path: Path, left: int) -> None:
     assert outcome(path, path.read_bytes()) == "missing-weight"
 
 
+@pytest.mark.parametrize("axis", [None, -1, [-1], [1]])
+def test_normalization_by_stored_numbers(tmp_path: Path, axis: Any) -> None:
+    """One mean for all elements, or one for each of the last axis."""
+    path, shape = tmp_path / "normal.h5", () if axis is None else (3,)
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
+        {"class_name": "Normalization", "config": {"name": "n", "axis": axis}},
+    ]
+    mean, variance = np.arange(1, 4, dtype=np.float32)[: shape[0] if shape else 1].reshape(shape), np.full(shape, 4.0)
+    with h5py.File(path, "w") as file:
+        config = {"class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(config), "2.15.0"
+        group = file.create_group("model_weights").create_group("n")
+        stored = {"n/mean:0": mean, "n/variance:0": variance.astype(np.float32), "n/count:0": np.int64(7)}
+        group.attrs["weight_names"] = list(stored)
+        for name, array in stored.items():
+            group.create_dataset(name, data=array)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(interpret(read_file(path), [x]), [(x - mean) / 2])
+
+
 @pytest.mark.parametrize("dims", [(2, 3, 1), (3, 1, 2)])
 def test_axes_in_cycles(tmp_path: Path, dims: tuple[int, ...]) -> None:
     """Axis i of the result is the axis of the operand that `dims` names in its place."""
@@ -120,6 +145,25 @@ def test_axes_in_cycles(tmp_path: Path, dims: tuple[int, ...]) -> None:
     source = read_file(path)
     (found,) = Interpreter(source.module, lambda _: np.zeros(0)).run(source.module.functions[0], [x])
     np.testing.assert_array_equal(found, x.transpose(0, *dims))
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_a_softmax_over_masked_steps_is_refused(tmp_path: Path, is_masked: bool) -> None:
+    """Keras leaves masked elements out of the sums of the layer."""
+    path = tmp_path / "masked.h5"
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3, 5]}},
+        *([{"class_name": "Masking", "config": {"name": "m", "mask_value": 0.0}}] if is_masked else []),
+        {"class_name": "Softmax", "config": {"name": "s", "axis": -1}},
+    ]
+    with h5py.File(path, "w") as file:
+        config = {"class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(config), "2.15.0"
+    if is_masked:
+        with pytest.raises(DiagnosticError, match="gets an operand with a mask of its steps"):
+            read_file(path)
+    else:
+        assert read_file(path).module.functions
 
 
 def test_a_compiled_model_agrees(tmp_path: Path) -> None:

@@ -54,6 +54,20 @@ def test_instances_are_elements_and_have_a_number() -> None:
         np.testing.assert_allclose(found[i], x, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("loop", ["repeat i in 0..3 { x = layers[i](x) }", "repeat layer in layers { x = layer(x) }"])
+def test_instances_may_differ(loop: str) -> None:
+    text = (
+        HEADER + "block Add<n>(x: f32[B, 4]) -> f32[B, 4] {\n  param weight: f32[n]\n  return x * n + sum(weight)\n}\n"
+    )
+    text += f"model m(x: f32[B, 4]) -> f32[B, 4] {{\n  use layers[i in 0..3] = Add<2**i>\n  {loop}\n  return x\n}}\n"
+    weights = {f"layers.{i}.weight": rows(1, 2**i)[0] for i in range(3)}
+    x = rows(5)
+    expected = ((x + weights["layers.0.weight"].sum()) * 2 + weights["layers.1.weight"].sum()) * 4
+    np.testing.assert_allclose(
+        results(text, x, weights=weights), expected + weights["layers.2.weight"].sum(), rtol=1e-5, atol=1e-5
+    )
+
+
 def test_types_may_change_over_a_list() -> None:
     text = (
         HEADER + "model m(x: f32[B, 4]) -> f32[B, 1] {\n  repeat n in [3, 2, 1] { x = x[:, :n] * n }\n  return x\n}\n"

@@ -11,6 +11,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
+import sklearn.datasets
 from fitted import ROWS, X, estimators, fit
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.sklearn.model import METHODS, from_sklearn
@@ -117,6 +118,19 @@ def store_otherwise(part: Any, seen: set[int] | None = None) -> Any:
             target = part if isinstance(part, list) else items
             target[key] = other
     return part
+
+
+@pytest.mark.parametrize("data", ["iris", "wine", "breast_cancer", "digits", "diabetes"])
+@pytest.mark.parametrize("ensemble", ["RandomForest", "ExtraTrees", "HistGradientBoosting"])
+def test_data_sets_of_the_library(ensemble: str, data: str) -> None:
+    """Real features repeat values, so that thresholds lie between neighbours that are close."""
+    x, y = getattr(sklearn.datasets, f"load_{data}")(return_X_y=True)
+    kind = "Regressor" if data == "diabetes" else "Classifier"
+    sizes = {"max_iter": 5} if ensemble == "HistGradientBoosting" else {"n_estimators": 5}
+    estimator = ALL[f"{ensemble}{kind}"](**sizes, random_state=0).fit(x, y)
+    model = from_sklearn(estimator)
+    for method in ("predict", "predict_proba")[: 1 if kind == "Regressor" else 2]:
+        compare(interpret(model, method, x), expected(estimator, method, x))
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

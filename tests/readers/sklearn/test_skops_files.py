@@ -15,10 +15,12 @@ from fitted import ROWS, TWO, X
 from nacre.compiler.readers.sklearn.model import from_sklearn
 from nacre.compiler.readers.table import read_file
 from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.printer import print_module
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -36,6 +38,23 @@ def test_a_file_is_the_estimator(make: Callable[[], Any], tmp_path: Path) -> Non
     read, wanted = read_file(path), from_sklearn(estimator)
     assert print_module(read.module) == print_module(wanted.module)
     assert np.isfinite(estimator.predict(ROWS)).all()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", ">f8"])
+def test_arrays_of_every_order(order: Any, dtype: str, tmp_path: Path) -> None:
+    """Weights as the file has them: by column, in the other byte order, and with sizes that are odd or 1."""
+    for shape in ((3, 5), (1, 5), (3, 3), (7, 5)):
+        estimator = LinearRegression().fit(np.eye(shape[1]), np.zeros((shape[1], shape[0])))
+        weights = np.arange(np.prod(shape)).reshape(shape) + 1 / 3
+        estimator.coef_ = np.asarray(weights.astype(dtype), order=order)
+        skops.dump(estimator, tmp_path / "model.skops")
+        source = read_file(tmp_path / "model.skops")
+        function = source.module.functions[0]
+        stored = source.weights[function.name]
+        rows = np.eye(shape[1], dtype=function.arguments[0].type.dtype.numpy)
+        run = Interpreter(source.module, lambda p: stored.read(p.key)).run(function, [rows])  # noqa: B023  # called at once
+        np.testing.assert_allclose(run[0], weights.T, rtol=1e-6)
 
 
 def error_of(path: Path) -> Any:

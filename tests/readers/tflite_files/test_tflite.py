@@ -97,7 +97,7 @@ def test_constants_of_every_dtype_and_size(tmp_path: Path) -> None:
     """Numbers that differ, as far as the dtype has so many; those of f64 are no f32."""
     dtypes = ("f8", "f4", "f2", "bfloat16", "i1", "u1", "i2", "i4", "i8", "b1", "int4")
     given = []
-    for dtype, shape in product(dtypes, ((1,), (7,), (3, 5), (2, 3, 5), (33, 17))):
+    for dtype, shape in product(dtypes, ((), (1,), (7,), (3, 5), (2, 3, 5), (33, 17), (0, 4), (3, 0, 2))):
         numbers = np.arange(np.prod(shape)).reshape(shape)
         part = {"int4": numbers % 13 - 6, "b1": numbers % 3 == 0}.get(dtype, numbers % 101 + 1 / 3)
         given.append((dtype, part.astype(dtype)))
@@ -108,6 +108,19 @@ def test_constants_of_every_dtype_and_size(tmp_path: Path) -> None:
         expected = array.astype(np.int8) if dtype == "int4" else array
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape), (dtype, expected.shape)
         assert found.tobytes() == expected.tobytes(), (dtype, expected.shape)
+
+
+def test_a_range_of_constant_floats_is_computed_and_another_is_refused(tmp_path: Path) -> None:
+    bounds = [np.float32(each) for each in (0.5, 3.0, 0.75)]
+    constants = [Tensor((), "f4", each) for each in bounds]
+    path, range_of_three = tmp_path / "range.tflite", Operator("RANGE", [0, 1, 2], [3])
+    path.write_bytes(write_model([Graph([*constants, Tensor((4,), "f4")], [], [3], [range_of_three])]))
+    np.testing.assert_array_equal(interpret(read_file(path), []), [np.arange(0.5, 3.0, 0.75, np.float32)])
+    path.write_bytes(
+        write_model([Graph([Tensor((), "f4"), *constants[1:], Tensor((4,), "f4")], [0], [3], [range_of_three])])
+    )
+    with pytest.raises(DiagnosticError, match="has bounds that a call computes"):
+        read_file(path)
 
 
 def test_a_batch_of_unknown_size_is_a_dim(tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ _TREE = f"{_MODEL}/trees/1"
         (put(f"{_TREE}/right_children/0", 1), "bad-tree", "tree 1, node 1: it is the child of two nodes"),
         (put(f"{_TREE}/right_children/1", 700), "bad-tree", "tree 1, node 1: it refers to node 700"),
         (put(f"{_TREE}/split_indices/0", 6), "bad-tree", "tree 1, node 0: it refers to feature 6 of 6"),
+        (put(f"{_TREE}/tree_param", 3), "bad-tree", "tree 1: `tree_param` is not a record"),
         (put(f"{_TREE}/split_conditions", []), "bad-tree", "tree 1: `split_conditions` has 0 elements"),
         (put(f"{_TREE}/tree_param/size_leaf_vector", "2"), "bad-tree", "tree 1: `base_weights` has"),
         (put(f"{_MODEL}/tree_info/1", 5), "bad-tree", "tree 1: it belongs to output 5 of 1"),
@@ -146,6 +147,9 @@ def test_inconsistent_xgboost_files(change: Change, code: str, message: str, tmp
         (put("scale_and_bias", [1]), "bad-tree", "not a pair"),
         (put("model_info/params/loss_function/type", "Magic"), "unsupported-objective", "`Magic`"),
         (put("oblivious_trees/0/splits/0/border", "x"), "bad-tree", "tree 0: `border`"),
+        (put("features_info", 3), "bad-tree", "`features_info` is not a record"),
+        (put("features_info/float_features/0", 3), "bad-tree", "element 0 of `float_features` is not a record"),
+        (put("features_info/float_features/0/borders", 3), "bad-tree", "`borders` is not a list"),
     ],
 )
 def test_inconsistent_catboost_files(change: Change, code: str, message: str, tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ def close(actual: Array, expected: Array) -> None:
 def interpret(path: Path, entry: str, inputs: Sequence[Array]) -> Array:
     source = read_file(path)
     weights = source.weights["main"]
-    assert isinstance(weights, Checkpoint)
 
     def load(parameter: Parameter) -> Array:
+        assert isinstance(weights, Checkpoint)
         read = weights.tensors[parameter.name].load
         assert read is not None
         return read()

@@ -178,6 +178,20 @@ def test_a_renamed_parameter_keeps_its_key(folder: Path) -> None:
     session(folder, act, "layers.nacre")
 
 
+@pytest.mark.parametrize("name", ["gain", "shift"])
+def test_a_parameter_that_is_declared_with_others_keeps_its_name(folder: Path, name: str) -> None:
+    """One `from` would be the key of both."""
+    text = "block Scale(x: f32[4]) -> f32[4] {\n  param gain, shift: f32[4]\n  return x * gain + shift\n}\n"
+    (folder / "scale.nacre").write_text(text)
+
+    async def act(running: Editor, uri: str) -> None:
+        for place in ("param gain, shift: ", "* gain + shift"):
+            assert await running.ask("rename", uri, at(text, place, place.index(name)), new_name="other") is None
+        assert ["declared together" in message for message in running.messages] == [True] * 2
+
+    session(folder, act, "scale.nacre")
+
+
 def test_formatting_is_that_of_fmt(folder: Path) -> None:
     async def act(running: Editor, uri: str) -> None:
         await running.type(uri, MODEL.replace("  hidden = relu", "       hidden=relu"))

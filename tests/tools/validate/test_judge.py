@@ -47,6 +47,21 @@ def test_rounding_passes_and_nothing_more() -> None:
     assert judged(ORDINARY, lambda r: r.__setitem__((4, 18), np.inf)) is not None
 
 
+def test_admissible_results_include_the_first_samples() -> None:
+    b = Builder(OPERATORS)
+    x = Value("x", TensorType(F32, (7,)))
+    y = b.multiply(x, b.scalar(0.5, F32))
+    module = Module("m", functions=(Function("f", (x,), tuple(b.nodes), (y,)),))
+    # The product is exact, so that the spread is that of the noise of the samples.
+    trial = random_trial(module.function("f"), {})
+    (expectation,) = Judge(module, trial, made_up).expected
+    spread = expectation.spread.copy()
+    assert (spread > 0).any()
+    judge = Judge(module, trial, made_up)
+    assert judge.difference([np.full(7, 1e9, np.float32)]) is not None and judge.expected[0].spread.max() > spread.max()
+    assert judge.expected is judge.expected
+
+
 def test_the_element_that_is_farthest_out_is_told() -> None:
     def spoil(r: Any) -> None:
         r[1, 2] += 0.25

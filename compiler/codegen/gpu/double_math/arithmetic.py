@@ -73,6 +73,7 @@ def add_pairs(a: Pair, b: Pair) -> Pair:
 
 
 def normalize(high: Lanes, low: Lanes) -> Pair:
-    """Moves what the first number can hold of the second one, which is smaller."""
+    """Adds to the first number the part of the second, smaller one that its precision can represent; returns the rest
+    beside it."""
     total = high + low
     return total, low - (total - high)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .arithmetic import SIGN, fma, polynomial
+from collections.abc import Callable
+
+from .arithmetic import SIGN, fma, polynomial, rarely
 from .exponential import LN2_HIGH, LN2_LOW, LOG2_E
 from .writer import INFINITY, NAN, Lanes
 
@@ -24,13 +26,35 @@ _LOG10_E = 0.4342944819032518
 _LOG10_2_HIGH, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06
 
 
+_FROM_NORMAL, _END_OF_NORMAL = 0x7F800000, -0x01000000
+"""The bit patterns of positive normal numbers, and only those, are below the second after the addition of the first,
+which wraps around."""
+
+
 def split(x: Lanes) -> tuple[Lanes, Lanes]:
     """Returns e and m with x = 2**e * m and sqrt(1/2) <= m < sqrt(2), for positive finite numbers."""
     tiny = x < 2.0**-126
-    offset = tiny.choose(x * 2.0**23, x).bits() - ROOT_HALF
-    e = (offset >> 23).to_float()
-    m = ((offset & _FRACTION) + ROOT_HALF).as_float()
+    e, m = _split_normal(tiny.choose(x * 2.0**23, x))
     return tiny.choose(e - 23.0, e), m
+
+
+def _split_normal(x: Lanes) -> tuple[Lanes, Lanes]:
+    offset = x.bits() - ROOT_HALF
+    return (offset >> 23).to_float(), ((offset & _FRACTION) + ROOT_HALF).as_float()
+
+
+def _of_parts(x: Lanes, formula: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
+    """Returns the formula of e and m - 1 where x = 2**e * m, and the values of a logarithm at the ends. Denormal
+    numbers and the ends take a slower path."""
+
+    def rest() -> list[Lanes]:
+        e, m = split(x)
+        return [_at_the_ends(x, formula(e, m - 1.0))]
+
+    e, m = _split_normal(x)
+    is_rest = (x.bits() + _FROM_NORMAL).not_below(_END_OF_NORMAL)
+    (result,) = rarely(is_rest, [formula(e, m - 1.0)], rest)
+    return result
 
 
 def _sum(e: Lanes, m: Lanes) -> Lanes:
@@ -49,8 +73,7 @@ def _at_the_ends(x: Lanes, result: Lanes) -> Lanes:
 
 
 def log(x: Lanes) -> Lanes:
-    e, m = split(x)
-    return _at_the_ends(x, _sum(e, m - 1.0))
+    return _of_parts(x, _sum)
 
 
 def _log1p_of_mantissa(m: Lanes) -> Lanes:
@@ -59,14 +82,15 @@ def _log1p_of_mantissa(m: Lanes) -> Lanes:
 
 
 def log2(x: Lanes) -> Lanes:
-    e, m = split(x)
-    return _at_the_ends(x, fma(_log1p_of_mantissa(m - 1.0), LOG2_E, e))
+    return _of_parts(x, lambda e, m: fma(_log1p_of_mantissa(m), LOG2_E, e))
 
 
 def log10(x: Lanes) -> Lanes:
-    e, m = split(x)
-    small = fma(_log1p_of_mantissa(m - 1.0), _LOG10_E, e * _LOG10_2_LOW)
-    return _at_the_ends(x, fma(e, _LOG10_2_HIGH, small))
+    def formula(e: Lanes, m: Lanes) -> Lanes:
+        small = fma(_log1p_of_mantissa(m), _LOG10_E, e * _LOG10_2_LOW)
+        return fma(e, _LOG10_2_HIGH, small)
+
+    return _of_parts(x, formula)
 
 
 def log1p_of_finite(x: Lanes) -> Lanes:

@@ -1,4 +1,4 @@
-"""Layers for images: other sizes, cuts, and the augmentation that takes place in training alone."""
+"""Layers for images: resizing, cropping, and augmentation, which has an effect in training only."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _concatenated(use: Use) -> Sequence[Tensor | None]:
     g, parts = use.g, []
     for place, x in enumerate(use.inputs):
         mask = use.masks.get(place, known(True))
-        # A mask of as many axes is joined as it is; one with an axis less stands for all features.
+        # A mask of as many axes is joined as it is; one with an axis less applies to all features.
         mask = g.unsqueeze(mask, axes=(mask.rank,)) if 0 < mask.rank < x.rank else mask
         parts.append(g.broadcast_to(mask, shape=x.shape))
     return [g.any(g.concat(*parts, axis=use.integer("axis", -1)), axis=-1)]
@@ -103,7 +103,7 @@ _MASKS: Mapping[str, Masks] = {
 
 
 def check_masks(use: Use) -> None:
-    """Refuses layers that would compute something else with the mask of an operand."""
+    """Refuses layers whose result would differ with the mask of an operand."""
     if use.masks and use.kind in _REFUSING:
         use.fail("gets an operand with a mask of its steps", help="give the mask to layers before it alone")
 

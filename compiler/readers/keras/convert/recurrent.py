@@ -19,7 +19,7 @@ from .cells import CELLS, check_steps, mask_of, results_of, run_cell
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of layer: its class, its operator, and the place of each of the operator's gates among those of Keras."""
+    """A kind of layer: its class, its operator, and the index of each of the operator's gates among those of Keras."""
 
     layer: str
     operator: str

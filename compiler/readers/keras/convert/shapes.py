@@ -1,4 +1,4 @@
-"""Layers that move elements, and those that do something in training alone."""
+"""Layers that move elements, and layers that have an effect in training only."""
 
 from __future__ import annotations
 

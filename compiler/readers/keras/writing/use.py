@@ -20,7 +20,7 @@ REQUIRED = object()
 class Use:
     """`kind` is the class of the layer, `version` the main version of Keras, `weights` the arrays by their names.
     `keywords` are the tensors that the call gives by keyword, `flags` its other keywords. `masks` are the masks of the
-    operands by their places or keywords, boolean tensors [batch, steps] that are true where a step counts."""
+    operands by their positions or keywords, boolean tensors [batch, steps] that are true where a step counts."""
 
     kind: str
     name: str
@@ -87,7 +87,7 @@ class Use:
         return bool(self.value(name, default))
 
     def integers(self, name: str, rank: int, default: Any = REQUIRED) -> tuple[int, ...]:
-        """Returns a list of as many integers as there are spatial axes; one integer stands for all."""
+        """Returns a list of as many integers as there are spatial axes; one integer applies to all."""
         found = self.value(name, default)
         listed = (found,) * rank if isinstance(found, int) else found
         if not isinstance(listed, (list, tuple)) or len(listed) != rank or not all(type(x) is int for x in listed):
@@ -104,7 +104,7 @@ class Use:
     # --- weights ---
 
     def array(self, index: int, rank: int) -> Elements:
-        """Returns a weight by its place."""
+        """Returns a weight by its index."""
         if index >= len(self.weights):
             self.fail(f"has {len(self.weights)} weights, and needs more", code="missing-weight")
         found = self.weights[index][1]
@@ -115,7 +115,7 @@ class Use:
         return found
 
     def any_array(self, index: int) -> Elements:
-        """Returns a weight by its place, a vector or a matrix."""
+        """Returns a weight by its index, a vector or a matrix."""
         rank = self.weights[index][1].ndim if index < len(self.weights) else 1
         return self.array(index, rank)
 

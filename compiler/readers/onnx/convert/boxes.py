@@ -13,12 +13,17 @@ from .....dialect.types import I64
 from ...writing.tensors import Tensor, known
 from ..writing.use import Use
 
+_MOST_SAMPLES = 1 << 16
+"""The most samples along an axis of a box."""
+
 
 def greatest_in_boxes(
     use: Use, x: Tensor, boxes: Tensor, image: Tensor, bins: tuple[int, int], scale: float, samples: int, aligned: bool
 ) -> Tensor:
     """Returns the greatest corners [K, C, height, width] in `bins` of boxes [K, 4] of images [N, C, H, W]."""
     g, count, channels = use.g, boxes.shape[0], x.shape[1]
+    if not 0 < max(bins) * samples <= _MOST_SAMPLES or min(bins) < 1:
+        use.fail(f"has {samples} samples in each of {bins[0]}x{bins[1]} parts of a box", code="bad-attribute")
     offset = g.like(0.5 if aligned else 0.0, boxes)
     scaled = g.subtract(g.multiply(boxes, g.like(scale, boxes)), offset)
     x1, y1, x2, y2 = g.apply("split", [scaled], {"parts": 4, "axis": 1})

@@ -215,7 +215,9 @@ def _scan(use: Use) -> Sequence[Tensor]:
     directions = use.ints_of("scan_input_directions", (0,) * count)
     out_axes = use.ints_of("scan_output_axes", (0,) * outputs)
     out_directions = use.ints_of("scan_output_directions", (0,) * outputs)
-    axes = [axis % x.rank for axis, x in zip(axes, sequences, strict=True)]
+    if [len(axes), len(directions), len(out_axes), len(out_directions)] != [count, count, outputs, outputs]:
+        use.fail("has axes or directions that do not fit its sequences", code="bad-attribute")
+    axes = [_axis_in(use, axis, x) for axis, x in zip(axes, sequences, strict=True)]
     length = sequences[0].shape[axes[0]]
 
     def build(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -232,10 +234,16 @@ def _scan(use: Use) -> Sequence[Tensor]:
     results = list(made[: len(states)])
     for x, axis, reverse in zip(made[len(states) :], out_axes, out_directions, strict=True):
         x = g.flip(x, axes=(0,)) if reverse else x
-        axis %= x.rank
+        axis = _axis_in(use, axis, x)
         order = [*range(1, axis + 1), 0, *range(axis + 1, x.rank)]
         results.append(g.transpose(x, axes=tuple(order)) if axis else x)
     return results
+
+
+def _axis_in(use: Use, axis: int, x: Tensor) -> int:
+    if not -x.rank <= axis < x.rank:
+        use.fail(f"has no axis {axis} of {x.type}", code="bad-axis")
+    return axis % x.rank
 
 
 def _batched_scan(

@@ -58,7 +58,8 @@ def _category_mapper(use: Use) -> Sequence[Held]:
 
 
 def _place_of_number(use: Use, x: Tensor, keys: Any) -> tuple[Tensor, Any]:
-    """Returns the place of the equal key in sorted order, or their number, and the order of the keys."""
+    """Returns the position of the equal key in sorted order, or the number of keys if there is none, and the order of
+    the keys."""
     g = use.g
     _, first = np.unique(keys, return_index=True)
     if not len(first):
@@ -73,7 +74,7 @@ def _place_of_number(use: Use, x: Tensor, keys: Any) -> tuple[Tensor, Any]:
 
 
 def _at(use: Use, values: list[Any], dtype: Any, place: Tensor) -> Held:
-    """Returns the values at places; the last one is the default."""
+    """Returns the values at these positions; the last value is the default."""
     if dtype.kind == "O":
         return rows_of(use.g, strings_of(values), place)
     return use.g.gather(known(np.array(values).astype(dtype)), place, axis=0, mode="clamp")
@@ -81,7 +82,7 @@ def _at(use: Use, values: list[Any], dtype: Any, place: Tensor) -> Held:
 
 def _listed(use: Use, kind: str) -> Any:
     if kind == "keys" and use.has("classes_strings"):
-        # The first version maps strings to their places, and back.
+        # The first version maps strings to their indices, and back.
         listed = np.array(use.strings_of("classes_strings"), object)
         return listed if isinstance(use.operands[0], Strings) else np.arange(len(listed))
     if kind == "values" and use.has("classes_strings"):

@@ -35,12 +35,15 @@ def _mel_weights(use: Use) -> Sequence[Tensor]:
     return [known(weights, use.element_type("output_datatype", F32))]
 
 
+_MOST_COLUMNS = 1 << 24
+
+
 def _ngrams(use: Use) -> Sequence[Tensor]:
     """Counts each n-gram of the pool in rows of integers or strings: n elements, with up to `max_skip_count` others
     between two of them."""
     g = use.g
     if use.has("pool_strings"):
-        # Strings are replaced by their places among those of the pool.
+        # Strings are replaced by their indices in the pool.
         words, places_in_pool = np.unique(np.array(use.strings_of("pool_strings"), object), return_inverse=True)
         x, pool = place_in(g, use.strings(), words.tolist()), places_in_pool.astype(np.int64)
     else:
@@ -69,9 +72,12 @@ def _ngrams(use: Use) -> Sequence[Tensor]:
     if total != len(places):
         use.fail(f"has {len(places)} indices for {total} n-grams", code="bad-attribute")
     # Column c of the result is the n-gram whose index is c; other columns are 0.
+    if not places or not 0 <= min(places) <= max(places) < _MOST_COLUMNS:
+        use.fail(f"has indices outside of 0 to {_MOST_COLUMNS - 1}, or none", code="bad-attribute")
     columns = max(places) + 1
     empty = g.broadcast_to(known(np.int64(0)), shape=(*x.shape[:-1], 1))
-    order = [places.index(column) if column in places else len(places) for column in range(columns)]
+    number_of = {place: number for number, place in enumerate(places)}
+    order = [number_of.get(column, len(places)) for column in range(columns)]
     counts = g.gather(g.concat(*parts, empty, axis=-1), known(np.array(order, np.int64)), axis=x.rank - 1)
     factors = known(np.array([*weights, 0.0])[order], F32)
     found = g.cast(counts, dtype=F32)
@@ -89,7 +95,7 @@ def _count(use: Use, x: Tensor, grams: Array, width: int, steps: range) -> Tenso
     for step in steps:
         length = width - (size - 1) * step
         if length <= 0:
-            continue
+            break
         matches: Tensor | None = None
         for place in range(size):
             part = g.slice(wide, starts=(*before, place * step), stops=(*before, place * step + length))

@@ -92,7 +92,7 @@ def _compress_in_call(use: Use, x: Tensor, condition: Tensor) -> Tensor:
 
 def _reverse_sequence(use: Use) -> Sequence[Tensor]:
     x, lengths, g = use.input(0), use.input(1), use.g
-    time, batch = use.integer("time_axis", 0), use.integer("batch_axis", 1)
+    time, batch = use.axis(x.rank, 0, "time_axis"), use.axis(x.rank, 1, "batch_axis")
     count = g.cast(lengths, dtype=I64)
     shape = [1] * x.rank
     steps = g.reshape(g.iota(shape=(x.shape[time],)), shape=(*shape[:time], x.shape[time], *shape[time + 1 :]))

@@ -35,6 +35,8 @@ def split_sizes(use: Use, x: Tensor, axis: int, count: int) -> tuple[Size, ...]:
         require_equal(use, given, sizes)
         return sizes
     number = use.integer("num_outputs", count)
+    if number != count:
+        use.fail(f"has `num_outputs` = {number} and {count} outputs", code="bad-attribute")
     size = x.shape[axis]
     part = ceil_divide(size, number)
     last = size - part * (number - 1)

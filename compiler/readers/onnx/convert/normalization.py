@@ -95,6 +95,8 @@ def _rms_norm(use: Use) -> Sequence[Tensor]:
 def _group_norm(use: Use) -> Sequence[Tensor]:
     x, weight, bias, g = use.input(0), use.input(1), use.input(2), use.g
     groups, channels = use.integer("num_groups"), x.shape[1]
+    if groups < 1:
+        use.fail(f"has {groups} groups", code="bad-attribute")
     if use.version < 21:
         # One factor for each group.
         if not isinstance(channels, int) or channels % groups:
@@ -110,14 +112,26 @@ def _lp_norm(use: Use) -> Sequence[Tensor]:
     return [g.divide(x, g.where(g.equal(size, g.like(0, size)), g.like(1, size), size))]
 
 
+_MOST_TERMS = 1024
+"""The most channels whose squares are added one by one; networks have 5."""
+
+
 def _local_response(use: Use) -> Sequence[Tensor]:
     x, g, size = use.input(), use.g, use.integer("size")
     alpha, beta, bias = use.number("alpha", 1e-4), use.number("beta", 0.75), use.number("bias", 1.0)
+    channels = x.shape[1] if x.rank > 1 else 0
+    if size < 1:
+        use.fail(f"has windows of {size} channels", code="bad-attribute")
     low, high = (size - 1) // 2, size // 2
+    if isinstance(channels, int):
+        # Beyond the other channels, a window has only zeros.
+        low, high = min(low, max(channels - 1, 0)), min(high, max(channels - 1, 0))
+    if low + high >= _MOST_TERMS:
+        use.fail(f"adds {low + high + 1} channels; up to {_MOST_TERMS} are supported")
     rest = tuple((0, 0) for _ in range(x.rank - 2))
     squares = g.pad(g.square(x), widths=((0, 0), (low, high), *rest))
     total: Tensor | None = None
-    for start in range(size):
+    for start in range(low + high + 1):
         part = g.slice(squares, starts=(None, start), stops=(None, start + x.shape[1]))
         total = part if total is None else g.add(total, part)
     assert total is not None

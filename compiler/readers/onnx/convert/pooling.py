@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .....dialect.dims import product
+from .....dialect.types import DType
 from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 from .convolutions import window_attributes, window_padding
@@ -63,6 +65,16 @@ def _average_pool(use: Use) -> Sequence[Tensor]:
     return [averaged(use, x, attributes, bool(use.integer("count_include_pad", 0)))]
 
 
+_LARGEST = 1 << 24
+"""The most elements of a window that is a convolution with ones."""
+
+
+def _ones(use: Use, kernel: Sequence[int], dtype: DType) -> Tensor:
+    if min(kernel, default=1) < 1 or math.prod(kernel) > _LARGEST:
+        use.fail(f"has windows of {list(kernel)}", code="bad-attribute")
+    return known(np.ones((1, 1, *kernel), dtype.numpy))
+
+
 def averaged(use: Use, x: Tensor, attributes: dict[str, Any], counts_padding: bool) -> Tensor:
     g, rank = use.g, x.rank - 2
     dilation = attributes.pop("dilation")
@@ -77,7 +89,7 @@ def averaged(use: Use, x: Tensor, attributes: dict[str, Any], counts_padding: bo
 def _dilated(use: Use, x: Tensor, attributes: dict[str, Any], dilation: Sequence[int], counts_padding: bool) -> Tensor:
     g, rank = use.g, x.rank - 2
     images = x.shape[0] * x.shape[1]
-    ones = known(np.ones((1, 1, *attributes["kernel"]), x.dtype.numpy))
+    ones = _ones(use, attributes["kernel"], x.dtype)
     windows = {"stride": attributes["stride"], "padding": attributes["padding"], "dilation": tuple(dilation)}
     total = g.apply(f"conv{rank}d", [g.reshape(x, shape=(images, 1, *x.shape[2:])), ones], windows)[0]
     if counts_padding:
@@ -106,7 +118,7 @@ def _dilated_ceil(
             use.fail("rounds up the number of windows of a symbolic size", code="data-dependent")
         pairs.append((low, max(after, 0)))
         widths.append((low, high))
-    ones = known(np.ones((1, 1, *attributes["kernel"]), x.dtype.numpy))
+    ones = _ones(use, attributes["kernel"], x.dtype)
     windows = {"stride": attributes["stride"], "padding": 0, "dilation": tuple(dilation)}
     images = x.shape[0] * x.shape[1]
     flat = g.reshape(x, shape=(images, 1, *x.shape[2:]))
@@ -131,7 +143,7 @@ def _lp_pool(use: Use) -> Sequence[Tensor]:
     if attributes["ceil_mode"]:
         use.fail("rounds up the number of windows", code="unsupported-attribute")
     images = x.shape[0] * x.shape[1]
-    ones = known(np.ones((1, 1, *attributes["kernel"]), x.dtype.numpy))
+    ones = _ones(use, attributes["kernel"], x.dtype)
     windows = {name: attributes[name] for name in ("stride", "padding", "dilation")}
     total = g.apply(f"conv{rank}d", [g.reshape(powers, shape=(images, 1, *x.shape[2:])), ones], windows)[0]
     root = g.sqrt(total) if order == 2 else g.power(total, g.like(1 / order, total))
@@ -158,6 +170,8 @@ def _max_unpool(use: Use) -> Sequence[Tensor]:
     rank = x.rank - 2
     kernel, strides = use.ints_of("kernel_shape"), use.ints_of("strides", (1,) * rank)
     pads = use.ints_of("pads", (0,) * (2 * rank))
+    if (len(kernel), len(strides), len(pads)) != (rank, rank, 2 * rank):
+        use.fail(f"has attributes that do not fit {rank} axes", code="bad-attribute")
     usual = (
         *x.shape[:2],
         *((size - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank] for i, size in enumerate(x.shape[2:])),

@@ -70,7 +70,7 @@ MakeCell = Callable[[Use, _Layer, Callable[[Tensor], Tensor]], Cell]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of layer: its operator, the place of each of the operator's gates among those of ONNX, the tensors of its
+    """A kind of layer: its operator, the index of each of the operator's gates among those of ONNX, the tensors of its
     state, and the usual activations."""
 
     operator: str

@@ -50,7 +50,8 @@ def _coordinate(use: Use, mode: str, at: int, axis: _Axis) -> float:
     if mode == "pytorch_half_pixel":
         return (at + 0.5) / scale - 0.5 if new > 1 else 0.0
     if mode == "align_corners":
-        # The last element of an exact size, which need not be whole, lies on the last element of the operand.
+        # The last element of an exact size, which need not be an integer, is aligned with the last element of the
+        # operand.
         return at * (old - 1) / (scale * old - 1) if new > 1 else 0.0
     if mode == "asymmetric":
         return at / scale

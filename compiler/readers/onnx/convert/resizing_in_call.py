@@ -50,7 +50,7 @@ def resize_in_call(use: Use, x: Tensor, axes: Sequence[int], mode: str, coordina
         assert given is not None
         value = g.cast(g.gather(given, known(np.int64(position)), axis=0), dtype=F64)
         found.append((old, new, value if scales is not None else g.divide(value, _f64(old))))
-    common = _common(use, [scale for *_, scale in found]) if scales is None else None
+    common = _common(use, [scale for *_, scale in found]) if scales is None and found else None
     for position, (axis, (old, new, scale)) in enumerate(zip(axes, found, strict=True)):
         scale = scale if common is None else common
         window = None
@@ -100,7 +100,8 @@ def _coordinates(use: Use, mode: str, axis: CallAxis) -> Tensor:
     if mode == "align_corners":
         if new == 1:
             return g.multiply(at, _f64(0))
-        # The last element of an exact size, which need not be whole, lies on the last element of the operand.
+        # The last element of an exact size, which need not be an integer, is aligned with the last element of the
+        # operand.
         return g.multiply(at, g.divide(_f64(old - 1), g.subtract(g.multiply(axis.scale, _f64(old)), _f64(1))))
     if mode == "asymmetric":
         return g.divide(at, axis.scale)

@@ -54,7 +54,7 @@ def _dft(use: Use) -> Sequence[Tensor]:
         use.require(is_one)
         return [result]
     axis = use.integer("axis", -2 if use.version >= 20 else 1) if given is None else use.ints(2, "an axis")[0]
-    # The last axis tells real and imaginary parts apart.
+    # The last axis separates real and imaginary parts.
     if not -x.rank <= axis < x.rank or axis % x.rank == x.rank - 1:
         use.fail(f"has no axis {axis} of a signal: the operand has rank {x.rank}", code="bad-axis")
     return [_transformed(use, x, axis % x.rank)]

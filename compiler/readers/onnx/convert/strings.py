@@ -46,6 +46,10 @@ def _concat(use: Use) -> Sequence[Held]:
 # --- splitting ---
 
 
+_MOST_SPLITS = 1 << 62
+"""More than any string has."""
+
+
 def _split(use: Use) -> Sequence[Held]:
     """Splits at delimiters from left to right. The results are as many as they can become, with empty strings after
     the last one."""
@@ -53,6 +57,7 @@ def _split(use: Use) -> Sequence[Held]:
     delimiter, most = use.string("delimiter", "").encode(), use.integer("maxsplit")
     if most is not None and most < 0:
         use.fail(f"splits at most {most} times", code="bad-attribute")
+    most = most if most is None else min(most, _MOST_SPLITS)
     if not delimiter:
         piece, inside, count = _split_at_spaces(g, data, most)
         bound = ceil_divide(data.shape[-1], 2)

@@ -26,6 +26,8 @@ from ..writing.use import REQUIRED, Converters, Use
 from .scores import TRANSFORMS, class_labels, count_classes, float_rows, label_of, transform
 from .tree_nodes import MODES, Branch, build_tree, find_comparison
 
+_MOST_VALUES = 1 << 27
+"""The most values of leaves that are stored for all targets."""
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
@@ -74,6 +76,9 @@ def _sum_trees(use: Use, file: _File, aggregate: str) -> tuple[Tensor, Tensor]:
     ]
     single = [{target for leaf in leaves for target, _ in file.leaves[leaf]} for _, leaves in built]
     apart = all(len(targets) == 1 for targets in single)
+    elements = file.targets * (1 if apart else sum(len(leaves) for _, leaves in built))
+    if elements > _MOST_VALUES:
+        use.fail(f"has {file.targets} targets, which are {elements} values of leaves", code="bad-attribute")
     trees, groups = [], []
     for (tree, leaves), targets in zip(built, single, strict=True):
         values = np.zeros((len(leaves), 1 if apart else file.targets))
@@ -266,6 +271,9 @@ def _ensemble(use: Use) -> Sequence[Tensor]:
         yes, no = children
         branches[i] = Branch(MODES[mode], feature[i], values[i], yes, no, bool(tracks[i]), own)
     roots = use.ints_of("tree_roots", REQUIRED)
+    for root in roots:
+        if not 0 <= root < count:
+            use.fail(f"has the root {root} among {count} nodes", code="bad-tree")
     leaves = [[pair] for pair in zip(ids, weights, strict=True)]
     file = _File(roots, branches, leaves, {i: (-1, i) for i in range(count)}, targets)
     aggregate, post = use.integer("aggregate_function", 1), use.integer("post_transform", 0)

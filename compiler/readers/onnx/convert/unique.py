@@ -28,7 +28,7 @@ def _non_zero(use: Use) -> Sequence[Held]:
         use.fail("takes a scalar that is computed in a call", code="data-dependent")
     total = product(x.shape)
     flags = g.reshape(x if x.dtype == BOOL else g.not_equal(x, g.like(0, x)), shape=(total,))
-    # A stable sort puts the places of true elements first, in their order.
+    # A stable sort puts the positions of true elements first, in their order.
     place = g.argsort(g.cast(g.logical_not(flags), dtype=I64), axis=0)
     columns = []
     for size in reversed(x.shape):

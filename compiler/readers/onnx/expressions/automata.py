@@ -1,9 +1,9 @@
 """Automata of regular expressions over the bytes of UTF-8.
 
-A state is the set of places in the expression before which a string may stand, and the kind of the byte before it. A
-place between characters, such as `\\b`, holds or not once the next byte is known:
+A state is the set of positions in the expression that a string may have reached, and the kind of the byte before it. A
+position between characters, such as `\\b`, holds or not once the next byte is known:
 
-    state {before \\b, after a word byte}, next byte `.`   ->  the boundary holds: places after it follow
+    state {before \\b, after a word byte}, next byte `.`   ->  the boundary holds: positions after it follow
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Automaton:
 
 @dataclass(slots=True)
 class _Place:
-    """A place in the expression: after a byte of `bytes` (None: after nothing) follows one of `after`; if `condition`
-    is given, only where it holds."""
+    """A position in the expression: after a byte of `bytes` (None: after nothing) follows one of `after`; if
+    `condition` is given, only where it holds."""
 
     bytes: tuple[int, int] | None = None
     condition: Where | None = None
@@ -58,7 +58,7 @@ class _Places:
         return len(self.all) - 1
 
     def write(self, tree: Tree, after: int) -> int:
-        """Returns the place before a tree that is followed by a place."""
+        """Returns the position before a tree that is followed by a position."""
         if isinstance(tree, Where):
             return self.new(_Place(condition=tree, after=[after]))
         if isinstance(tree, Join):
@@ -157,8 +157,8 @@ def build_automaton(tree: Tree) -> Automaton:
 
 
 def _classes(places: Sequence[_Place]) -> tuple[Any, list[int]]:
-    """Returns the class of each byte, and one byte of each class: bytes with the same transitions from all places are
-    one class."""
+    """Returns the class of each byte, and one byte of each class: bytes with the same transitions from all positions
+    are one class."""
     cuts = {0, *(byte for byte in range(1, 256) if (byte in _WORD_BYTES) != (byte - 1 in _WORD_BYTES))}
     for place in places:
         if place.bytes is not None:
@@ -168,7 +168,7 @@ def _classes(places: Sequence[_Place]) -> tuple[Any, list[int]]:
 
 
 def _reached(places: Sequence[_Place], kernel: frozenset[int], before: str, next: str) -> set[int]:
-    """Returns the places that are reached without a byte, between two bytes of the given kinds."""
+    """Returns the positions that are reached without a byte, between two bytes of the given kinds."""
     is_boundary = (before == _WORD) != (next == _WORD)
     holds = {
         Where.START: before == _BEGIN,

@@ -42,7 +42,7 @@ class Repeat:
 
 
 class Where(Enum):
-    """A place between two characters."""
+    """A position between two characters."""
 
     START = "start"
     END = "end"

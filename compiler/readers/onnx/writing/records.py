@@ -1,4 +1,4 @@
-"""An ONNX model as records: the content of the protobufs, of which only the form is checked.
+"""An ONNX model as records: the content of the protobufs. Only their form is checked.
 
 This module does not depend on operators. `proto` makes these records, every other module of the reader takes them.
 """

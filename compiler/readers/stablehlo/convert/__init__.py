@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..writing.use import Convert, Converters
-from . import contractions, control_flow, elementwise, indexing, reductions, shapes
+from . import (
+    addressing,
+    bits,
+    contractions,
+    control_flow,
+    elementwise,
+    normalization,
+    ordering,
+    reductions,
+    shapes,
+    windows,
+)
 
 FAMILIES: Mapping[str, Converters] = {
     "Elementwise": elementwise.CONVERTERS,
+    "Bits and roundings": bits.CONVERTERS,
     "Shapes": shapes.CONVERTERS,
     "Contractions": contractions.CONVERTERS,
     "Reductions": reductions.CONVERTERS,
-    "Indexing": indexing.CONVERTERS,
+    "Windows": windows.CONVERTERS,
+    "Normalization and linear algebra": normalization.CONVERTERS,
+    "Gathers and scatters": addressing.CONVERTERS,
+    "Ordering": ordering.CONVERTERS,
     "Control flow": control_flow.CONVERTERS,
 }
 

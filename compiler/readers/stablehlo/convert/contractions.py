@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .....dialect.dims import product
+from .....dialect.dims import product, static_size
 from ...writing.tensors import Tensor, known
 from ..writing.records import decode_array
 from ..writing.use import Converters, Use
@@ -57,11 +57,16 @@ def _reordered(use: Use, x: Tensor, order: tuple[int, ...], shape: tuple[object,
     return x if x.shape == shape else use.g.reshape(x, shape=shape)
 
 
+def _einsum(use: Use) -> Sequence[Tensor]:
+    equation = str(use.record.attributes.get("einsum_config", "")).replace(" ", "")
+    return [use.g.einsum(*use.operands, equation=equation)]
+
+
 _LAYOUT = re.compile(r"\[([^\]]*)\]x\[([^\]]*)\]->\[([^\]]*)\]")
 
 
 def _convolution(use: Use) -> Sequence[Tensor]:
-    x, weight = use.operands
+    x, weight = use.operands[:2]
     g, rank = use.g, x.rank - 2
     found = _LAYOUT.search(str(use.record.attributes.get("dimension_numbers", "")))
     if found is None or rank not in (1, 2, 3):
@@ -97,6 +102,11 @@ def _convolution(use: Use) -> Sequence[Tensor]:
 
 
 def _pairs(use: Use, rank: int) -> list[tuple[int, int]]:
+    if len(use.operands) > 2:
+        widths = use.sizes(2, "padding")
+        if not all(isinstance(width, int) for width in widths):
+            use.fail("has padding that depends on dims", code="data-dependent")
+        return [(static_size(a), static_size(b)) for a, b in zip(widths[::2], widths[1::2], strict=True)]
     given = use.record.attributes.get("padding")
     if given is None:
         return [(0, 0)] * rank
@@ -111,4 +121,11 @@ def _dilated(use: Use, x: Tensor, steps: Sequence[int]) -> Tensor:
     return g.apply(f"conv_transpose{x.rank - 2}d", [x, weight], {"stride": tuple(steps), "groups": channels})[0]
 
 
-CONVERTERS: Converters = {"dot": _dot, "dot_general": _dot_general, "convolution": _convolution}
+CONVERTERS: Converters = {
+    "dot": _dot,
+    "dot_general": _dot_general,
+    "einsum": _einsum,
+    "unary_einsum": _einsum,
+    "convolution": _convolution,
+    "dynamic_conv": _convolution,
+}

@@ -7,6 +7,7 @@ from functools import partial
 
 from .....dialect.types import BOOL
 from ...writing.tensors import Tensor
+from ..writing.records import BlockRecord
 from ..writing.use import Converters, Use
 
 
@@ -19,17 +20,26 @@ def _composite(use: Use) -> Sequence[Tensor]:
 
 
 def _case(use: Use) -> Sequence[Tensor]:
-    """`case` with two branches, and `if`: the first branch of `if` is that for true."""
-    g, regions = use.g, list(use.record.regions)
-    condition = use.x
-    if condition.dtype != BOOL:
-        if len(regions) != 2:
-            use.fail(f"chooses among {len(regions)} branches")
-        condition = g.equal(condition, g.like(0, condition))
-    if condition.array is not None:
-        return use.run_block(regions[0 if bool(condition.array) else 1], ())
+    """`case`, and `if`: the first branch of `if` is that for true."""
+    return _chosen(use, use.x, list(use.record.regions))
 
-    made = [g.region([], partial(use.run_block, block)) for block in regions]
+
+def _chosen(use: Use, index: Tensor, blocks: Sequence[BlockRecord]) -> Sequence[Tensor]:
+    """Chooses the first block for the index 0, and among the others otherwise; the last one is for any other index."""
+    g = use.g
+    if index.array is not None:
+        number = 0 if index.dtype == BOOL and bool(index.array) else int(index.array) if index.dtype != BOOL else 1
+        return use.run_block(blocks[number if 0 <= number < len(blocks) else -1], ())
+    if len(blocks) == 1:
+        return use.run_block(blocks[0], ())
+    condition = index if index.dtype == BOOL else g.equal(index, g.like(0, index))
+
+    def rest(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
+        if len(blocks) == 2:
+            return use.run_block(blocks[1], ())
+        return _chosen(use, g.subtract(index, g.like(1, index)), blocks[1:])
+
+    made = [g.region([], partial(use.run_block, blocks[0])), g.region([], rest)]
     return g.control("if", [condition], {}, made, [value.type for value in made[0].results])
 
 
@@ -43,7 +53,7 @@ def _while(use: Use) -> Sequence[Tensor]:
 def _custom_call(use: Use) -> Sequence[Tensor]:
     target = str(use.record.attributes.get("call_target_name", ""))
     if target == "shape_assertion":
-        # The dims of the model keep what the assertion states, if their values are known to hold.
+        # The dims of the model keep the conditions of the assertion, if they are known to hold.
         if use.x.array is None or bool(use.x.array):
             return []
         use.fail("asserts a relation of dims that does not hold", code="failed-assertion")

@@ -14,7 +14,7 @@ _UNARY: Mapping[str, str] = {
     "negate": "negate", "round_nearest_even": "round", "rsqrt": "rsqrt", "sine": "sin", "sqrt": "sqrt", "tan": "tan",
     "tanh": "tanh", "is_finite": "isfinite", "chlo.erf": "erf", "chlo.erfc": "erfc", "chlo.acos": "acos",
     "chlo.acosh": "acosh", "chlo.asin": "asin", "chlo.asinh": "asinh", "chlo.atan": "atan", "chlo.atanh": "atanh",
-    "chlo.cosh": "cosh", "chlo.sinh": "sinh", "chlo.square": "square",
+    "chlo.cosh": "cosh", "chlo.sinh": "sinh", "chlo.square": "square", "chlo.tan": "tan",
 }  # fmt: skip
 _BINARY: Mapping[str, str] = {
     "add": "add", "atan2": "atan2", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply",
@@ -95,7 +95,21 @@ def _select(use: Use) -> Sequence[Tensor]:
     return [use.g.where(*use.operands)]
 
 
-CONVERTERS: Converters = {
+def _spread(convert: Convert) -> Convert:
+    """Operations of CHLO that broadcast: axes are aligned at the last one, as those of the graph are."""
+
+    def converted(use: Use) -> Sequence[Tensor]:
+        ranks = sorted(each.rank for each in use.operands)
+        if use.has("broadcast_dimensions") and use.integers("broadcast_dimensions") != tuple(
+            range(ranks[-1] - ranks[0], ranks[-1])
+        ):
+            use.fail("aligns axes otherwise than at the last one")
+        return convert(use)
+
+    return converted
+
+
+_PLAIN: Converters = {
     **{name: _unary(target) for name, target in _UNARY.items()},
     **{name: _binary(name, target) for name, target in _BINARY.items()},
     **{name: _binary(name, f"bitwise_{name}") for name in ("and", "or", "xor")},
@@ -108,3 +122,9 @@ CONVERTERS: Converters = {
     "sign": _sign,
     "select": _select,
 }
+
+_SPREAD = (
+    "add", "and", "atan2", "compare", "divide", "maximum", "minimum", "multiply", "or", "power", "remainder", "select",
+    "shift_left", "shift_right_arithmetic", "subtract", "xor",
+)  # fmt: skip
+CONVERTERS: Converters = {**_PLAIN, **{f"chlo.broadcast_{name}": _spread(_PLAIN[name]) for name in _SPREAD}}

@@ -1,20 +1,18 @@
-"""Reductions over axes and over windows, whose bodies are single operations."""
+"""Reductions over axes whose bodies are single operations, and `argmax` and `argmin`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from .....dialect.dims import product
 from .....dialect.ops.support.common import integer_range
 from .....dialect.types import BOOL
 from ...writing.tensors import Tensor
-from ..writing.records import BlockRecord, decode_array
+from ..writing.records import BlockRecord
 from ..writing.use import Converters, Use
 
-_REDUCERS: Mapping[str, tuple[str, str]] = {
+REDUCERS: Mapping[str, tuple[str, str]] = {
     "add": ("sum", "add"), "multiply": ("prod", "multiply"), "maximum": ("max", "maximum"),
     "minimum": ("min", "minimum"), "and": ("all", "logical_and"), "or": ("any", "logical_or"),
 }  # fmt: skip
@@ -25,13 +23,13 @@ def reducer(use: Use, body: BlockRecord) -> str:
     """Returns the name of the only operation of a body, applied to its two arguments."""
     operations = body.operations
     names = {number for number, _ in body.arguments}
-    if len(operations) != 2 or set(operations[0].operands) != names or operations[0].name not in _REDUCERS:
+    if len(operations) != 2 or set(operations[0].operands) != names or operations[0].name not in REDUCERS:
         listed = ", ".join(f"`{operation.name}`" for operation in operations[:-1])
-        use.fail(f"combines elements by {listed}; single operations {', '.join(_REDUCERS)} are supported")
+        use.fail(f"combines elements by {listed}; single operations {', '.join(REDUCERS)} are supported")
     return operations[0].name
 
 
-def _is_neutral(name: str, x: Tensor, start: Tensor) -> bool:
+def is_neutral(name: str, x: Tensor, start: Tensor) -> bool:
     """Returns whether an initial value changes nothing."""
     if start.array is None:
         return False
@@ -50,6 +48,8 @@ def _is_neutral(name: str, x: Tensor, start: Tensor) -> bool:
 
 def _reduce(use: Use) -> Sequence[Tensor]:
     g, count = use.g, len(use.operands) // 2
+    if count == 2:
+        return _extreme_with_place(use)
     if count != 1:
         use.fail(f"reduces {count} tensors together")
     x, start = use.operands
@@ -61,50 +61,66 @@ def _reduce(use: Use) -> Sequence[Tensor]:
     over = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}.get(name, name) if is_truth else name
     if over in ("and", "or") and not is_truth:
         use.fail("combines the bits of whole numbers")
-    reduction, combine = _REDUCERS[over]
+    reduction, combine = REDUCERS[over]
     total = g.apply(reduction, [x], {"axis": axes})[0]
-    return [total if _is_neutral(name, x, start) else g.apply(combine, [total, start], {})[0]]
+    return [total if is_neutral(name, x, start) else g.apply(combine, [total, start], {})[0]]
 
 
-def _reduce_window(use: Use) -> Sequence[Tensor]:
-    """Pooling: windows of size 1 along the first axes or the last one, as images have them."""
+def _extreme_with_place(use: Use) -> Sequence[Tensor]:
+    """The greatest or least element along an axis, and its index, as JAX writes them for `argmax` and `argmin`. The
+    index is the first one of equal elements; NaN is the greatest and the least element."""
     g = use.g
-    if len(use.operands) != 2:
-        use.fail("reduces several tensors together")
-    x, start = use.operands
-    ones = (1,) * x.rank
-    window, strides = use.integers("window_dimensions"), use.integers("window_strides", ones)
-    given = use.record.attributes.get("padding")
-    pairs = [(0, 0)] * x.rank if given is None else [(int(a), int(b)) for a, b in decode_array(given)]
-    dilation = use.integers("window_dilations", ones)
-    if use.integers("base_dilations", ones) != ones or any(w < 0 for pair in pairs for w in pair):
-        use.fail("has a dilated operand or negative padding")
-    name = reducer(use, use.record.regions[0])
-    used = [a for a in range(x.rank) if window[a] != 1 or strides[a] != 1 or pairs[a] != (0, 0)] or [x.rank - 1]
-    if len(used) > 3 or name not in ("add", "maximum") or not x.dtype.is_float or not _is_neutral(name, x, start):
-        use.fail(f"combines windows over {len(used)} axes by `{name}`; sums and maxima over up to 3 are supported")
-    rest = [axis for axis in range(x.rank) if axis not in used]
-    order = (*rest, *used)
-    turned = g.transpose(x, axes=order)
-    outer = tuple(x.shape[axis] for axis in rest)
-    spatial = turned.shape[len(rest) :]
-    images = g.reshape(turned, shape=(product(outer), 1, *spatial))
-    kernel = tuple(window[a] for a in used)
-    attributes: dict[str, Any] = {
-        "kernel": kernel,
-        "stride": tuple(strides[a] for a in used),
-        "padding": tuple(pairs[a] for a in used),
+    x, places, start, first = use.operands
+    axes, axis_of_places = use.integers("dimensions"), _axis_of_iota(use, places)
+    direction = _direction(use, use.record.regions[0])
+    name = "maximum" if direction == "GT" else "minimum"
+    if len(axes) != 1 or axis_of_places != axes[0]:
+        use.fail("reduces two tensors together, and the second is not the index along the axis")
+    if not is_neutral(name, x, start) or first.array is None or first.array.item() != 0:
+        use.fail("reduces two tensors together, with initial values that may be results")
+    index = g.apply("argmax" if direction == "GT" else "argmin", [x], {"axis": axes[0], "keepdims": True})[0]
+    extreme = g.take_along_axis(x, index, axis=axes[0], mode="clamp")
+    return [g.squeeze(extreme, axes=axes), g.cast(g.squeeze(index, axes=axes), dtype=places.dtype)]
+
+
+def _axis_of_iota(use: Use, x: Tensor) -> int | None:
+    """Returns the axis whose index is each element of a tensor, if it is known."""
+    if x.array is not None:
+        found = [axis for axis in range(x.rank) if np.array_equal(x.array, np.indices(x.array.shape)[axis])]
+        return found[0] if found else None
+    nodes = {output: node for node in use.g.builder.nodes for output in node.outputs}
+    node = None if x.value is None else nodes.get(x.value)
+    if node is None or node.op != "iota":
+        return None
+    axis = node.attribute("axis")
+    assert isinstance(axis, int), axis
+    return axis
+
+
+def _direction(use: Use, body: BlockRecord) -> str:
+    """Returns whether a body takes the greater (`GT`) or the lesser (`LT`) of its elements a and b:
+
+    (a > b or a != a) ? a : b, with the index of the same element, or the lower index if a == b
+    """
+    (a, _), (i, _), (b, _), (j, _) = body.arguments
+    *operations, last = body.operations
+    kinds = [(operation.name, operation.word("comparison_direction"), tuple(operation.operands)) for operation in
+             operations]  # fmt: skip
+    direction = next((word for word in ("GT", "LT") if ("compare", word, (a, b)) in kinds), "")
+    number = {operation.results[0][0]: operation for operation in operations}
+    chosen = [number.get(result) for result in last.operands]
+    wanted = {
+        ("compare", direction, (a, b)),
+        ("compare", "NE", (a, a)),
+        ("compare", "EQ", (a, b)),
+        ("compare", "LT", (i, j)),
     }
-    steps = tuple(dilation[a] for a in used)
-    if name == "maximum":
-        made = g.apply(f"max_pool{len(used)}d", [images], {**attributes, "dilation": steps})[0]
-    elif any(step != 1 for step in steps):
-        use.fail("adds up windows with gaps")
-    else:
-        mean = g.apply(f"avg_pool{len(used)}d", [images], attributes)[0]
-        made = g.multiply(mean, g.like(float(np.prod(kernel)), mean))
-    back = g.reshape(made, shape=(*outer, *made.shape[2:]))
-    return [g.transpose(back, axes=tuple(order.index(axis) for axis in range(x.rank)))]
+    others = [kind for kind in kinds if kind not in wanted and kind[0] not in ("or", "and", "select")]
+    selects = [each is not None and each.name == "select" and tuple(each.operands[1:]) == pair for each, pair in
+               zip(chosen, ((a, b), (i, j)), strict=True)]  # fmt: skip
+    if not direction or others or not all(selects) or ("compare", "LT", (i, j)) not in kinds:
+        use.fail("reduces two tensors together by other operations than those of `argmax` and `argmin`")
+    return direction
 
 
-CONVERTERS: Converters = {"reduce": _reduce, "reduce_window": _reduce_window}
+CONVERTERS: Converters = {"reduce": _reduce}

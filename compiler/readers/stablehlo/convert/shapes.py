@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .....dialect.dims import Size, divide_exactly, product
+from .....dialect.dims import Size, divide_exactly, product, static_size
+from .....dialect.types import I64
 from ...writing.tensors import Tensor, known, of_size
 from ..writing.records import decode_array
 from ..writing.use import Converters, Use
@@ -40,6 +41,11 @@ def _broadcast_in_dim(use: Use) -> Sequence[Tensor]:
     return [x if spread == shape else g.broadcast_to(x, shape=shape)]
 
 
+def _broadcast(use: Use) -> Sequence[Tensor]:
+    """New axes precede those of the operand."""
+    return [use.g.broadcast_to(use.x, shape=(*use.integers("broadcast_sizes"), *use.x.shape))]
+
+
 def _transpose(use: Use) -> Sequence[Tensor]:
     return [use.g.transpose(use.x, axes=use.integers("permutation")) if use.x.rank else use.x]
 
@@ -65,18 +71,32 @@ def _real_dynamic_slice(use: Use) -> Sequence[Tensor]:
 
 def _dynamic_slice(use: Use) -> Sequence[Tensor]:
     x, *starts = use.operands
-    return [use.g.dynamic_slice(x, *starts, sizes=use.integers("slice_sizes"), mode="clamp")]
+    return [use.g.dynamic_slice(x, *_starts(use, starts), sizes=use.integers("slice_sizes"), mode="clamp")]
 
 
 def _dynamic_update_slice(use: Use) -> Sequence[Tensor]:
-    return [use.g.dynamic_update_slice(*use.operands, mode="clamp")]
+    x, update, *starts = use.operands
+    return [use.g.dynamic_update_slice(x, update, *_starts(use, starts), mode="clamp")]
+
+
+def _starts(use: Use, starts: Sequence[Tensor]) -> list[Tensor]:
+    """A negative start of the graph would count from the end; one of StableHLO is clamped to 0."""
+    g, found = use.g, [use.g.cast(each, dtype=I64) for each in starts]
+    return [g.maximum(each, g.like(0, each)) for each in found]
 
 
 def _pad(use: Use) -> Sequence[Tensor]:
-    x, value = use.operands
+    """Widths are attributes, or operands of integers."""
+    x, value = use.operands[:2]
     g = use.g
-    low, high = use.integers("edge_padding_low"), use.integers("edge_padding_high")
-    between = use.integers("interior_padding")
+    if len(use.operands) > 2:
+        widths = [use.sizes(number, "widths") for number in (2, 3, 4)]
+        if not all(isinstance(width, int) for each in widths for width in each):
+            use.fail("has widths that depend on dims", code="data-dependent")
+        low, high, between = (tuple(map(static_size, each)) for each in widths)
+    else:
+        names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+        low, high, between = map(use.integers, names)
     filler = value.array
     for axis, gap in enumerate(between):
         if gap:
@@ -117,10 +137,12 @@ def _dimension_size(use: Use) -> Sequence[Tensor]:
 
 CONVERTERS: Converters = {
     "constant": _constant,
+    "chlo.constant": _constant,
     "iota": _iota,
     "dynamic_iota": _iota,
     "reshape": _reshape,
     "dynamic_reshape": _reshape,
+    "broadcast": _broadcast,
     "broadcast_in_dim": _broadcast_in_dim,
     "dynamic_broadcast_in_dim": _broadcast_in_dim,
     "transpose": _transpose,
@@ -130,6 +152,7 @@ CONVERTERS: Converters = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "pad": _pad,
+    "dynamic_pad": _pad,
     "reverse": _reverse,
     "get_dimension_size": _dimension_size,
     "optimization_barrier": lambda use: use.operands,

@@ -45,6 +45,11 @@ class OperationRecord:
     regions: Sequence[BlockRecord]
     line: int
 
+    def word(self, name: str) -> str:
+        """Returns the word of an attribute such as `#stablehlo<comparison_direction LT>`."""
+        found = re.search(r"(\w+)>$", str(self.attributes.get(name, "")))
+        return found.group(1) if found else ""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionRecord:

@@ -15,7 +15,7 @@ from ...writing.tensors import Tensor
 from .records import ELEMENTS, BlockRecord, OperationRecord
 
 RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Tensor]], list[Tensor]]
-"""Converts the operations of a block, with values of the blocks around it; returns what it returns."""
+"""Converts the operations of a block, with values of the blocks around it; returns its results."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,10 +59,12 @@ class Use:
     def integer(self, name: str, default: int = 0) -> int:
         return int(self.record.attributes.get(name, default))
 
+    def flag(self, name: str) -> bool:
+        return bool(self.record.attributes.get(name, False))
+
     def word(self, name: str) -> str:
         """Returns the word of an attribute such as `#stablehlo<comparison_direction LT>`."""
-        found = re.search(r"(\w+)>$", str(self.record.attributes.get(name, "")))
-        return found.group(1) if found else ""
+        return self.record.word(name)
 
     def lists(self, name: str) -> Mapping[str, tuple[int, ...]]:
         """Returns the named lists and numbers of an attribute such as `#stablehlo.dot<... = [0], ... = 1>`."""

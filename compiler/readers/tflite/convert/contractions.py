@@ -49,7 +49,7 @@ def require_bytes(use: Use, *operands: Tensor) -> None:
 
 
 def float_weight(use: Use, weight: Tensor, index: int = 1) -> Tensor:
-    """Returns a weight as floats: the numbers that its quantized values stand for, if it has such."""
+    """Returns a weight as floats, dequantized if it is quantized."""
     if weight.dtype.is_float or weight.array is None:
         return weight
     found = use.quantized(index)

@@ -162,7 +162,7 @@ def _tensor(tensor: Table, buffers: Sequence[Table]) -> TensorRecord:
     if buffers[index].integer(1, "Q") > 1:
         raise FormatError(f"the tensor `{name}` lies behind the model in its file, which is not supported")
     array = None
-    if index and data is not None and data.size:
+    if index and data is not None and (data.size or 0 in shape):
         array = _elements(name, element, shape, data)
     sizes: tuple[int | None, ...] = shape
     if array is None and len(declared) == len(shape):

@@ -87,7 +87,7 @@ def _index(use: Use) -> Sequence[Tensor | BoundedTensor]:
     taken = g.gather_nd(to_front(use, x, axes), indices)
     if not is_adjacent(axes) or axes[0] == 0:
         return [taken]
-    # The axes of the indices stand where the indexed axes were.
+    # The axes of the indices replace the indexed axes.
     count, before = indices.rank - 1, axes[0]
     order = (*range(count, count + before), *range(count), *range(count + before, taken.rank))
     return [g.transpose(taken, axes=order)]

@@ -13,7 +13,8 @@ _COMBINE = {"sum": "add", "prod": "multiply", "mean": "add", "amax": "maximum", 
 
 
 def _rows(use: Use, x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """Returns the whole position of each update, [..., rank]: the index along the axis, and its own place elsewhere."""
+    """Returns the whole position of each update, [..., rank]: the index along the axis, and its own position along the
+    others."""
     g = use.g
     columns = []
     for number in range(x.rank):

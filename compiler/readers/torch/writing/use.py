@@ -122,7 +122,7 @@ class Use:
         return tuple(listed)
 
     def integers(self, name: str, count: int = 0) -> tuple[int, ...]:
-        """Returns a list of numbers; a single one stands for `count` equal ones."""
+        """Returns a list of numbers; a single number is repeated `count` times."""
         listed = self.sizes(name)
         if not all(isinstance(each, int) for each in listed):
             self.fail(f"takes numbers as `{name}`, and they depend on dims", code="data-dependent")

@@ -1,0 +1,126 @@
+"""The products of an attention of f32: exact ones, or those of tensor cores with factors rounded to tf32.
+
+Rows, keys and the softmax are those of `flash`. Lane l has g = l / 4 and p = l % 4; it computes the scores of rows g
+and g + 8 and of keys 2p and 2p + 1 of every 8. The weights of a row are in the four lanes of a group.
+
+    exact   q k^T   4 of the depth at once: 16 bytes of each row and of each key
+            p v     lane p ^ x hands over its weights, x = 0..3; they are multiplied by columns 4p..4p + 3 of every 16
+    tf32    q k^T   fragments by `ldmatrix`, whose elements are words
+            p v     the depth of a product has the keys 2p in its first half, 2p + 1 in its second one, so that weights
+                    stay in their lanes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from .flash import FlashWriter
+from .fragments import shared_pointer
+from .mma import TF32, multiply, round_word
+
+_STEP = 16
+"""The depth that an iteration of the exact products computes."""
+_VECTOR = 4
+
+
+class _WordsWriter(FlashWriter):
+    """The parts that both have in common."""
+
+    def load_queries(self) -> None:
+        self.copy(0, self.first_row)
+
+    def read(self, address: str, bytes: int, type: str) -> str:
+        """Returns the content of shared memory at a distance from an address."""
+        pointer = shared_pointer(self.text, self.text.add(address, self.text.constant(bytes)))
+        alignment = 4 * _VECTOR if type.startswith("vector") else 4
+        return self.text.let(f"llvm.load {pointer} {{alignment = {alignment} : i64}} : !llvm.ptr<3> -> {type}")
+
+
+class ExactWriter(_WordsWriter):
+    """The writer of exact products."""
+
+    def read_vector(self, address: str, bytes: int) -> list[str]:
+        type = f"vector<{_VECTOR}xf32>"
+        value = self.read(address, bytes, type)
+        return [self.text.let(f"vector.extract {value}[{n}] : f32 from {type}") for n in range(_VECTOR)]
+
+    def load_queries(self) -> None:
+        super().load_queries()
+        text, zero = self.text, self.text.constant(0)
+        self.query_place = self.q.address(text.add(self.own_row, self.group), zero)
+        self.key_place = self.k.address(text.add(self.own_key, self.pair), zero)
+        quarter = text.index("divui", self.pair, text.constant(2))
+        self.first_columns = text.multiply(quarter, text.constant(_VECTOR))
+        self.value_places = []
+        for distance in range(4):
+            other = text.index("xori", quarter, text.constant(distance))
+            key = text.add(self.own_key, text.multiply(other, text.constant(2)))
+            self.value_places.append(self.v.address(key, self.first_columns))
+
+    def place_column(self, tile: int, part: int) -> str:
+        text = self.text
+        return text.add(self.first_columns, text.constant(16 * (tile // 2) + 2 * (tile % 2) + part % 2))
+
+    def multiply_keys(self, starts: Sequence[str]) -> list[str]:
+        text, types = self.text, ["f32"] * len(starts)
+        carried, step = [text.fresh() for _ in starts], text.fresh()
+        zero, end, by = (text.constant(n) for n in (0, self.shape.depth, _STEP))
+        with text.loop(f"{step} = {zero} to {end} step {by}", carried, starts, types) as results:
+            sums = list(carried)
+            moved = text.multiply(step, text.constant(self.size))
+            queries, keys = (text.add(place, moved) for place in (self.query_place, self.key_place))
+            for bytes in range(0, _STEP * self.size, _VECTOR * self.size):
+                rows = [self.read_vector(queries, 8 * n * self.q.pitch + bytes) for n in range(2)]
+                for tile, part in product(range(self.tiles), range(2)):
+                    key = self.read_vector(keys, (8 * tile + part) * self.k.pitch + bytes)
+                    for row, n in product(range(2), range(_VECTOR)):
+                        at = 4 * tile + 2 * row + part
+                        sums[at] = text.let(f"math.fma {rows[row][n]}, {key[n]}, {sums[at]} : f32")
+            text.carry(sums, types)
+        return results
+
+    def multiply_values(self, weights: Sequence[str], starts: Sequence[str]) -> list[str]:
+        text, sums = self.text, list(starts)
+        for tile, distance, part in product(range(self.tiles), range(4), range(2)):
+            own = [weights[4 * tile + 2 * row + part] for row in range(2)]
+            given = [text.exchange(weight, "f32", distance) for weight in own] if distance else own
+            for column in range(self.shape.columns // 16):
+                bytes = (8 * tile + part) * self.v.pitch + 16 * self.size * column
+                values = self.read_vector(self.value_places[distance], bytes)
+                for row, n in product(range(2), range(_VECTOR)):
+                    at = 4 * (2 * column + n // 2) + 2 * row + n % 2
+                    sums[at] = text.let(f"math.fma {given[row]}, {values[n]}, {sums[at]} : f32")
+        return sums
+
+
+class Tf32Writer(_WordsWriter):
+    """The writer of products on tensor cores."""
+
+    def load_queries(self) -> None:
+        super().load_queries()
+        text = self.text
+        self.query_lanes, self.key_lanes = self.q.lanes(self.own_row, 0), self.k.lanes(self.own_key, 1)
+        self.value_place = self.v.address(text.add(self.own_key, self.pair), self.group)
+
+    def multiply_keys(self, starts: Sequence[str]) -> list[str]:
+        text, sums = self.text, list(starts)
+        for step in range(0, self.shape.depth, 8):
+            a = [round_word(text, word) for word in self.q.matrices(self.query_lanes, 0, step, turned=False)]
+            for pair in range(self.tiles // 2):
+                b = [round_word(text, w) for w in self.k.matrices(self.key_lanes, 16 * pair, step, turned=False)]
+                for half in range(2):
+                    at = 4 * (2 * pair + half)
+                    sums[at : at + 4] = multiply(text, TF32, a, b[2 * half : 2 * half + 2], sums[at : at + 4])
+        return sums
+
+    def multiply_values(self, weights: Sequence[str], starts: Sequence[str]) -> list[str]:
+        text, sums = self.text, list(starts)
+        for tile in range(self.tiles):
+            own = [weights[4 * tile + n] for n in (0, 2, 1, 3)]
+            a = [round_word(text, text.let(f"arith.bitcast {weight} : f32 to i32")) for weight in own]
+            for column in range(self.shape.columns // 8):
+                places = [(8 * tile + n) * self.v.pitch + 8 * self.size * column for n in range(2)]
+                b = [round_word(text, self.read(self.value_place, bytes, "i32")) for bytes in places]
+                sums[4 * column : 4 * column + 4] = multiply(text, TF32, a, b, sums[4 * column : 4 * column + 4])
+        return sums

@@ -1,0 +1,300 @@
+"""The schedule of contractions on Hopper, for f16 and bf16: a warpgroup begins copies, two others multiply.
+
+A block computes ROWS x COLUMNS results. Its tiles, 64 deep, pass through STAGES buffers in shared memory. Each buffer
+has two barriers: `full` ends a phase when the copies into it have arrived, `empty` when all warps have used them.
+
+    producer, a thread            wait for empty; announce the bytes to full; begin to copy x and w
+    consumers, 64 rows each       wait for full; 4 products of depth 16; wait for them; each warp arrives at empty
+
+The device copies tiles by tensor maps, which put zeros beyond the ends of the operands. Rows and columns are one loop
+each; outer loops of their groups are batch axes. If the tensors of a call cannot have maps, or are smaller than a tile,
+this schedule launches no blocks, and the launch of `tensor_cores` that follows it computes the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from .contraction import Groups
+from .mma import product_of
+from .nest import Nest, arguments_of
+from .plain import split_number, store_total, write_sizes
+from .text import Text
+from .tile_maps import CHUNK, TileMap, all_of, can_have_map
+from .warpgroup_mma import (
+    DEPTH,
+    ROW_BYTES,
+    address_of_map,
+    announce,
+    arrive,
+    begin_products,
+    copy_tile,
+    create_barrier,
+    depth_step,
+    describe_tile,
+    end_products,
+    multiply_tiles,
+    publish_barriers,
+    share_registers,
+    wait_for,
+    word,
+)
+from .warpgroup_mma import ROWS as _WARPGROUP_ROWS
+
+THREADS = 384
+ROWS = 2 * _WARPGROUP_ROWS
+_STAGE_BYTES = 192 << 10
+"""The bytes of the tiles of all stages."""
+_FEWEST = 64
+"""Smaller sides leave most of a tile empty."""
+_CONSUMING_WARPS = 8
+_REGISTERS = {"dec": 40, "inc": 232}
+"""The registers of a thread that copies, and of one that multiplies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The loops of a contraction: one for the rows, the columns and the depth each, the others are the batch."""
+
+    batch: tuple[int, ...]
+    row: int
+    column: int
+    depth: int
+    columns: int
+    maps: tuple[TileMap, TileMap]
+
+    @property
+    def stages(self) -> int:
+        return _STAGE_BYTES // self.stage_bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        return sum(map.boxes * map.box_bytes for map in self.maps)
+
+
+def _plan(nest: Nest, groups: Groups) -> _Plan | None:
+    if len(groups.depth) != 1 or groups.sides != (0, 1) or nest.inputs[0].element not in ("f16", "bf16"):
+        return None
+    row, column, (depth,) = groups.rows[-1], groups.columns[-1], groups.depth
+    small = [nest.static_extent(loop) for loop in (row, column, depth)]
+    if any(size is not None and size < _FEWEST for size in small):
+        return None
+    if not all(can_have_map(nest, number, side, depth) for number, side in enumerate((row, column))):
+        return None
+    wide = nest.static_extent(column)
+    columns = 256 if wide is not None and wide % 256 == 0 and wide >= 1024 else 128
+    maps = (TileMap("%m0", nest.inputs[0], row, depth, ROWS), TileMap("%m1", nest.inputs[1], column, depth, columns))
+    batch = tuple(loop for loop in (*groups.batch, *groups.rows, *groups.columns) if loop not in (row, column))
+    return _Plan(batch, row, column, depth, columns, maps)
+
+
+def fits_warpgroups(nest: Nest, groups: Groups | None) -> bool:
+    """Returns whether a nest has this schedule."""
+    return groups is not None and product_of(nest, tf32=False) is not None and _plan(nest, groups) is not None
+
+
+def write_warpgroups(nest: Nest, groups: Groups) -> str:
+    """Returns the text of the schedule: the device function, the function that counts its blocks, and `NAME_tiles`.
+
+    `NAME_tiles` returns the numbers of the tensor maps.
+    """
+    plan = _plan(nest, groups)
+    assert plan is not None, nest.name
+    return _Writer(nest, plan).write() + _write_count(nest, plan) + _write_maps(nest, plan)
+
+
+def fits_call(text: Text, nest: Nest, groups: Groups) -> str:
+    """Returns whether a call's tensors have maps, and are large enough."""
+    plan = _plan(nest, groups)
+    assert plan is not None, nest.name
+    return _fits(text, plan, write_sizes(text, nest))
+
+
+def _fits(text: Text, plan: _Plan, sizes: Sequence[str]) -> str:
+    large = [text.below(text.constant(_FEWEST - 1), sizes[loop]) for loop in (plan.row, plan.column)]
+    return all_of(text, [*large, *(map.fits(text) for map in plan.maps)])
+
+
+def _arguments(nest: Nest) -> str:
+    return ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
+
+
+def _grid(text: Text, plan: _Plan, sizes: Sequence[str]) -> tuple[str, str, str]:
+    """Returns the numbers of batches, and of blocks along the rows and the columns."""
+    rows, columns = (
+        text.index("ceildivui", sizes[loop], text.constant(tile))
+        for loop, tile in ((plan.row, ROWS), (plan.column, plan.columns))
+    )
+    return text.multiply(text.constant(1), *(sizes[loop] for loop in plan.batch)), rows, columns
+
+
+def _write_count(nest: Nest, plan: _Plan) -> str:
+    text = Text()
+    sizes = write_sizes(text, nest)
+    blocks = text.multiply(*_grid(text, plan, sizes))
+    count = text.let(f"arith.select {_fits(text, plan, sizes)}, {blocks}, {text.constant(0)} : index")
+    return text.function(f"@{nest.name}_count({_arguments(nest)}) -> index", [count], ["index"])
+
+
+def _write_maps(nest: Nest, plan: _Plan) -> str:
+    text = Text()
+    words = [each for map in plan.maps for each in map.words(text)]
+    types = ["index"] * len(words)
+    return text.function(f"@{nest.name}_tiles({_arguments(nest)}) -> ({', '.join(types)})", words, types)
+
+
+class _Writer:
+    """The writer of the threads' function. `at` maps loops of the batch to their positions."""
+
+    def __init__(self, nest: Nest, plan: _Plan) -> None:
+        self.nest, self.plan, self.text = nest, plan, Text()
+        self.bytes = plan.stages * (plan.stage_bytes + 16)
+
+    def write(self) -> str:
+        text, nest, plan = self.text, self.nest, self.plan
+        self.sizes = write_sizes(text, nest)
+        batches, _, columns = _grid(text, plan, self.sizes)
+        block, self.thread = text.special("ctaid.x"), text.special("tid.x")
+        column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
+        batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
+        places = split_number(text, batch, [self.sizes[loop] for loop in plan.batch])
+        self.at = dict(zip(plan.batch, places, strict=True))
+        self.first = [text.multiply(row, text.constant(ROWS)), text.multiply(column, text.constant(plan.columns))]
+        self.place_tiles()
+        # A call that does not fit has no blocks; the condition also shows that this launch reads the operands.
+        with text.block(f"scf.if {_fits(text, plan, self.sizes)}"):
+            self.create_barriers()
+            group = text.index("divui", self.thread, text.constant(128))
+            copies = text.let(f"arith.cmpi eq, {group}, {text.constant(0)} : index")
+            with text.block(f"scf.if {copies}", "} else {"):
+                self.produce()
+            text.deeper(1)
+            self.consume(text.index("subi", group, text.constant(1)))
+            text.deeper(-1)
+            text.line("}")
+        arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
+        memory = f'memref.global "private" @{nest.name}_tiles_memory : {self.memory} = uninitialized'
+        return f"{memory} {{alignment = 1024 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
+
+    def place_tiles(self) -> None:
+        """Finds the addresses of the first stage's tiles and barriers, as numbers of 32 bits."""
+        text, plan = self.text, self.plan
+        self.memory = f"memref<{self.bytes}xi8, 3>"
+        memory = text.let(f"memref.get_global @{self.nest.name}_tiles_memory : {self.memory}")
+        begin = word(text, text.let(f"memref.extract_aligned_pointer_as_index {memory} : {self.memory} -> index"))
+        self.tiles = [begin, self.add(begin, plan.maps[0].boxes * plan.maps[0].box_bytes)]
+        self.full = self.add(begin, plan.stages * plan.stage_bytes)
+        self.empty = self.add(self.full, 8 * plan.stages)
+
+    def add(self, number: str, other: int | str) -> str:
+        """Adds numbers of 32 bits."""
+        by = self.text.constant(other, "i32") if isinstance(other, int) else other
+        return self.text.let(f"arith.addi {number}, {by} : i32")
+
+    def multiply(self, number: str, by: int) -> str:
+        return self.text.let(f"arith.muli {number}, {self.text.constant(by, 'i32')} : i32")
+
+    def create_barriers(self) -> None:
+        text = self.text
+        first = text.let(f"arith.cmpi eq, {self.thread}, {text.constant(0)} : index")
+        with text.block(f"scf.if {first}"):
+            for stage in range(self.plan.stages):
+                create_barrier(text, self.add(self.full, 8 * stage), 1)
+                create_barrier(text, self.add(self.empty, 8 * stage), _CONSUMING_WARPS)
+            publish_barriers(text)
+        text.barrier()
+
+    @contextmanager
+    def steps(
+        self, first_parity: int, starts: Sequence[str], types: Sequence[str]
+    ) -> Iterator[tuple[str, str, str, list[str], list[str]]]:
+        """Encloses the steps along the depth. Yields the begin of a step, its stage, the parity of the stage's phase,
+        the carried values, and the results; the body ends with `carry_on`."""
+        text = self.text
+        zero, end, by = text.constant(0), self.sizes[self.plan.depth], text.constant(CHUNK)
+        all_types = ["i32", "i32", *types]
+        carried, begin = [text.fresh() for _ in all_types], text.fresh()
+        first = [text.constant(0, "i32"), text.constant(first_parity, "i32"), *starts]
+        with text.loop(f"{begin} = {zero} to {end} step {by}", carried, first, all_types) as results:
+            yield begin, carried[0], carried[1], carried[2:], results[2:]
+
+    def carry_on(self, stage: str, parity: str, values: Sequence[str], types: Sequence[str]) -> None:
+        text = self.text
+        after = self.add(stage, 1)
+        last = text.let(f"arith.cmpi eq, {after}, {text.constant(self.plan.stages, 'i32')} : i32")
+        turned = text.let(f"arith.xori {parity}, {text.constant(1, 'i32')} : i32")
+        after = text.let(f"arith.select {last}, {text.constant(0, 'i32')}, {after} : i32")
+        parity = text.let(f"arith.select {last}, {turned}, {parity} : i32")
+        text.carry([after, parity, *values], ["i32", "i32", *types])
+
+    def produce(self) -> None:
+        text, plan = self.text, self.plan
+        share_registers(text, "dec", _REGISTERS["dec"])
+        first = text.let(f"arith.cmpi eq, {self.thread}, {text.constant(0)} : index")
+        with text.block(f"scf.if {first}"):
+            maps = [address_of_map(text, number) for number in range(2)]
+            with self.steps(1, [], []) as (begin, stage, parity, _, _):
+                barrier = self.multiply(stage, 8)
+                wait_for(text, self.add(self.empty, barrier), parity)
+                full = self.add(self.full, barrier)
+                announce(text, full, plan.stage_bytes)
+                distance = self.multiply(stage, plan.stage_bytes)
+                for number, map in enumerate(plan.maps):
+                    target = self.add(self.tiles[number], distance)
+                    for box in range(map.boxes):
+                        side = text.add(self.first[number], text.constant(box * CHUNK))
+                        places = map.places(side, begin, self.at)
+                        copy_tile(text, maps[number], places, self.add(target, box * map.box_bytes), full)
+                self.carry_on(stage, parity, [], [])
+
+    def consume(self, group: str) -> None:
+        text, plan = self.text, self.plan
+        share_registers(text, "inc", _REGISTERS["inc"])
+        lane, warp = (text.index(operation, self.thread, text.constant(32)) for operation in ("remui", "divui"))
+        leader = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
+        rows, columns = plan.maps
+        own = self.add(self.tiles[0], self.multiply(word(text, group), _WARPGROUP_ROWS * ROW_BYTES))
+        # Either way, 64 rows follow after the same distance.
+        a = describe_tile(text, own, is_deep=rows.is_deep, group=rows.box_bytes)
+        b = describe_tile(text, self.tiles[1], is_deep=columns.is_deep, group=columns.box_bytes)
+        steps = [depth_step(is_deep=map.is_deep) for map in plan.maps]
+        turned = (not rows.is_deep, not columns.is_deep)
+        count = plan.columns // 2
+        types = ["f32"] * count
+        with self.steps(0, ["%s0"] * count, types) as (_, stage, parity, sums, results):
+            barrier = self.multiply(stage, 8)
+            wait_for(text, self.add(self.full, barrier), parity)
+            distance = self.multiply(stage, plan.stage_bytes // 16)
+            moved = text.let(f"arith.extui {distance} : i32 to i64")
+            begin_products(text)
+            for step in range(CHUNK // DEPTH):
+                tiles = []
+                for tile, by in zip((a, b), steps, strict=True):
+                    base = text.let(f"arith.addi {tile}, {moved} : i64")
+                    tiles.append(text.let(f"arith.addi {base}, {text.constant(step * by, 'i64')} : i64"))
+                element = rows.operand.element
+                sums = multiply_tiles(text, element, tiles[0], tiles[1], sums, turned=turned)
+            end_products(text)
+            with text.block(f"scf.if {leader}"):
+                arrive(text, self.add(self.empty, barrier))
+            self.carry_on(stage, parity, sums, types)
+        first = text.add(self.first[0], text.multiply(text.index("subi", warp, text.constant(4)), text.constant(16)))
+        self.store_totals(first, lane, results)
+
+    def store_totals(self, first: str, lane: str, totals: Sequence[str]) -> None:
+        """Stores the sums of a thread, of 16 rows from the first one of its warp on."""
+        text, plan = self.text, self.plan
+        own = [text.add(first, text.index("divui", lane, text.constant(4)))]
+        own.append(text.add(own[0], text.constant(8)))
+        pair = text.multiply(text.index("remui", lane, text.constant(4)), text.constant(2))
+        begin = text.add(self.first[1], pair)
+        for number, value in enumerate(totals):
+            tile, part = divmod(number, 4)
+            row, column = own[part // 2], text.add(begin, text.constant(8 * tile + part % 2))
+            known = [text.below(row, self.sizes[plan.row]), text.below(column, self.sizes[plan.column])]
+            with text.block(f"scf.if {all_of(text, known)}"):
+                at = {**self.at, plan.row: row, plan.column: column}
+                places = [at.get(loop, text.constant(0)) for loop in range(len(self.nest.parallel))]
+                store_total(text, self.nest, 0, value, places)

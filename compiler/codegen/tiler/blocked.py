@@ -1,0 +1,218 @@
+"""Register tiles of x.T @ y, where the steps of the sum are apart in memory in both operands: blocks of both are copied
+onto the stack, a stretch of the sum at a time, and partial sums are carried from stretch to stretch.
+
+The gradient of a matrix is such a product: x and y have a row for each example, and the sum runs over the rows. Each
+step of a sum reads a few numbers of two long rows, which often map to the same few cache sets.
+
+    x in memory: K rows of M elements        rows on the stack: `depth` rows of `block` elements
+    |-----------------------------|          |------|  x[k, m .. m + block]
+    |      ##### (m .. m + block) |    ->    |------|  x[k + 1, m .. m + block]
+
+    y in memory: K rows of N elements        columns on the stack: a panel for each tile of a group of columns
+    |-----------------------------|          |--|  |--|  y[k, n .. n + width]      y[k, n + width .. n + 2 * width]
+    |      ###### (n .. n + step) |    ->    |--|  |--|  y[k + 1, n .. n + width]  ...
+
+Every sum follows the order of the reduction loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from .evaluate import Evaluator, Iteration, Kept, Span
+from .forms import LANES, Form, variable
+from .order import Order
+from .roles import Roles, even_groups
+from .row_loops import in_tiles
+from .stretches import SharingTiles, find_shared, read_node
+from .structure import Op, Panel
+from .text import STACK_BYTES, Value, element_bytes
+from .tiles import Cell, tile_work_items
+
+BLOCK_ROWS = 192
+"""The most rows of a work item."""
+FEWEST_ROWS = 64
+"""The fewest rows of a work item: fewer do not pay for the copy of the columns."""
+GROUP_COLUMNS = 192
+"""The most columns of a work item."""
+FEWEST_ITEMS = 8
+"""Groups of columns have fewer tiles where there would be fewer work items, which threads divide among them."""
+DEPTH = 128
+"""The most steps of a stretch: a panel of columns then stays in the nearest cache for all rows of a block."""
+FEWEST_STEPS = 128
+"""The fewest steps of a sum: with 64, the copies take longer than they save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The copies of an op's reads of columns and of rows: `depth` steps of the sum at a time."""
+
+    roles: Roles
+    columns: int
+    rows: int
+    depth: int
+
+
+def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
+    """Returns the copies for an op whose sizes are known and divide evenly; None for other ops."""
+    stage, lanes = evaluator.stage, evaluator.writer.lanes
+    columns = find_shared(stage, op, roles)
+    if columns is None or roles.row is None:
+        return None
+    (loop,), rows = op.reduced, 1 - columns
+    access = op.reads[rows]
+    moving = {stage.of(op, i): access.step(i) for i in access.loops()}
+    if any(isinstance(p, Panel) for read in op.reads for p in read.index) or stage.holds(access.tensor):
+        return None
+    if moving.get(roles.row) != 1 or moving.get(stage.of(op, loop)) in (1, None) or access.group is not None:
+        return None
+    if access.tensor.view is None or access.tensor.element != op.reads[columns].tensor.element:
+        return None
+    height, width, steps = stage.sizes[roles.row], stage.sizes[roles.lane], op.loops[loop]
+    if not (isinstance(height, int) and isinstance(width, int) and isinstance(steps, int)) or steps < FEWEST_STEPS:
+        return None
+    block = _divisor(height, lanes, BLOCK_ROWS)
+    tile = _divisor(width, lanes, roles.width)
+    if block < FEWEST_ROWS or tile * 2 < roles.width:
+        return None
+    group = _divisor(width, tile, GROUP_COLUMNS)
+    while group > tile and height // block * (width // group) < FEWEST_ITEMS:
+        group = _divisor(width, tile, group - tile)
+    depth = even_groups(steps, DEPTH)
+    numbers = depth * (block + group) + block * group + 3 * lanes
+    if numbers * element_bytes(op.result.element) > STACK_BYTES - evaluator.writer.stack_bytes:
+        return None
+    return Blocks(replace(roles, block=block, width=tile, step=group), columns, rows, depth)
+
+
+def _divisor(size: int, unit: int, most: int) -> int:
+    """Returns the greatest multiple of `unit` that divides the size, up to `most`; 0 where there is none."""
+    return max((n for n in range(unit, max(unit, most) + 1, unit) if size % n == 0), default=0)
+
+
+class BlockedTiles(SharingTiles):
+    """The writer of blocks of rows and columns."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, blocks: Blocks) -> None:
+        super().__init__(evaluator, op, blocks.roles, blocks.columns)
+        self.blocks = blocks
+        self.row = read_node(op, blocks.rows)
+        assert self.roles.row is not None, op.location
+        self.rows = self.roles.row
+        element, roles, depth = op.reads[blocks.rows].tensor.element, self.roles, blocks.depth
+        self.panels_of_columns = evaluator.stack("columns", op, depth * roles.step, element)
+        self.panel_of_rows = evaluator.stack("rows", op, depth * roles.block, element)
+        self.sums = evaluator.stack("sums", op, roles.block * roles.step)
+
+    def write(self, iteration: Iteration, row: Form, column: Form, finish: Callable[[Iteration], None]) -> None:
+        """Writes the block of rows and the group of columns that begin at `row` and `column`."""
+        writer, evaluator, op, depth = self.writer, self.evaluator, self.op, self.blocks.depth
+
+        def start(cells: Sequence[Cell], count: int) -> None:
+            for _, at, slot in cells:
+                writer.store(self.sums, slot, writer.broadcast(evaluator.starting(op, at)))
+
+        def add(cells: Sequence[Cell], count: int) -> None:
+            self._fetch(iteration, row, column, stop, cells[0][2])
+            totals = [writer.load(self.sums, slot) for _, _, slot in cells]
+            totals = self._sum(list(self.loops), [at for _, at, _ in cells], [None] * len(cells), totals, count)
+            for (_, _, slot), total in zip(cells, totals, strict=True):
+                writer.store(self.sums, slot, total)
+
+        def end(cells: Sequence[Cell], count: int) -> None:
+            for _, at, slot in cells:
+                evaluator.define(op, at, writer.load(self.sums, slot))
+                finish(at)
+
+        self._each(iteration, row, column, 1, start)
+        with writer.loop(writer.size(0), writer.size(self.size), depth) as first:
+            past = writer.let(f"arith.addi {first}, {writer.size(depth)} : index")
+            stop = writer.let(f"arith.minui {past}, {writer.size(self.size)} : index")
+            self._copy(iteration, row, column, first, stop)
+            rows = {self.rows: 1, self.sum: self.roles.block}
+            origin = row.times(-1) + variable(first, -self.roles.block)
+            evaluator.made[id(op), id(self.row)] = Kept(self.panel_of_rows, rows, origin)
+            evaluator.spans[self.sum] = Span(first, stop, first, stop)
+            self._each(iteration, row, column, self.roles.rows, add, variable(first))
+            del evaluator.spans[self.sum], evaluator.made[id(op), id(self.row)]
+        self._each(iteration, row, column, 1, end)
+
+    def _each(
+        self,
+        iteration: Iteration,
+        row: Form,
+        column: Form,
+        height: int,
+        write: Callable[[Sequence[Cell], int], None],
+        step: Form | None = None,
+    ) -> None:
+        """Writes all tiles of a height; from `step` on, sums read the panels."""
+        writer, roles, made = self.writer, self.roles, (id(self.op), id(self.node))
+        masks: list[str | None] = [None] * (roles.width // writer.lanes)
+        with writer.loop(writer.size(0), writer.size(roles.step), roles.width) as start:
+            if step is not None:
+                self.evaluator.made[made] = self._panel_at(column, variable(start), step)
+
+            def write_rows(first: Form, count: int) -> None:
+                cells = [
+                    (mask, at, slot + variable(start, roles.block))
+                    for mask, at, slot in self.cells(iteration, row, column + variable(start), masks, first, count)
+                ]
+                write(cells, count)
+
+            in_tiles(writer, roles.block, height, write_rows)
+            self.evaluator.made.pop(made, None)
+
+    def _panel_at(self, column: Form, start: Form, step: Form) -> Kept:
+        """Returns the panel of the tile that begins with column `start` of the group."""
+        width = self.roles.width
+        # Tile start / width begins at start / width * (depth * width).
+        origin = start.times(self.blocks.depth) + (column + start).times(-1) + step.times(-width)
+        return Kept(self.panels_of_columns, {self.roles.lane: 1, self.sum: width}, origin)
+
+    def _copy(self, iteration: Iteration, row: Form, column: Form, first: str, stop: str) -> None:
+        writer, roles, lanes = self.writer, self.roles, self.writer.lanes
+        with writer.loop(first, stop, 1) as step:
+            offset = variable(step) + variable(first, -1)
+            for start in range(0, roles.step, lanes):
+                at = {**iteration, roles.lane: column.plus(start) + LANES, self.sum: variable(step)}
+                tile, within = divmod(start, roles.width)
+                slot = offset.times(roles.width).plus(tile * self.blocks.depth * roles.width + within) + LANES
+                writer.store(self.panels_of_columns, slot, self._load(self.blocks.columns, at))
+            for start in range(0, roles.block, lanes):
+                at = {**iteration, self.rows: row.plus(start) + LANES, self.sum: variable(step)}
+                slot = offset.times(roles.block).plus(start) + LANES
+                writer.store(self.panel_of_rows, slot, self._load(self.blocks.rows, at))
+
+    def _fetch(self, iteration: Iteration, row: Form, column: Form, begin: str, slot: Form) -> None:
+        """Prefetches a tile's share of the next stretch, which begins with step `begin`. The sums of the tile begin at
+        `slot`, which counts through the tiles of a block."""
+        writer, roles, lanes = self.writer, self.roles, self.writer.lanes
+
+        def let(operation: str, left: str, right: int) -> str:
+            return writer.let(f"arith.{operation} {left}, {writer.size(right)} : index")
+
+        # The tiles before this one have fetched slot / (block * step) of the stretch.
+        share = roles.rows * roles.width * self.blocks.depth
+        before = let("muli", writer.index(slot.base), self.blocks.depth)
+        first, past = (let("divui", each, roles.block * roles.step) for each in (before, let("addi", before, share)))
+        with writer.loop(first, past, 1) as index:
+            at = {**iteration, self.sum: variable(begin) + variable(index)}
+            for number, c, origin, size in (
+                (self.blocks.columns, roles.lane, column, roles.step),
+                (self.blocks.rows, self.rows, row, roles.block),
+            ):
+                for start in range(0, size, lanes):
+                    buffer, form = self.evaluator.home(self.op.reads[number], self.op, {**at, c: origin.plus(start)})
+                    writer.prefetch(buffer, form.base)
+
+    def _load(self, number: int, at: Iteration) -> Value:
+        return self.writer.load(*self.evaluator.home(self.op.reads[number], self.op, at))
+
+
+def write_blocked(evaluator: Evaluator, op: Op, blocks: Blocks, order: Order, begin: str, end: str) -> None:
+    tiles = BlockedTiles(evaluator, op, blocks)
+
+    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
+        tiles.write(iteration, row, column, evaluator.finish)

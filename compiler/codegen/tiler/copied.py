@@ -1,0 +1,111 @@
+"""Register tiles with panels on the stack: a work item has many rows, and copies the columns that they share first.
+
+A matrix that no pass has packed, such as a parameter that a training step updates, is in memory in one of two ways: its
+columns are adjacent, or, as in `x @ w.T`, the steps of the sum are (see `turned.py`). In both cases a panel of columns
+is copied for all steps of the sum where it fits, so that sums stay in registers. Longer sums are divided into
+stretches of about the same length.
+
+The work items of 2 blocks of rows (b) and 3 panels (p), where a block of rows stays in the cache for all panels:
+
+    b0p0 b0p1 b0p2   b1p0 b1p1 b1p2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from ....dialect.dims import bounds
+from .evaluate import Evaluator
+from .order import PART, Order
+from .roles import Roles, even_groups
+from .schedule import Stage, turned_read
+from .stretches import StretchedTiles, find_shared
+from .structure import Op, Panel
+from .text import STACK_BYTES, element_bytes
+from .tiles import rows_from, tile_work_items
+from .turned import TurnedTiles
+
+BLOCK_ROWS = 512
+"""The most rows that share a panel: its copy then takes a few percent of the time."""
+FEWEST_ROWS = 64
+"""The fewest rows that make a copy of columns profitable, and the fewest of a block that is lowered."""
+FEWEST_ITEMS = 16
+"""Blocks are lowered where there would be fewer work items, which threads divide among them."""
+FEWEST_STEPS = 32
+"""The fewest steps of a sum that make a copy of columns profitable."""
+WHOLE_BYTES = 288 * 1024
+"""The most bytes of a panel of whole sums."""
+STRETCH_BYTES = 192 * 1024
+"""The most bytes of a panel beside which partial sums are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies of an op's read `number`: `depth` steps of the sum at a time."""
+
+    roles: Roles
+    number: int
+    depth: int
+
+
+def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
+    """Returns the copies of panels for an op's work items; None where its reads need none."""
+    stage, number = evaluator.stage, turned_read(op)
+    if number is None:
+        number = _find_apart(stage, op, roles)
+    if number is None:
+        return None
+    roles = replace(roles, block=_choose_block(stage, roles))
+    element = element_bytes(op.reads[number].tensor.element) * roles.width
+    sums = roles.block * roles.width * element_bytes(op.result.element)
+    room = min(STACK_BYTES - evaluator.writer.stack_bytes, roles.caches.own // PART)
+    (loop,) = op.reduced
+    steps, lanes = op.loops[loop], evaluator.writer.lanes
+    whole = min(WHOLE_BYTES, room) // element - lanes
+    if isinstance(steps, int) and steps <= whole:
+        return Copies(roles, number, max(steps, 1))
+    part = min(STRETCH_BYTES, room - sums) // element - lanes
+    if part < FEWEST_STEPS:
+        return None
+    # Whole vectors of steps, since a transposition is by squares of vectors.
+    depth = even_groups(steps, part) if isinstance(steps, int) else part
+    return Copies(roles, number, min(-(-depth // lanes), part // lanes) * lanes)
+
+
+def _find_apart(stage: Stage, op: Op, roles: Roles) -> int | None:
+    """Returns the read of columns that many rows share, and that are apart in memory from step to step."""
+    number = find_shared(stage, op, roles)
+    if number is None or roles.row is None:
+        return None
+    access, (loop,) = op.reads[number], op.reduced
+    if any(isinstance(position, Panel) for position in access.index) or access.step(loop) is None:
+        return None
+    rows, steps = (bounds(size)[0] for size in (stage.sizes[roles.row], op.loops[loop]))
+    near = access.step(loop) == roles.width and stage.sizes[roles.lane] == roles.width
+    return None if near or rows < FEWEST_ROWS or steps < FEWEST_STEPS else number
+
+
+def _choose_block(stage: Stage, roles: Roles) -> int:
+    """Returns the rows of a work item: as many as share a panel, but several items for threads."""
+    if roles.row is None:
+        return 1
+    size = stage.sizes[roles.row]
+    if not isinstance(size, int):
+        return BLOCK_ROWS if bounds(size)[1] > BLOCK_ROWS else max(int(bounds(size)[1]), roles.rows)
+    block, fixed = even_groups(max(size, 1), BLOCK_ROWS), [stage.sizes[c] for c in roles.outer]
+    others = -(-bounds(stage.sizes[roles.lane])[0] // roles.step) * prod(bounds(s)[0] for s in fixed)
+    while block >= 2 * FEWEST_ROWS and others * -(-size // block) < FEWEST_ITEMS:
+        block = -(-block // 2)
+    return -(-block // roles.rows) * roles.rows
+
+
+def write_copied(evaluator: Evaluator, op: Op, copies: Copies, order: Order, begin: str, end: str) -> None:
+    stage, roles = evaluator.stage, order.roles
+    tiles = (StretchedTiles if turned_read(op) is None else TurnedTiles)(
+        evaluator, op, roles, copies.number, copies.depth
+    )
+
+    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
+        rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
+        tiles.cover_block(iteration, row, column, rows, evaluator.finish)

@@ -1,0 +1,41 @@
+"""Sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...writing.tensors import Tensor
+from ..writing.records import ELEMENTS
+from ..writing.use import Converters, Use
+
+
+def _sort(use: Use) -> Sequence[Tensor]:
+    """Sorts all operands by the first one."""
+    g, axis = use.g, use.integer("dimension", -1)
+    order = g.argsort(use.x, axis=axis, descending=_direction(use) == "GT")
+    return [g.take_along_axis(each, order, axis=axis, mode="clamp") for each in use.operands]
+
+
+def _direction(use: Use) -> str:
+    """Returns the comparison of a body that compares two elements of the first operand. JAX brings zeros and NaNs to
+    one form first, by comparisons of an element with itself and with constants."""
+    body = use.record.regions[0]
+    *operations, last = body.operations
+    others = {number for number, _ in body.arguments[2:]}
+    for operation in operations:
+        if operation.name not in ("compare", "select", "constant") or others.intersection(operation.operands):
+            use.fail("compares elements by more than their first operand")
+    final = next((each for each in operations if last.operands[0] in [number for number, _ in each.results]), None)
+    found = "" if final is None else str(final.attributes.get("comparison_direction", ""))
+    direction = next((word for word in ("LT", "GT") if word in found), "")
+    if not direction:
+        use.fail("compares elements by neither `LT` nor `GT`")
+    return direction
+
+
+def _top_k(use: Use) -> Sequence[Tensor]:
+    values, places = use.g.apply("top_k", [use.x], {"k": use.integer("k"), "axis": -1, "largest": True})
+    return [values, use.g.cast(places, dtype=ELEMENTS[use.record.results[1][1].element])]
+
+
+CONVERTERS: Converters = {"sort": _sort, "chlo.top_k": _top_k}

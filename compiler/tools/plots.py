@@ -1,0 +1,47 @@
+"""Plots by matplotlib, which is imported on demand. Text stays text, and equal figures give identical bytes."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ..base.files import check_writable
+
+SUFFIXES = (".svg", ".png", ".pdf")
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "nacre", "font.size": 8}
+_UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+def check_plot(path: Path) -> None:
+    """Raises DiagnosticError if the file cannot be written, its format is not supported, or matplotlib is missing;
+    called before the work starts."""
+    check_writable(path)
+    if path.suffix not in SUFFIXES:
+        raise _error(
+            "picture-unknown",
+            f"pictures cannot be written as `{path.suffix}`",
+            f"known suffixes are {', '.join(SUFFIXES)}",
+        )
+    if find_spec("matplotlib") is None:
+        raise _error("missing-package", "pictures need matplotlib", "`pip install 'nacre[picture]'`")
+
+
+def draw_plot(size: tuple[float, float], suffix: str, fill: Callable[[Any], None]) -> bytes:
+    """Returns the file of a figure of `size` inches that `fill` draws; `suffix` is one of `SUFFIXES`."""
+    matplotlib: Any = importlib.import_module("matplotlib")
+    figures: Any = importlib.import_module("matplotlib.figure")
+    with matplotlib.rc_context(_SETTINGS):
+        figure: Any = figures.Figure(figsize=size, layout="constrained")
+        fill(figure)
+        file = io.BytesIO()
+        figure.savefig(file, format=suffix.removeprefix("."), metadata=_UNDATED.get(suffix, {}))
+    return file.getvalue()
+
+
+def _error(code: str, message: str, help: str) -> DiagnosticError:
+    return DiagnosticError([Diagnostic(code, message, help=help)])

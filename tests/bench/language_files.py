@@ -1,0 +1,173 @@
+"""Writes GGUF files with random weights, in the shapes of known language models.
+
+    python tests/bench/language_files.py llama-1.1b q4_0 -o llama.gguf [--layers 4]
+
+Matrices have the given format; gains and biases are f32. A file with fewer layers than the model has decodes at the
+same rate of bytes, if its weights still exceed the caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGMLQuantizationType, GGUFWriter
+
+Bytes = npt.NDArray[np.uint8]
+CHUNK = 1 << 22
+"""Random bytes that are repeated, since drawing all of them would take longer than writing them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    family: str
+    vocabulary: int
+    context: int
+    width: int
+    hidden: int
+    layers: int
+    heads: int
+    shared: int
+
+
+SHAPES: Mapping[str, Shape] = {
+    "gpt2-124m": Shape("gpt2", 50257, 2048, 768, 3072, 12, 12, 12),
+    "llama-1.1b": Shape("llama", 32000, 2048, 2048, 5632, 22, 32, 4),
+    "llama-26m": Shape("llama", 4096, 2048, 512, 1408, 8, 8, 4),
+}
+"""The context of GPT-2 is longer than the 1024 tokens of the original, so that tokens can follow 1024 others."""
+
+
+def _scales(random: np.random.Generator, deviation: float, of: float) -> npt.NDArray[np.float16]:
+    """Returns the scales of blocks whose quantized values have the standard deviation `of`."""
+    return (random.uniform(0.8, 1.2, CHUNK // 32) * deviation / of).astype(np.float16)
+
+
+def _q8_0(random: np.random.Generator, deviation: float) -> Bytes:
+    blocks = np.empty(CHUNK // 32, [("scale", "<f2"), ("values", "i1", (32,))])
+    blocks["scale"] = _scales(random, deviation, 73.3)
+    blocks["values"] = random.integers(-127, 128, blocks["values"].shape)
+    return blocks.view(np.uint8)
+
+
+def _q4_0(random: np.random.Generator, deviation: float) -> Bytes:
+    blocks = np.empty(CHUNK // 32, [("scale", "<f2"), ("pairs", "u1", (16,))])
+    blocks["scale"] = _scales(random, deviation, 4.6)
+    blocks["pairs"] = random.integers(0, 256, blocks["pairs"].shape)
+    return blocks.view(np.uint8)
+
+
+def _f16(random: np.random.Generator, deviation: float) -> Bytes:
+    return (random.standard_normal(CHUNK, np.float32) * deviation).astype(np.float16).view(np.uint8)
+
+
+def _bf16(random: np.random.Generator, deviation: float) -> Bytes:
+    words = (random.standard_normal(CHUNK, np.float32) * np.float32(deviation)).view(np.uint32) >> 16
+    return words.astype(np.uint16).view(np.uint8)
+
+
+FORMATS: Mapping[str, tuple[GGMLQuantizationType, Callable[[np.random.Generator, float], Bytes]]] = {
+    "q8_0": (GGMLQuantizationType.Q8_0, _q8_0),
+    "q4_0": (GGMLQuantizationType.Q4_0, _q4_0),
+    "f16": (GGMLQuantizationType.F16, _f16),
+    "bf16": (GGMLQuantizationType.BF16, _bf16),
+}
+
+
+def _matrices(shape: Shape) -> Iterator[tuple[str, tuple[int, int]]]:
+    width, hidden = shape.width, shape.hidden
+    keys = width // shape.heads * shape.shared
+    yield "token_embd.weight", (shape.vocabulary, width)
+    if shape.family == "gpt2":
+        yield "position_embd.weight", (shape.context, width)
+        own = {"attn_qkv": (3 * width, width), "attn_output": (width, width)}
+        own |= {"ffn_up": (hidden, width), "ffn_down": (width, hidden)}
+    else:
+        yield "output.weight", (shape.vocabulary, width)
+        own = {
+            "attn_q": (width, width),
+            "attn_k": (keys, width),
+            "attn_v": (keys, width),
+            "attn_output": (width, width),
+        }
+        own |= {"ffn_gate": (hidden, width), "ffn_up": (hidden, width), "ffn_down": (width, hidden)}
+    for layer in range(shape.layers):
+        for name, size in own.items():
+            yield f"blk.{layer}.{name}.weight", size
+
+
+def _vectors(shape: Shape) -> Iterator[tuple[str, int, float]]:
+    """Yields the name, the size and the middle of each gain and bias."""
+    norms = ["output_norm", *(f"blk.{i}.{name}" for i in range(shape.layers) for name in ("attn_norm", "ffn_norm"))]
+    for name in norms:
+        yield f"{name}.weight", shape.width, 1.0
+        if shape.family == "gpt2":
+            yield f"{name}.bias", shape.width, 0.0
+    if shape.family == "gpt2":
+        sizes = {
+            "attn_qkv": 3 * shape.width,
+            "attn_output": shape.width,
+            "ffn_up": shape.hidden,
+            "ffn_down": shape.width,
+        }
+        for layer in range(shape.layers):
+            for name, size in sizes.items():
+                yield f"blk.{layer}.{name}.bias", size, 0.0
+
+
+def write_file(path: Path, shape: Shape, format: str) -> None:
+    random = np.random.default_rng(0)
+    number, draw = FORMATS[format]
+    writer: Any = GGUFWriter(path, shape.family)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_feed_forward_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.shared)
+    writer.add_vocab_size(shape.vocabulary)
+    writer.add_tokenizer_model("none")
+    if shape.family == "gpt2":
+        writer.add_layer_norm_eps(1e-5)
+    else:
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_rope_dimension_count(shape.width // shape.heads)
+    drawn: dict[int, Bytes] = {}
+    for name, (rows, inner) in _matrices(shape):
+        if name.startswith("position"):  # llama.cpp adds rows of f32 alone
+            table = random.standard_normal((rows, inner), np.float32) * np.float32(inner**-0.5)
+            writer.add_tensor(name, table)
+            continue
+        if inner not in drawn:
+            drawn[inner] = draw(random, inner**-0.5)
+        pool = drawn[inner]
+        size = rows * inner * pool.size // CHUNK
+        data = np.tile(pool, math.ceil(size / pool.size))[:size].reshape(rows, -1)
+        writer.add_tensor(name, data, raw_dtype=number)
+    for name, size, middle in _vectors(shape):
+        writer.add_tensor(name, (middle + 0.1 * random.standard_normal(size)).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="GGUF files with random weights")
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("format", choices=FORMATS)
+    parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    options = parser.parse_args()
+    shape = SHAPES[options.shape]
+    write_file(options.output, replace(shape, layers=options.layers or shape.layers), options.format)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Matrices in Q2_K to Q6_K and in MXFP4 stay quantized; the results are those of the numbers of the package `gguf`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from nacre.compiler.checking import read_model
+from nacre.compiler.cli.importing import import_command
+from nacre.compiler.pipeline import Build
+from nacre.compiler.quantization.choose import in_precision
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import walk
+from nacre.dialect.types import F32
+from readers.huggingface.interpreted import InterpretedSession
+from weights.gguf_bytes import Stored, gguf_bytes
+
+quants = pytest.importorskip("gguf.quants", reason="the package gguf is not installed")
+constants = pytest.importorskip("gguf.constants")
+
+Array = np.ndarray[Any, Any]
+FORMATS = {"Q2_K": (10, 84), "Q3_K": (11, 110), "Q4_K": (12, 144), "Q5_K": (13, 176), "Q6_K": (14, 210)}
+FORMATS |= {"MXFP4": (39, 8 * 17)}
+"""The number of each format in a file, and the bytes of 256 numbers."""
+SCALES = {"Q2_K": (80, 2, 0.25), "Q3_K": (108, 1, 1), "Q4_K": (0, 2, 8), "Q5_K": (0, 2, 8), "Q6_K": (208, 1, 32)}
+"""The place and the count of the scales in f16 of a block, and a divisor that gives all numbers the same magnitude."""
+WIDTH, VOCABULARY, CONTEXT = 256, 24, 8
+IDS = np.array([3, 0, 23, 11, 7, 7, 15, 1], np.int32)
+METADATA: dict[str, object] = {
+    "general.architecture": "llama",
+    "llama.context_length": CONTEXT,
+    "llama.embedding_length": WIDTH,
+    "llama.block_count": 1,
+    "llama.feed_forward_length": WIDTH,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 1,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+}
+MATRICES = {"token_embd": VOCABULARY, "output": VOCABULARY} | {
+    f"blk.0.{name}": rows
+    for name, rows in {
+        "attn_q": 256, "attn_k": 64, "attn_v": 64, "attn_output": 256, "ffn_gate": 256, "ffn_up": 256, "ffn_down": 256,
+    }.items()
+}  # fmt: skip
+
+
+def _blocks(kind: str, rows: int, seed: int) -> Array:
+    """Returns rows of 256 random numbers of a magnitude of about 1 / 16."""
+    _, size = FORMATS[kind]
+    random = np.random.default_rng(seed)
+    data = random.integers(0, 256, (rows, size)).astype(np.uint8)
+    if kind == "MXFP4":
+        data[:, ::17] = random.integers(120, 123, (rows, 8))
+        return data
+    begin, count, divisor = SCALES[kind]
+    scales = random.uniform(1e-3, 2e-3, (rows, count)).astype(np.float16) / np.float16(divisor)
+    data[:, begin : begin + 2 * count] = scales.view(np.uint8)
+    return data
+
+
+def _write(path: Path, kind: str, *, decoded: bool) -> None:
+    number, _ = FORMATS[kind]
+    tensors = [Stored(f"{n}.weight", (WIDTH,), 0, np.ones(WIDTH, np.float32).tobytes()) for n in
+               ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")]  # fmt: skip
+    for seed, (name, rows) in enumerate(MATRICES.items()):
+        data = _blocks(kind, rows, seed)
+        if decoded:
+            floats = quants.dequantize(data, constants.GGMLQuantizationType(number))
+            tensors.append(Stored(f"{name}.weight", (rows, WIDTH), 0, floats.astype(np.float32).tobytes()))
+        else:
+            tensors.append(Stored(f"{name}.weight", (rows, WIDTH), number, data.tobytes()))
+    path.write_bytes(gguf_bytes(tensors, METADATA))
+
+
+def _expected(path: Path, kind: str) -> Array:
+    _write(path, kind, decoded=True)
+    return InterpretedSession(read_model(path), S=CONTEXT).call("score", IDS)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_matrices_stay_quantized(kind: str, tmp_path: Path) -> None:
+    expected = _expected(tmp_path / "floats.gguf", kind)
+    _write(tmp_path / "model.gguf", kind, decoded=False)
+    build = Build(read_model(tmp_path / "model.gguf"))
+    found = InterpretedSession(build.source_model, S=CONTEXT).call("score", IDS)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+    module = build.optimize()
+    large = [p for p in module.parameters if p.type.dtype is F32 and p.type.elements >= VOCABULARY * WIDTH]
+    assert not large, [str(p) for p in large]
+    operators = [node.op for node in walk(module.function("decode").body)]
+    assert operators.count("block_matmul") == len(MATRICES) - 1
+
+
+@pytest.mark.parametrize("kind", ["Q3_K", "Q4_K", "Q6_K", "MXFP4"])
+def test_products_with_rounded_activations_are_integer(kind: str, tmp_path: Path) -> None:
+    expected = _expected(tmp_path / "floats.gguf", kind)
+    _write(tmp_path / "model.gguf", kind, decoded=False)
+    rounded = in_precision(read_model(tmp_path / "model.gguf"), "a8")
+    found = InterpretedSession(rounded, S=CONTEXT).call("score", IDS)
+    # The largest of 256 factors is 2.8 deviations, so steps of 1 / 127 of it add 0.64 % of noise to a product, and
+    # seven products in a row 1.7 %. Twice as much is allowed, since layers amplify noise.
+    error = float(np.abs(found - expected).max() / np.abs(expected).max())
+    assert 1e-4 < error < 0.034, error
+    operators = [node.op for node in walk(Build(rounded).optimize().function("decode").body)]
+    assert operators.count("block_dot") == len(MATRICES) - 1 and "block_matmul" not in operators
+
+
+def test_parameters_in_blocks_cannot_be_imported_as_text(tmp_path: Path) -> None:
+    _write(tmp_path / "model.gguf", "Q4_K", decoded=False)
+    run = CliRunner().invoke(import_command, [str(tmp_path / "model.gguf")])
+    assert isinstance(run.exception, DiagnosticError)
+    assert [d.code for d in run.exception.diagnostics] == ["not-expressible"]
+    assert not (tmp_path / "model.nacre").exists()
+
+
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_compiled_models_agree(kind: str, level: int, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    if (kind, level) != ("Q4_K", 2) and not pytestconfig.getoption("--variants"):
+        pytest.skip("the other formats and level 0 run with --variants")
+    expected = _expected(tmp_path / "floats.gguf", kind)
+    _write(tmp_path / "model.gguf", kind, decoded=False)
+    compiled = nacre.compile(tmp_path / "model.gguf", tmp_path / "model.so", opt_level=level)
+    session = compiled.session(S=CONTEXT)
+    check = partial(np.testing.assert_allclose, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+    check(session.entries["score"](IDS), expected)
+    session.reset()
+    for token, row in zip(IDS, expected, strict=True):
+        check(session.entries["decode"](np.array([token])), row)

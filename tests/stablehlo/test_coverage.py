@@ -1,0 +1,193 @@
+"""Operations of StableHLO: the dialect is covered as listed, and JAX functions that use them agree with JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.base.mlir import PACKAGE, ir
+from nacre.compiler.readers.stablehlo.convert import operation_names
+from nacre.compiler.readers.table import read_file
+from nacre.dialect.interpreter import Interpreter
+
+MISSING = Path(__file__).with_name("missing.txt")
+"""The operations of the dialect without a converter, each with the reason, after a line with the count."""
+PAGE = Path(__file__).parents[2] / "compiler" / "docs" / "stablehlo.md"
+
+
+def listed_operations() -> tuple[set[str], set[str], str]:
+    """Returns the operations of StableHLO with a converter, those without, and the line with the count."""
+    first, *lines = MISSING.read_text(encoding="utf-8").splitlines()
+    supported = {name for name in operation_names() if "." not in name} | {"return"}
+    return supported, {line.split(": ", 1)[0] for line in lines}, first
+
+
+def test_the_dialect_is_covered_as_listed() -> None:
+    """The bindings of MLIR know each name; JAX's bindings list all names."""
+    supported, missing, first = listed_operations()
+    context = ir.Context()
+    import_module(f"{PACKAGE}._mlir_libs._stablehlo").register_dialect(context)
+    assert not [name for name in supported | missing if not context.is_registered_operation(f"stablehlo.{name}")]
+    assert not supported & missing
+    counts = f"{len(supported)} of {len(supported | missing)} operations of StableHLO are supported"
+    assert first == f"{counts}. Missing:" and counts.replace(" of StableHLO", "") in PAGE.read_text(encoding="utf-8")
+
+
+def test_all_operations_of_the_dialect_are_listed() -> None:
+    pytest.importorskip("jaxlib", reason="JAX is not installed")
+    module = import_module("jaxlib.mlir.dialects._stablehlo_ops_gen")
+    names = {getattr(each, "OPERATION_NAME", "") for each in vars(module).values()} - {""}
+    supported, missing, _ = listed_operations()
+    assert {name.removeprefix("stablehlo.") for name in names} == supported | missing
+
+
+# --- operations that JAX does not write for CPUs ---
+
+
+def run(tmp_path: Path, text: str, *arguments: Any) -> list[Any]:
+    path = tmp_path / "net.mlir"
+    path.write_text(text)
+    source = read_file(path)
+    return list(Interpreter(source.module, lambda p: None).run(source.module.functions[0], arguments))
+
+
+def test_linear_algebra_and_batch_normalization(tmp_path: Path) -> None:
+    text = """func.func public @main(%a: tensor<3x3xf64>, %b: tensor<2x3xf64>, %x: tensor<4x2xf64>, %s: tensor<2xf64>) -> (tensor<3x3xf64>, tensor<2x3xf64>, tensor<4x2xf64>, tensor<4x2xf64>, tensor<2xf64>, tensor<2xf64>) {
+      %u = stablehlo.cholesky %a, lower = false : tensor<3x3xf64>
+      %t = "stablehlo.triangular_solve"(%u, %b) {left_side = false, lower = false, unit_diagonal = false, transpose_a = #stablehlo<transpose TRANSPOSE>} : (tensor<3x3xf64>, tensor<2x3xf64>) -> tensor<2x3xf64>
+      %n, %m, %v = "stablehlo.batch_norm_training"(%x, %s, %s) {epsilon = 1.0e-3 : f32, feature_index = 1 : i64} : (tensor<4x2xf64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x2xf64>, tensor<2xf64>, tensor<2xf64>)
+      %i = "stablehlo.batch_norm_inference"(%x, %s, %s, %m, %v) {epsilon = 1.0e-3 : f32, feature_index = 1 : i64} : (tensor<4x2xf64>, tensor<2xf64>, tensor<2xf64>, tensor<2xf64>, tensor<2xf64>) -> tensor<4x2xf64>
+      %dx, %ds, %do = "stablehlo.batch_norm_grad"(%x, %s, %m, %v, %n) {epsilon = 1.0e-3 : f32, feature_index = 1 : i64} : (tensor<4x2xf64>, tensor<2xf64>, tensor<2xf64>, tensor<2xf64>, tensor<4x2xf64>) -> (tensor<4x2xf64>, tensor<2xf64>, tensor<2xf64>)
+      return %u, %t, %i, %dx, %ds, %do : tensor<3x3xf64>, tensor<2x3xf64>, tensor<4x2xf64>, tensor<4x2xf64>, tensor<2xf64>, tensor<2xf64>
+    }"""  # noqa: E501  # lines of MLIR
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((3, 3))
+    a, b, x, s = root @ root.T + np.eye(3), rng.standard_normal((2, 3)), rng.standard_normal((4, 2)), np.array([2, 0.5])
+    upper, solved, normal, dx, ds, do = run(tmp_path, text, a, b, x, s)
+    np.testing.assert_allclose(upper, np.linalg.cholesky(a).T, atol=1e-12)
+    np.testing.assert_allclose(solved @ upper.T, b, atol=1e-12)
+    eps = float(np.float32(1e-3))
+
+    def normalized(x: Any, s: Any, o: Any) -> Any:
+        return (x - x.mean(0)) / np.sqrt(x.var(0) + eps) * s + o
+
+    expected = normalized(x, s, s)
+    np.testing.assert_allclose(normal, expected, atol=1e-9)
+    # The gradient of sum(y * dy) with dy = y, by central differences.
+    step = 1e-6
+    for found, place in ((dx, 0), (ds, 1), (do, 2)):
+        operands = [x, s, s]
+        for index in np.ndindex(found.shape):
+            moved = [operands[place].copy() for _ in range(2)]
+            moved[0][index] += step
+            moved[1][index] -= step
+            sums = [(normalized(*operands[:place], m, *operands[place + 1 :]) * expected).sum() for m in moved]
+            assert abs((sums[0] - sums[1]) / (2 * step) - found[index]) < 1e-6
+
+
+def test_older_forms(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<2x3xf32>, %i: tensor<4xi32>) -> (tensor<4x2x3xf32>, tensor<2x4xf32>, tensor<2x2xf32>, tensor<3x2xf32>, tensor<5x3xf32>, tensor<ui32>) {
+      %b = stablehlo.broadcast %x, sizes = [4] : (tensor<2x3xf32>) -> tensor<4x2x3xf32>
+      %s = "stablehlo.torch_index_select"(%x, %i) {dim = 1 : i64, batch_dims = 0 : i64} : (tensor<2x3xf32>, tensor<4xi32>) -> tensor<2x4xf32>
+      %e = "stablehlo.einsum"(%x, %x) {einsum_config = "ab,cb->ac"} : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x2xf32>
+      %u = "stablehlo.unary_einsum"(%x) {einsum_config = "ab->ba"} : (tensor<2x3xf32>) -> tensor<3x2xf32>
+      %v = stablehlo.constant dense<9.0> : tensor<f32>
+      %l = stablehlo.constant dense<[1, 0]> : tensor<2xi64>
+      %p = stablehlo.dynamic_pad %x, %v, %l, %l, %l : (tensor<2x3xf32>, tensor<f32>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<5x3xf32>
+      %d = stablehlo.replica_id : tensor<ui32>
+      return %b, %s, %e, %u, %p, %d : tensor<4x2x3xf32>, tensor<2x4xf32>, tensor<2x2xf32>, tensor<3x2xf32>, tensor<5x3xf32>, tensor<ui32>
+    }"""  # noqa: E501  # lines of MLIR
+    x, i = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([2, 0, 1, 1], np.int32)
+    padded = np.full((5, 3), 9, np.float32)
+    padded[1:4:2] = x
+    expected = [np.broadcast_to(x, (4, 2, 3)), x[:, i], x @ x.T, x.T, padded, np.uint32(0)]
+    for found, wanted in zip(run(tmp_path, text, x, i), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+# --- functions of JAX ---
+
+
+def _key(bits: Any) -> Any:
+    return import_module("jax").random.wrap_key_data(bits)
+
+
+def _functions() -> dict[str, tuple[Callable[..., Any], list[Any]]]:
+    jax = import_module("jax")
+    jnp, lax = jax.numpy, jax.lax
+    rng = np.random.default_rng(0)
+    x, row = rng.standard_normal((5, 4)).astype(np.float32), rng.standard_normal((3, 4)).astype(np.float32)
+    places, key = rng.integers(0, 4, (5, 3)).astype(np.int32), np.array([1, 2], np.uint32)
+    ties = np.array([[1, 2, 2, np.nan], [3, 3, 1, 1]], np.float32)
+    bits = np.array([-1, 0, 1, 12345, -(2**31)], np.int32)
+    halves = np.array([0.5, 1.5, -0.5, -2.5, 0.49999997, -0.2, np.nan, np.inf, 8388609], np.float32)
+    edges = np.array([0, -0.0, np.inf, -np.inf, np.nan, 65519, 65520, 240, 250, 6e-5, 1e-7], np.float32)
+    starts = np.array([0, 1, 3, -5, 9], np.int32)
+    branches = [lambda x: x, lambda x: x * 2, jnp.exp]
+    scatter = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    gather = lax.GatherDimensionNumbers((1,), (0,), (0,))
+    clip, drop = lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP
+
+    def looked_up(x: Any, n: Any) -> Any:
+        return lax.gather(x, n[:, None], gather, (1, 4), mode=clip)
+
+    def added(x: Any, n: Any, u: Any) -> Any:
+        return lax.scatter_add(x, n[:, None], u, scatter, mode=drop)
+
+    def pooled(x: Any) -> Any:
+        return lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (2, 2), ((1, 1), (0, 0))).sum()
+
+    return {
+        "argmax": (lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 1), jnp.argmax(x)), [ties]),
+        "cumulative": (lambda x: (jnp.cumsum(x, 0), jnp.cumprod(x, 1), lax.cumsum(x, 1, reverse=True)), [x]),
+        "cumulative integers": (jnp.cumsum, [places]),
+        **{f"switch {n}": (lambda n, x: lax.switch(n, branches, x), [np.int32(n), x]) for n in (-4, 1, 9)},
+        "scan": (lambda x: lax.scan(lambda c, a: (c * 0.5 + a, c.sum()), x[0], x), [x]),
+        "gather outside": (looked_up, [x, starts]),
+        "scatter outside": (added, [x, np.array([1, 7, -1], np.int32), row]),
+        "scatter elements": (lambda x, n: x.at[n[:, 0], n[:, 1]].set(0), [x, places]),
+        "scatter columns": (lambda x, n: x.at[:, n[0]].add(7), [x, places]),
+        "scatter a slice": (lambda x: x.at[1:3, 2].set(7), [x]),
+        "batched gather": (lambda x, n: jnp.take_along_axis(x, n, 1), [x, places]),
+        "batched windows": (jax.vmap(lambda a, b: lax.dynamic_slice(a, (b,), (2,))), [x, starts]),
+        "batched scatter": (jax.vmap(lambda a, b: a.at[b].add(2.0)), [x, places]),
+        "dynamic slice": (lambda x, n: lax.dynamic_slice(x, (n, 0), (2, 3)), [x, np.int32(4)]),
+        "random": (lambda k: (jax.random.uniform(_key(k), (7,)), jax.random.normal(_key(k), (7,))), [key]),
+        "inverse of erf": (lax.erf_inv, [np.array([-1, -0.99999, -0.5, 0, 0.1, 0.9999999, 1, 2], np.float32)]),
+        "bits": (lambda a: (lax.population_count(a), lax.clz(a), lax.bitcast_convert_type(a, jnp.float32)), [bits]),
+        "bits of bytes": (lambda a: (lax.population_count(a), lax.clz(a)), [np.arange(256).astype(np.uint8)]),
+        "logical shift": (lax.shift_right_logical, [bits, np.array([1, 31, 32, 0, 5], np.int32)]),
+        "round": (lax.round, [halves]),
+        "precision": (lambda x: [lax.reduce_precision(x, *each) for each in ((8, 7), (5, 10), (4, 3))], [edges]),
+        "gradient of a pool": (jax.grad(pooled), [x]),
+        "infinities": (lambda x: (jnp.isinf(x), jnp.isposinf(x), jnp.isneginf(x)), [edges]),
+    }
+
+
+_NAMES = (
+    "argmax", "cumulative", "cumulative integers", "switch -4", "switch 1", "switch 9", "scan", "gather outside",
+    "scatter outside", "scatter elements", "scatter columns", "scatter a slice", "batched gather", "batched windows",
+    "batched scatter", "dynamic slice", "random", "inverse of erf", "bits", "bits of bytes", "logical shift", "round",
+    "precision", "gradient of a pool", "infinities",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_function_agrees(name: str) -> None:
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    functions = _functions()
+    assert tuple(functions) == _NAMES
+    function, arguments = functions[name]
+    source = nacre.from_jax(function, *map(jax.numpy.asarray, arguments))
+    (entry,) = source.module.functions
+    weights = source.weights[entry.name]
+    found = Interpreter(source.module, lambda p: weights.read(p.key)).run(entry, arguments)
+    expected = jax.tree.leaves(function(*map(jax.numpy.asarray, arguments)))
+    for a, b in zip(found, map(np.asarray, expected), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-6)

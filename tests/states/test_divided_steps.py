@@ -1,0 +1,192 @@
+"""`exchange`: a step in two entries, with the same bits; and steps of several processes, with averaged gradients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from nacre.runtime.data_parallel import DataParallel
+
+HEAD = """language 1
+import "library/losses.nacre"
+import "library/layers.nacre"
+dim B in 1..64
+
+block Linear<inputs, outputs>(x: f32[..., inputs]) -> f32[..., outputs] {
+  param weight: f32[outputs, inputs] = random_normal((outputs, inputs), seed) / sqrt(inputs)
+  param bias: f32[outputs] = 0.0
+  return x @ weight.T + bias
+}
+"""
+STEP = """
+train step(x: f32[B, 5], y: f32[B, 3], lr: f32) -> loss: f32 {
+  use hidden = Linear<5, 9>
+  use answer = Linear<9, 3>
+  use dropped = Dropout<RATE>
+  loss = mse(x |> hidden |> tanh |> dropped |> answer, y)
+  minimize loss with adamw(lr=lr) {
+    clip 0.5
+    exchange
+  }
+}
+"""
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.standard_normal((8, 5)).astype(np.float32), RANDOM.standard_normal((8, 3)).astype(np.float32)
+LR = np.float32(0.05)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("divided") / "step.so"
+    nacre.compile(HEAD + STEP.replace("RATE", "0"), path, opt_level=0)
+    return path
+
+
+def whole_curve(artifact: Path, steps: int = 4) -> tuple[list[float], nacre.Session]:
+    session = nacre.load(artifact).session()
+    return [float(session.step(X, Y, LR)) for _ in range(steps)], session
+
+
+def test_two_calls_compute_the_bits_of_one(artifact: Path) -> None:
+    losses, whole = whole_curve(artifact)
+    model = nacre.load(artifact)
+    assert [argument.name for argument in model.entries["step_update"].arguments] == ["lr"]
+    divided = DataParallel(model.session(), lambda array: array)
+    assert [divided(X, y=Y, lr=LR) for _ in range(4)] == losses
+    for name, value in divided.session.states.items():
+        if not name.startswith("gradients."):
+            np.testing.assert_array_equal(value, whole.states[name], err_msg=name)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_threads_follow_one_process(artifact: Path, count: int) -> None:
+    """An engine of threads: each has a session, and a barrier where all wait for the sum."""
+    losses, whole = whole_curve(artifact)
+    barrier, given = threading.Barrier(count), [np.empty(0)] * count
+    sessions = [nacre.load(artifact, threads=1).session() for _ in range(count)]
+    found: list[list[float]] = [[] for _ in range(count)]
+
+    def work(rank: int) -> None:
+        def average(array: np.ndarray) -> np.ndarray:
+            given[rank] = array
+            barrier.wait()
+            mean = np.mean(given, axis=0, dtype=np.float64)
+            barrier.wait()
+            return mean
+
+        step = DataParallel(sessions[rank], average)
+        share = slice(rank * 8 // count, (rank + 1) * 8 // count)
+        found[rank] += [step(X[share], Y[share], LR) for _ in losses]
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check_curve(found, losses)
+    for session in sessions:
+        for name in ("hidden.weight", "answer.bias"):
+            np.testing.assert_array_equal(session.states[name], sessions[0].states[name])
+            np.testing.assert_allclose(session.states[name], whole.states[name], rtol=0, atol=2e-6)
+
+
+def check_curve(found: list[list[float]], losses: list[float]) -> None:
+    """The sums of a batch are rounded in another order: some units in the last place of f32."""
+    for each in found:
+        assert each == found[0]
+        np.testing.assert_allclose(each, losses, rtol=2e-6)
+
+
+WORKER = """
+import json, sys
+import nacre, numpy as np, torch
+from nacre.runtime.data_parallel import DataParallel, torch_average
+artifact, meeting, rank, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count)
+data = np.load(sys.argv[5])
+step = DataParallel(nacre.load(artifact, threads=1).session(), torch_average)
+share = slice(rank * 8 // count, (rank + 1) * 8 // count)
+losses = [step(data["x"][share], data["y"][share], np.float32(0.05)) for _ in range(4)]
+torch.distributed.destroy_process_group()
+print(json.dumps(losses))
+"""
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_of_torch_follow_one_process(artifact: Path, tmp_path: Path, count: int) -> None:
+    pytest.importorskip("torch")
+    losses, _ = whole_curve(artifact)
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    command = [sys.executable, "-c", WORKER, str(artifact), str(tmp_path / "meeting")]
+    started = [
+        subprocess.Popen([*command, str(rank), str(count), str(tmp_path / "data.npz")], stdout=subprocess.PIPE)
+        for rank in range(count)
+    ]
+    outputs = [process.communicate()[0] for process in started]
+    assert not any(process.returncode for process in started)
+    check_curve([json.loads(output.splitlines()[-1]) for output in outputs], losses)
+
+
+RAY = """
+import json, sys
+import nacre, numpy as np, ray
+from nacre.runtime.data_parallel import DataParallel, ray_average, ray_meeting
+artifact, data, folder = sys.argv[1:]
+ray.init(
+    num_cpus=1,
+    include_dashboard=False,
+    log_to_driver=False,
+    object_store_memory=100_000_000,
+    _temp_dir=folder,
+)
+
+@ray.remote(num_cpus=0)
+def work(meeting, rank, count):
+    step = DataParallel(nacre.load(artifact, threads=1).session(), ray_average(meeting))
+    share = slice(rank * 8 // count, (rank + 1) * 8 // count)
+    arrays = np.load(data)
+    return [step(arrays["x"][share], arrays["y"][share], np.float32(0.05)) for _ in range(4)]
+
+for count in (2, 4):
+    meeting = ray_meeting(count)
+    print(json.dumps(ray.get([work.remote(meeting, rank, count) for rank in range(count)])))
+"""
+
+
+def test_processes_of_ray_follow_one_process(artifact: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    losses, _ = whole_curve(artifact)
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    environment = {**os.environ, "HOME": str(tmp_path)}  # Ray writes a token there
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the paths of its sockets are short
+        command = [sys.executable, "-c", RAY, str(artifact), str(tmp_path / "data.npz"), folder]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
+    assert [len(each) for each in found] == [2, 4]
+    for each in found:
+        check_curve(each, losses)
+
+
+def test_states_of_the_forward_computation_change_once(tmp_path: Path) -> None:
+    """Dropout counts its calls in the first entry alone."""
+    session = nacre.compile(HEAD + STEP.replace("RATE", "0.5"), tmp_path / "step.so", opt_level=0).session()
+    before = int(session.states["dropped.calls"])
+    DataParallel(session, lambda array: array)(X, Y, LR)
+    assert int(session.states["dropped.calls"]) == before + 1
+    assert "dropped.calls" not in session.entries["step_update"].states
+
+
+def test_errors(artifact: Path) -> None:
+    other = HEAD + STEP.replace("RATE", "0") + "model step_update(x: f32[B]) -> f32[B] { return x }\n"
+    assert [d.code for d in nacre.check(other)] == ["duplicate-name"]
+    with pytest.raises(nacre.NacreError, match="add `exchange` to its `minimize`"):
+        DataParallel(nacre.load(artifact).session(), lambda array: array, "predict")
