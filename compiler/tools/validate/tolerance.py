@@ -69,7 +69,7 @@ def flushed(operator: Operator, inputs: Sequence[Array], attributes: Mapping[str
     """Returns the most that each result of a product of bf16 loses on CPUs whose instruction takes denormal factors as
     zero and flushes denormal sums: see `codegen/tiler/dots.py`."""
     floats = [dtype_of(x).is_float for x in inputs]
-    magnitudes = [np.abs(x.astype(np.float64)) if f else x for x, f in zip(inputs, floats, strict=True)]
+    magnitudes: list[Any] = [np.abs(x.astype(np.float64)) if f else x for x, f in zip(inputs, floats, strict=True)]
     in_f64 = {name: None if name == "into" else value for name, value in attributes.items()}
 
     def result(change: Callable[[Numbers], Numbers]) -> Numbers:
