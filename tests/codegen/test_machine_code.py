@@ -194,6 +194,19 @@ def test_gathers_in_small_tensors_take_short_indices(size: int, short: bool, tmp
     assert ("vgatherdps" in text, "vgatherqps" in text) == (short, not short)
 
 
+def test_alarms_are_set_under_a_branch(tmp_path: Path) -> None:
+    """LLVM's vectorizer would set the alarm by a masked scatter in each step of a loop."""
+    types = ((F32, (8, 1024)), (I64, (8, 256)), (F32, (8, 256)))
+    inputs = [Value(f"x{i}", TensorType(*kind)) for i, kind in enumerate(types)]
+    b = Builder(OPERATORS, "t")
+    (result,) = b.apply("scatter", inputs, {"axis": 1, "mode": "watch"})
+    flags = b.check_indices(inputs[1], sizes=(1024,), operator="scatter", window=1, deferred=True)
+    m = Module("m", (), (), (Function("f", tuple(inputs), tuple(b.nodes), (result, flags)),))
+    generate_objects(lower_module(m), CodeOptions((Target(cpu="x86-64-v4"),)), tmp_path)
+    text = "".join(path.read_text() for path in tmp_path.glob("*-assembly.s"))
+    assert "movq\t$1, (" in text and "vscatter" not in text and "vpscatter" not in text
+
+
 TREE_TYPES: tuple[tuple[DType, tuple[int, ...]], ...] = (
     *((F64, (33, 4)), (F64, (4, 255)), (I32, (4,)), (I32, (4,))),
     *((I32, (1, 5, 3)), (I8, (1, 5, 3)), (I32, (1, 5)), (I64, (0,)), (F64, (20,)), (F64, (2, 1, 32))),

@@ -158,13 +158,22 @@ define internal {sums} {name}({halves} %a, {halves} %b) noinline {{
 
 
 def _dot_bfloats(name: str, lanes: int) -> str:
+    """Denormal factors and sums count as zero, as in the instruction."""
     halves, words, sums = f"<{2 * lanes} x bfloat>", f"<{lanes} x i32>", f"<{lanes} x float>"
-    split = "\n".join(
+
+    def flushed(source: str, result: str) -> str:
+        return (
+            f"  %{result}exponents = and {words} %{source}, splat (i32 {0x7F800000})\n"
+            f"  %{result}normal = icmp ne {words} %{result}exponents, zeroinitializer\n"
+            f"  %{result}kept = select <{lanes} x i1> %{result}normal, {words} %{source}, {words} zeroinitializer\n"
+            f"  %{result} = bitcast {words} %{result}kept to {sums}\n"
+        )
+
+    split = "".join(
         f"  %{v}words = bitcast {halves} %{v} to {words}\n"
         f"  %{v}low = shl {words} %{v}words, splat (i32 16)\n"
         f"  %{v}high = and {words} %{v}words, splat (i32 -65536)\n"
-        f"  %{v}even = bitcast {words} %{v}low to {sums}\n"
-        f"  %{v}odd = bitcast {words} %{v}high to {sums}"
+        f"{flushed(f'{v}low', f'{v}even')}{flushed(f'{v}high', f'{v}odd')}"
         for v in "ab"
     )
     return f"""
@@ -174,7 +183,9 @@ define internal {sums} {name}({sums} %total, {halves} %a, {halves} %b) noinline 
   %odd = fmul {sums} %aodd, %bodd
   %pairs = fadd {sums} %even, %odd
   %sums = fadd {sums} %total, %pairs
-  ret {sums} %sums
+  %sumwords = bitcast {sums} %sums to {words}
+{flushed("sumwords", "result")}
+  ret {sums} %result
 }}"""
 
 

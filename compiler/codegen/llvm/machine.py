@@ -25,6 +25,7 @@ class Pipeline(Enum):
     """The optimisation passes of a module."""
 
     LOOPS = "scalar loops: the passes of the level, which vectorize and unroll them"
+    SCALARS = "scalar loops that set an alarm: the passes of the level without vectorization, but with unrolling"
     VECTORS = "vectors of their final length: the passes of the level without vectorization and unrolling"
     SHORT = "a tiled kernel, or an entry without loops of kernels: `SHORT_PASSES`"
 
@@ -112,8 +113,8 @@ class Machine:
 
     def optimize(self, module: Any, pipeline: Pipeline) -> None:
         tuning = llvm.create_pipeline_tuning_options(speed_level=self.options.level)
-        tuning.loop_unrolling = pipeline is Pipeline.LOOPS
-        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling and self.options.level > 0
+        tuning.loop_unrolling = pipeline in (Pipeline.LOOPS, Pipeline.SCALARS)
+        tuning.loop_vectorization = tuning.slp_vectorization = pipeline is Pipeline.LOOPS and self.options.level > 0
         builder = llvm.create_pass_builder(self._machine, tuning)
         if pipeline is Pipeline.SHORT and self.options.level in (1, 2):
             passes = llvm.create_new_module_pass_manager()

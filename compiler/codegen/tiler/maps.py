@@ -14,6 +14,11 @@ A work item is CHUNK vectors along the lanes, for one position of the other clas
 
 Where the memory of the result has a few elements only, vectors run along the class around them and are interleaved; or
 copies are made element by element, if the class around them lies further apart. See `few.py`.
+
+Where elements of an operand are read at computed indices that some class does not change, such as the columns of
+`y[i, j] = x[i, index[j]]`, ROWS positions of that class are written together: LLVM then computes each index once for
+all of them. Copies are made element by element, since loads of elements that lie apart cost less than a gather and the
+indices of a vector.
 """
 
 from __future__ import annotations
@@ -25,12 +30,14 @@ from .evaluate import Evaluator, Iteration
 from .few import find_around, is_copy, write_interleaved
 from .forms import LANES, Form, constant, variable
 from .nest import blocks, work_items
-from .structure import Access, Op
+from .structure import Access, Node, Op
 from .text import Value, Writer
 
 CHUNK = 64
 """The number of vectors per work item along the lanes."""
 AT_ONCE = 4
+ROWS = 4
+"""The number of rows that share their computed indices."""
 CHAINS = frozenset(
     f"math.{name}" for name in ("log", "log2", "log10", "log1p", "erf", "sinh", "asinh", "acosh", "atanh")
 )
@@ -54,6 +61,7 @@ class MapStage:
         self.across = None if self.few is not None else self._choose_across()
         inner = (self.lane, self.across, None if self.few is None else self.few.lane)
         self.outer = [*around, *(c for c in self.order if c not in inner)]
+        self.shared = self._choose_shared()
         self.in_step = in_step and self._is_chain()
 
     def _accesses(self) -> list[tuple[Op, Access]]:
@@ -83,6 +91,28 @@ class MapStage:
                         return c
         return None
 
+    def _choose_shared(self) -> int | None:
+        """Finds a class that changes no computed index of the lanes."""
+        if self.lane is None or self.across is not None or self.few is not None or self._is_narrow():
+            return None
+        computed = [(op, node) for op in self.stage.ops for node in op.body.walk() if node.kind == "extract"]
+        indices = [
+            (op, index) for op, node in computed for index in node.operands if self._varies(op, index, self.lane)
+        ]
+        gathered = [(op, index) for op, index in indices if any(n.kind == "read" for n in index.walk())]
+        around = self.stage.around
+        for c in reversed(self.outer):
+            size = self.stage.sizes[c]
+            if c in around or (isinstance(size, int) and size < ROWS):
+                continue
+            if gathered and not any(self._varies(op, index, c) for op, index in indices):
+                return c
+        return None
+
+    def _varies(self, op: Op, node: Node, c: int) -> bool:
+        """Returns whether a value of an op's body depends on the index of a class."""
+        return any(self.stage.of(op, loop) == c for loop in op.loops_of(node))
+
     def _is_chain(self) -> bool:
         """Returns whether most of the time is the latency of arithmetic on f32, with a function of `CHAINS` in it."""
         nodes = [n for op in self.stage.ops for n in op.body.walk()]
@@ -93,7 +123,7 @@ class MapStage:
         return chains and simple and steps <= {0, 1} and elements | {n.type for n in nodes} <= {"f32", "i1"}
 
     def counts(self) -> list[Size]:
-        counts = [self.stage.sizes[c] for c in self.outer]
+        counts = [blocks(self.stage.sizes[c], ROWS if c == self.shared else 1) for c in self.outer]
         if self.across is not None:
             counts.append(blocks(self.stage.sizes[self.across], self.writer.lanes))
         if self.lane is not None:
@@ -115,8 +145,10 @@ class MapStage:
             elif self.across is None and self._is_narrow():
                 lane, size = self.lane, self.stage.sizes[self.lane]
                 self._store([{**iteration, lane: constant(i)} for i in range(static_size(size))])
+            elif self.shared is not None:
+                self._together(iteration, self.shared, first, last)
             elif self.across is None:
-                self._along(iteration, first, last)
+                self._along([iteration], first, last)
             else:
                 row = writer.index(numbers[-2].times(writer.lanes))
                 self._turned(iteration, row, self._end(row, self.stage.sizes[self.across], writer.lanes), first, last)
@@ -135,18 +167,40 @@ class MapStage:
     def _store(self, iterations: Sequence[Iteration]) -> None:
         self.evaluator.write(self.stage.sinks, iterations)
 
-    def _along(self, iteration: Iteration, first: str, last: str) -> None:
-        """Writes the lanes from `first` to `last`."""
+    def _together(self, iteration: Iteration, c: int, first: str, last: str) -> None:
+        """Writes a block of ROWS positions of a class together, or its rest one by one."""
+        writer, size = self.writer, self.stage.sizes[c]
+        row = writer.index(iteration[c].times(ROWS))
+        block = [{**iteration, c: variable(row).plus(i)} for i in range(ROWS)]
+        if isinstance(size, int) and size % ROWS == 0:
+            self._along(block, first, last)
+            return
+        end = self._end(row, size, ROWS)
+        height = writer.let(f"arith.subi {end}, {row} : index")
+        whole = writer.let(f"arith.cmpi eq, {height}, {writer.size(ROWS)} : index")
+        with writer.when(whole):
+            self._along(block, first, last)
+        rest = writer.let(f"arith.select {whole}, {end}, {row} : index")
+        with writer.loop(rest, end, 1) as single:
+            self._along([{**iteration, c: variable(single)}], first, last)
+
+    def _along(self, rows: Sequence[Iteration], first: str, last: str) -> None:
+        """Writes the lanes from `first` to `last` of some rows."""
         assert self.lane is not None
         writer, lanes, lane = self.writer, self.writer.lanes, self.lane
+        if len(rows) > 1 and all(map(is_copy, self.stage.ops)):
+            with writer.loop(first, last, 1) as index:
+                self._store([{**row, lane: variable(index)} for row in rows])
+            return
         start = first
-        for step in (AT_ONCE * lanes, lanes):
+        for step in (AT_ONCE * lanes, lanes) if len(rows) == 1 else (lanes,):
             end = writer.rounded(start, last, step)
             with writer.loop(start, end, step) as index:
                 # Lanes of several registers: LLVM writes each operation for all of them before the next one.
                 writer.lanes = step if self.in_step else lanes
                 vectors = range(0, step, writer.lanes)
-                self._store([{**iteration, lane: variable(index).plus(offset) + LANES} for offset in vectors])
+                places = [variable(index).plus(offset) + LANES for offset in vectors]
+                self._store([{**row, lane: place} for row in rows for place in places])
                 writer.lanes = lanes
             start = end
         size = self.stage.sizes[lane]
@@ -155,7 +209,7 @@ class MapStage:
         left = writer.let(f"arith.subi {last}, {start} : index")
         some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
-            self._store([{**iteration, lane: variable(start) + LANES}])
+            self._store([{**row, lane: variable(start) + LANES} for row in rows])
 
     def _turned(self, iteration: Iteration, row: str, row_end: str, first: str, last: str) -> None:
         """Writes a block of as many rows as lanes: whole squares are transposed, the rest is gathered."""

@@ -289,6 +289,12 @@ class Op:
     def reduced(self) -> tuple[int, ...]:
         return tuple(i for i, p in enumerate(self.parallel) if not p)
 
+    def loops_of(self, node: Node) -> frozenset[int]:
+        """Returns the loops that a value of the body depends on."""
+        nodes = list(node.walk())
+        read = frozenset(loop for n in nodes if n.kind == "read" for loop in self.reads[n.number].loops())
+        return read | {n.number for n in nodes if n.kind == "index"}
+
     @property
     def written(self) -> Access:
         return Access(self.result, self.map)

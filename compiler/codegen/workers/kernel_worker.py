@@ -13,6 +13,7 @@ from typing import Any
 
 from ...base import mlir
 from ...lower.parts import KernelPart
+from ...lower.scalars import SETS_ALARM
 from ...lower.writer import part_name
 from ...targets.cuda import WARPGROUPS
 from ...targets.features import native_features
@@ -60,7 +61,16 @@ def compile_kernel(task: Task) -> bytes:
         return _make_image(task, text)
     if task.job.inner and task.report.tiled:
         task.report = replace(task.report, code=text)
-    return make_object(task, text, stage, _kept(task), Pipeline.SHORT if task.report.tiled else Pipeline.LOOPS)
+    return make_object(task, text, stage, _kept(task), _choose_pipeline(task))
+
+
+def _choose_pipeline(task: Task) -> Pipeline:
+    """Returns the optimisation passes of a kernel. A vectorized loop would set an alarm with a masked scatter in each
+    step, which takes longer than the rest of the step even where no lane sets it."""
+    if task.report.tiled:
+        return Pipeline.SHORT
+    sets_alarm = task.job.start == FIRST and SETS_ALARM in task.read(KERNEL)
+    return Pipeline.SCALARS if sets_alarm else Pipeline.LOOPS
 
 
 def _lower(task: Task, text: str) -> str:

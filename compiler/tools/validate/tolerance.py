@@ -6,7 +6,7 @@ correct programs do, including cancellation and amplification.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
@@ -18,11 +18,14 @@ from ....dialect.interpreter import Interpreter, Load
 from ....dialect.operator import Operator
 from ....dialect.ops import OPERATORS
 from ....dialect.remembered import KeptParameters
-from ....dialect.types import Array, DType, dtype_of
+from ....dialect.types import BF16, Array, DType, dtype_of
 from .array_errors import Numbers
 
 BLOCKS_ERROR = 5e-6
 """The rounding error of Winograd convolutions (`passes/layout/winograd.py`), relative to the largest result."""
+
+_LEAST_NORMAL = 2.0**-126
+"""The least f32, and the least bf16, that is not denormal."""
 
 
 def float_limits(dtype: DType) -> tuple[float, float]:
@@ -60,6 +63,23 @@ def rounding_units(
         return spread
     units = relative_units(operator)
     return np.abs(result) * units if units else np.zeros(())
+
+
+def flushed(operator: Operator, inputs: Sequence[Array], attributes: Mapping[str, object]) -> Numbers:
+    """Returns the most that each result of a product of bf16 loses on CPUs whose instruction takes denormal factors as
+    zero and flushes denormal sums: see `codegen/tiler/dots.py`."""
+    floats = [dtype_of(x).is_float for x in inputs]
+    magnitudes: list[Any] = [np.abs(x.astype(np.float64)) if f else x for x, f in zip(inputs, floats, strict=True)]
+    in_f64 = {name: None if name == "into" else value for name, value in attributes.items()}
+
+    def result(change: Callable[[Numbers], Numbers]) -> Numbers:
+        changed = (change(x) if f else x for x, f in zip(magnitudes, floats, strict=True))
+        return np.asarray(operator.reference(*changed, **in_f64), np.float64)
+
+    most = result(lambda x: np.where((x > 0) & (x < _LEAST_NORMAL), _LEAST_NORMAL, x))
+    lost, terms = most - result(lambda x: np.where(x < _LEAST_NORMAL, 0, x)), result(np.ones_like)
+    bound: Numbers = np.nan_to_num(lost, nan=0.0, posinf=0.0) + terms * _LEAST_NORMAL
+    return bound
 
 
 class NoisyInterpreter(Interpreter):
@@ -133,6 +153,8 @@ class NoisyInterpreter(Interpreter):
         # zero keeps its sign.
         extremes = (operator.has("extreme") and operator.has("reduction")) or operator.has("blocked")
         reorders = _sums(operator) or extremes or operator.has("precomputed")
+        if operator.has("contraction") and any(v.type.dtype == BF16 for v in node.inputs):
+            scale = scale + flushed(operator, inputs, attributes)
         if np.any(scale > 0):
             noise = self.rng.uniform(-1, 1, wide.shape) * (scale + least) * self.amplitude
             wide = np.where(np.isfinite(noise) & (reorders | (wide != 0)), wide + noise, wide)
