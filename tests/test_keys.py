@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler import identity
+from nacre.compiler import cache, identity
 from nacre.compiler.api import read_model
 from nacre.compiler.artifact import link
 from nacre.compiler.artifact.assemble import weights_path
@@ -91,6 +91,23 @@ def test_keys_of_objects() -> None:
     }
     job = Job(2, "x86-64-v3", "", "", ("f",), "loops")
     assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))
+
+
+def test_keys_of_sources_that_generate_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The name and the content of each file."""
+    job = Job(2, "x86-64-v3", "", "", ("f",))
+
+    def key(**files: str) -> str:
+        paths = [tmp_path / f"{name}.py" for name in sorted(files)]
+        for path in paths:
+            path.write_text(files[path.stem])
+        monkeypatch.setattr(object_cache, "generator_sources", lambda: paths)
+        object_cache._generator.cache_clear()
+        return ObjectCache(None).key("text", job)
+
+    found = [key(), key(a="1"), key(a="2"), key(b="1"), key(a="1", b="2"), key(a="2", b="1"), key(a="1", c="2")]
+    object_cache._generator.cache_clear()
+    assert len(set(found)) == len(found)
 
 
 def test_keys_of_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -199,6 +216,16 @@ def test_the_variable_for_the_c_compiler_counts_without_an_option(monkeypatch: p
 
     assert len({found("gcc", None), found("clang", None), found("", None), found("gcc", "gcc")}) == 4
     assert found("gcc", "cc") == found("clang", "cc")
+
+
+def test_another_cpu_counts_for_code_that_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(cpu: str, host: str) -> Path:
+        monkeypatch.setattr(cache, "identify_host", lambda: host)
+        options = Options(targets=(Target(cpu),))
+        return cached_path(Build(read_model("model f(x: f32[2]) -> f32[2] { return exp(x) }"), options))
+
+    assert found("native", "one") != found("native", "another")
+    assert found("x86-64-v3", "one") == found("x86-64-v3", "another")
 
 
 def test_keys_of_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
