@@ -25,6 +25,9 @@ from nacre.compiler.cache import cached_path
 from nacre.compiler.cli import quantize
 from nacre.compiler.cli.build_options import Chosen
 from nacre.compiler.codegen.objects import CodeOptions, ObjectCode
+from nacre.compiler.codegen.tiler.evaluate import Evaluator
+from nacre.compiler.codegen.tiler.schedule import Stage as TilerStage
+from nacre.compiler.codegen.tiler.text import Writer
 from nacre.compiler.codegen.workers import object_cache
 from nacre.compiler.codegen.workers.job import Job, Report
 from nacre.compiler.codegen.workers.object_cache import ObjectCache
@@ -424,6 +427,20 @@ def test_keys_of_stored_weights() -> None:
     places = [shared.weight(*use) for use in uses]
     assert len(set(places)) == len(uses)
     assert [shared.weight(*use) for use in uses] == places
+
+
+def test_keys_of_memory_on_the_stack() -> None:
+    """Of a kernel: what it is for, the op, the number of elements, and their type."""
+    evaluator = Evaluator(Writer({}), TilerStage())
+    op, other = (SimpleNamespace(result=SimpleNamespace(element="f32")) for _ in range(2))
+
+    def found(kind: str = "row", op: Any = op, elements: int = 8, element: str | None = None) -> object:
+        return evaluator.stack(kind, op, elements, element)
+
+    first = found()
+    others = [found("sums"), found(op=other), found(elements=9), found(elements=7), found(element="bf16")]
+    assert len({first, *others}) == len(others) + 1
+    assert found() == first == found(element="f32")
 
 
 def test_keys_of_fitted_weights() -> None:
