@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler import identity
+from nacre.compiler import cache, identity
 from nacre.compiler.api import read_model
 from nacre.compiler.artifact import link
 from nacre.compiler.artifact.assemble import weights_path
@@ -25,6 +25,9 @@ from nacre.compiler.cache import cached_path
 from nacre.compiler.cli import quantize
 from nacre.compiler.cli.build_options import Chosen
 from nacre.compiler.codegen.objects import CodeOptions, ObjectCode
+from nacre.compiler.codegen.tiler.evaluate import Evaluator
+from nacre.compiler.codegen.tiler.schedule import Stage as TilerStage
+from nacre.compiler.codegen.tiler.text import Writer
 from nacre.compiler.codegen.workers import object_cache
 from nacre.compiler.codegen.workers.job import Job, Report
 from nacre.compiler.codegen.workers.object_cache import ObjectCache
@@ -91,6 +94,23 @@ def test_keys_of_objects() -> None:
     }
     job = Job(2, "x86-64-v3", "", "", ("f",), "loops")
     assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))
+
+
+def test_keys_of_sources_that_generate_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The name and the content of each file."""
+    job = Job(2, "x86-64-v3", "", "", ("f",))
+
+    def key(**files: str) -> str:
+        paths = [tmp_path / f"{name}.py" for name in sorted(files)]
+        for path in paths:
+            path.write_text(files[path.stem])
+        monkeypatch.setattr(object_cache, "generator_sources", lambda: paths)
+        object_cache._generator.cache_clear()
+        return ObjectCache(None).key("text", job)
+
+    found = [key(), key(a="1"), key(a="2"), key(b="1"), key(a="1", b="2"), key(a="2", b="1"), key(a="1", c="2")]
+    object_cache._generator.cache_clear()
+    assert len(set(found)) == len(found)
 
 
 def test_keys_of_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -199,6 +219,16 @@ def test_the_variable_for_the_c_compiler_counts_without_an_option(monkeypatch: p
 
     assert len({found("gcc", None), found("clang", None), found("", None), found("gcc", "gcc")}) == 4
     assert found("gcc", "cc") == found("clang", "cc")
+
+
+def test_another_cpu_counts_for_code_that_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(cpu: str, host: str) -> Path:
+        monkeypatch.setattr(cache, "identify_host", lambda: host)
+        options = Options(targets=(Target(cpu),))
+        return cached_path(Build(read_model("model f(x: f32[2]) -> f32[2] { return exp(x) }"), options))
+
+    assert found("native", "one") != found("native", "another")
+    assert found("x86-64-v3", "one") == found("x86-64-v3", "another")
 
 
 def test_keys_of_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,6 +427,20 @@ def test_keys_of_stored_weights() -> None:
     places = [shared.weight(*use) for use in uses]
     assert len(set(places)) == len(uses)
     assert [shared.weight(*use) for use in uses] == places
+
+
+def test_keys_of_memory_on_the_stack() -> None:
+    """Of a kernel: what it is for, the op, the number of elements, and their type."""
+    evaluator = Evaluator(Writer({}), TilerStage())
+    op, other = (SimpleNamespace(result=SimpleNamespace(element="f32")) for _ in range(2))
+
+    def found(kind: str = "row", op: Any = op, elements: int = 8, element: str | None = None) -> object:
+        return evaluator.stack(kind, op, elements, element)
+
+    first = found()
+    others = [found("sums"), found(op=other), found(elements=9), found(elements=7), found(element="bf16")]
+    assert len({first, *others}) == len(others) + 1
+    assert found() == first == found(element="f32")
 
 
 def test_keys_of_fitted_weights() -> None:

@@ -54,3 +54,33 @@ def test_loops_are_unrolled_up_to_the_last_node(most: int, loops: int, monkeypat
 @pytest.mark.parametrize(("channels", "is_moved"), [(7, False), (8, True), (9, True)])
 def test_convolutions_of_eight_channels_move(channels: int, is_moved: bool) -> None:
     assert (after(CONVOLUTION.format(channels), "channels-last")["transpose"] > 0) == is_moved
+
+
+TWO_WEIGHTS = """module test
+
+param "w" : f32[3, 3, 32, 32]
+param "v" : f32[3, 3, 32, 32]
+
+func one(%x: f32[1, 34, 34, 32]) -> (f32[1, 30, 30, 32]) {
+  %w = parameter() {name = "w"} : f32[3, 3, 32, 32]
+  %1 = conv2d(%x, %w) {layout = "channels_last"} : f32[1, 32, 32, 32]
+  %v = parameter() {name = "v"} : f32[3, 3, 32, 32]
+  %2 = conv2d(%1, %v) {layout = "channels_last"} : f32[1, 30, 30, 32]
+  return %2
+}
+
+func two(%x: f32[1, 26, 26, 32]) -> (f32[1, 24, 24, 32]) {
+  %w = parameter() {name = "v"} : f32[3, 3, 32, 32]
+  %1 = conv2d(%x, %w) {layout = "channels_last"} : f32[1, 24, 24, 32]
+  return %1
+}
+"""
+ADDED = 4 * 32 * 32 * (36 - 9)
+"""The bytes that a stored transform of one of these weights adds."""
+
+
+@pytest.mark.parametrize(("stored", "spare"), [(0, ADDED - 1), (1, 0), (1, ADDED - 1), (2, 0), (3, 0)])
+def test_each_weight_of_each_function_takes_its_bytes(stored: int, spare: int) -> None:
+    """Weights with one name in two functions, and two weights of one function, are counted apart."""
+    passes = f"winograd{{blocks=1,shared-blocks=1000,most-bytes={stored * ADDED + spare}}}"
+    assert after(TWO_WEIGHTS, passes)["winograd_input"] == stored

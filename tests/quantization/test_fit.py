@@ -11,6 +11,7 @@ import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.quantization.choose import in_precision
+from nacre.compiler.quantization.fit import fitted_weights
 from nacre.compiler.quantization.fit_codes import Codes, fit_codes
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import walk
@@ -136,3 +137,27 @@ def test_what_cannot_be_fitted_is_told(model: Path) -> None:
     np.savez(model.parent / "bad.npz", x=np.full((4, 64), np.inf, np.float32), row=np.zeros(4, np.int64))
     with pytest.raises(DiagnosticError, match="calibration-not-finite"):
         in_precision(read_model(model), POLICY.format("q4[block 32] fitted", model.parent / "bad.npz"))
+
+
+def test_a_weight_in_two_precisions_is_fitted_twice(tmp_path: Path) -> None:
+    """Two layers multiply by one parameter, in different numbers of bits: each precision has its own activations."""
+    save_npz(tmp_path / "x.npz", {"x": np.ones((4, 64), np.float32)})
+    (tmp_path / "m.nacre").write_text("""language 1
+dim B in 1..64
+block Times(x: f32[B, 64], w: f32[64, 64]) -> f32[B, 64] { return tanh(x @ w.T) }
+model main(x: f32[B, 64]) -> f32[B, 64] {
+  param up, other: f32[64, 64]
+  use a = Times
+  use b = Times
+  return b(a(a(x, up), other), up)
+}
+quantize main {
+  weights "a" to q4[block 32] fitted
+  weights "b" to q8[block 32] fitted
+  calibrate on file "x.npz"
+}
+""")
+    model = read_model(tmp_path / "m.nacre")
+    found = fitted_weights(model.module, "main", model.policies[0])
+    names = [(w.formula.parameters[0].name, w.dtype.bits, len(w.activations)) for w in found]
+    assert names == [("up", 4, 1), ("other", 4, 1), ("up", 8, 1)]

@@ -77,7 +77,7 @@ class Evaluator:
         """The classes of loops that are visited in part."""
         self.made: dict[tuple[int, int], Kept] = {}
         """The numbers of weights that are on the stack so far, by op and node."""
-        self.stacked: dict[tuple[str, int], Buffer] = {}
+        self.stacked: dict[tuple[str, int, int, str], Buffer] = {}
         self.reciprocals: dict[tuple[int, int], Value] = {}
         """The reciprocals of divisors, by op and node, where a multiplication may replace the division."""
         self.widened: dict[tuple[int, int], Callable[[Iteration], Halves]] = {}
@@ -85,12 +85,12 @@ class Evaluator:
         self.single = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
 
     def stack(self, kind: str, op: Op, elements: int, element: str | None = None) -> Buffer:
-        """Returns memory on the stack for an op, for its results or for other elements; repeated calls return the same
-        memory."""
-        if (kind, id(op)) not in self.stacked:
-            buffer = self.writer.on_stack(elements + self.writer.lanes, element or op.result.element)
-            self.stacked[kind, id(op)] = buffer
-        return self.stacked[kind, id(op)]
+        """Returns memory on the stack for an op, for its results or for other elements; calls that ask for the same
+        return the same memory."""
+        key = kind, id(op), elements, element or op.result.element
+        if key not in self.stacked:
+            self.stacked[key] = self.writer.on_stack(elements + self.writer.lanes, key[-1])
+        return self.stacked[key]
 
     def span(self, c: int) -> Span:
         """Returns the range of indices that a class visits."""

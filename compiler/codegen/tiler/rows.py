@@ -264,7 +264,7 @@ class RowWriter:
         iteration: Iteration,
         spilled: Mapping[int, Op],
     ) -> None:
-        """Stores the results of ops over the inner classes; the last of these runs over the lanes."""
+        """Stores the results of ops over the inner classes, at most one of which has more than one index."""
         keep = self._keeping(spilled)
 
         def store(at: Iteration) -> None:
@@ -279,30 +279,14 @@ class RowWriter:
         if not large:
             store(iteration)
             return
-        lane = self._written_lane(ops, large)
+        (lane,) = large  # ops with two classes beside the outer ones are in stages of their own
 
         def write() -> None:
             with self.writer.scope(indent=False):
-                others = [c for c in large if c != lane]
-                self._nest(others, iteration, lambda at: self._chunks(lane, at, lambda p, _: store(p)))
+                self._chunks(lane, iteration, lambda at, _: store(at))
 
         with_reciprocals(self.evaluator, ops, iteration, large, write)
         self._settle()
-
-    def _written_lane(self, ops: Sequence[Op], classes: Sequence[int]) -> int:
-        for op in ops:
-            for loop in reversed(op.outer):
-                if self.stage.of(op, loop) in classes and op.written.step(loop) == 1:
-                    return self.stage.of(op, loop)
-        return classes[-1]
-
-    def _nest(self, classes: Sequence[int], iteration: Iteration, write: Callable[[Iteration], None]) -> None:
-        if not classes:
-            write(iteration)
-            return
-        c, *rest = classes
-        with self.writer.loop(self.writer.size(0), self.writer.size(self.stage.sizes[c]), 1) as index:
-            self._nest(rest, {**iteration, c: variable(index)}, write)
 
     def _inner(self, op: Op) -> list[int]:
         return [c for c in self.stage.parallel(op) if c not in self.outer]

@@ -93,3 +93,21 @@ def test_biases_have_the_axes_of_the_result(
     layer = {"class_name": "EinsumDense", "config": {"name": "layer", "equation": equation, "bias_axes": axes}}
     found = run(tmp_path / "einsum.h5", layer, [w, added], x)
     np.testing.assert_allclose(found, np.einsum(equation, x, w) + added, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3, -1])
+def test_groups_of_channels_on_any_axis(tmp_path: Path, axis: int) -> None:
+    """Two groups of four channels: the normalization of each group of each image alone."""
+    rng = np.random.default_rng(5)
+    shape = [3, 5, 6, 7]
+    shape[axis] = 4
+    x = rng.normal(size=shape).astype(np.float32)
+    scale, shift = rng.normal(size=(2, 4)).astype(np.float32)
+    config = {"name": "g", "groups": 2, "axis": axis, "epsilon": 1e-3}
+    found = run(tmp_path / "m.h5", {"class_name": "GroupNormalization", "config": config}, [scale, shift], x)
+    last = np.moveaxis(x, axis, -1)
+    grouped = last.reshape(*last.shape[:-1], 2, 2).astype(np.float64)
+    centred = grouped - grouped.mean((1, 2, 4), keepdims=True)
+    normal = centred / np.sqrt(np.square(centred).mean((1, 2, 4), keepdims=True) + 1e-3)
+    expected = np.moveaxis(normal.reshape(last.shape) * scale + shift, -1, axis)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

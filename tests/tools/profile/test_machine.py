@@ -39,6 +39,17 @@ def test_a_peak_is_measured_once(cache: Path, measured: list[int]) -> None:
     assert all(processor() in name for name in json.loads((cache / "peaks.json").read_text()))
 
 
+@pytest.mark.parametrize("changed", ["__version__", "processor"])
+def test_another_compiler_or_processor_has_another_peak(
+    cache: Path, measured: list[int], monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    first = find_peak(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, changed, "another" if changed == "__version__" else lambda: "another")
+        assert find_peak(1) != first
+    assert find_peak(1) == first and measured == [1, 1]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"x": 1}', '{"x": {"flops": 1, "bytes": 1}}', '{"x": {"flops": 1}}'])
 def test_a_damaged_file_is_replaced(cache: Path, measured: list[int], text: str) -> None:
     cache.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from nacre.compiler.tools.validate.cut import cut_function
 from nacre.compiler.tools.validate.inputs import ORDINARY, SPECIAL, Trial, made_up, random_trial
 from nacre.compiler.tools.validate.judge import Difference, Judge, run_trial
@@ -13,7 +14,7 @@ from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import F32, I32, TensorType
+from nacre.dialect.types import BF16, F32, I32, DType, TensorType
 
 B, T = Symbol("B", 1, 8), Symbol("T", 0, 99)
 
@@ -174,3 +175,21 @@ def test_a_zero_keeps_its_sign_but_in_sums() -> None:
     assert judge.difference([product, np.array([1.0, 0.0], np.float32)]) is None
     found = judge.difference([np.abs(product), total])
     assert found is not None and (found.result, found.different) == (0, 4)
+
+
+def product_of(dtype: DType, x: Any, w: Any) -> Judge:
+    b = Builder(OPERATORS)
+    arguments = tuple(Value(name, TensorType(dtype, (4, 4))) for name in "xw")
+    y = b.matmul(*arguments, into=F32)
+    module = Module("m", functions=(Function("f", arguments, tuple(b.nodes), (y,)),))
+    factors = tuple(np.full((4, 4), number, dtype.numpy) for number in (x, w))
+    return Judge(module, Trial("f", {}, ORDINARY, ("x", "w"), factors), made_up)
+
+
+@pytest.mark.parametrize(("x", "w"), [(2.0**-70, 2.0**-60), (2.0**-128, 2.0**100)])
+def test_products_of_bfloats_may_flush_denormal_numbers(x: float, w: float) -> None:
+    """The instruction for them treats denormal factors as zero and flushes denormal sums; that of f32 does neither."""
+    flushed, wrong = (np.full((4, 4), number, np.float32) for number in (0, 16 * x * w + 2.0**-118))
+    assert product_of(BF16, x, w).difference([flushed]) is None
+    assert product_of(F32, x, w).difference([flushed]) is not None
+    assert product_of(BF16, x, w).difference([wrong]) is not None
