@@ -6,7 +6,7 @@ correct programs do, including cancellation and amplification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
 
@@ -24,8 +24,10 @@ from .array_errors import Numbers
 BLOCKS_ERROR = 5e-6
 """The rounding error of Winograd convolutions (`passes/layout/winograd.py`), relative to the largest result."""
 
+
 _LEAST_NORMAL = 2.0**-126
-"""The least f32, and the least bf16, that is not denormal."""
+"""The least normal number of f32 and bf16. The instruction for products of bf16 treats smaller factors as zero, and
+flushes smaller sums; see `docs/vector_math.md`."""
 
 
 def float_limits(dtype: DType) -> tuple[float, float]:
@@ -56,30 +58,20 @@ def rounding_units(
     if _sums(operator):
         absolute = [np.abs(x) if dtype_of(x).is_float else x for x in inputs]
         total = (operator.magnitudes or operator.reference)(*absolute, **attributes)
-        terms = max(1.0, max((x.size for x in inputs), default=1) / max(1, result.size))
-        if operator.has("contraction"):
-            terms = max(terms, float(min(x.size for x in inputs[:2])) ** 0.5)
-        spread: Numbers = np.asarray(total, np.float64) * relative_units(operator, terms)
+        spread: Numbers = np.asarray(total, np.float64) * relative_units(operator, _terms(operator, inputs, result))
         return spread
     units = relative_units(operator)
     return np.abs(result) * units if units else np.zeros(())
 
 
-def flushed(operator: Operator, inputs: Sequence[Array], attributes: Mapping[str, object]) -> Numbers:
-    """Returns the most that each result of a product of bf16 loses on CPUs whose instruction takes denormal factors as
-    zero and flushes denormal sums: see `codegen/tiler/dots.py`."""
-    floats = [dtype_of(x).is_float for x in inputs]
-    magnitudes: list[Any] = [np.abs(x.astype(np.float64)) if f else x for x, f in zip(inputs, floats, strict=True)]
-    in_f64 = {name: None if name == "into" else value for name, value in attributes.items()}
+def _terms(operator: Operator, inputs: Sequence[Array], result: Numbers) -> float:
+    """Returns the approximate number of terms of a sum."""
+    terms = max(1.0, max((x.size for x in inputs), default=1) / max(1, result.size))
+    return max(terms, float(min(x.size for x in inputs[:2])) ** 0.5) if operator.has("contraction") else terms
 
-    def result(change: Callable[[Numbers], Numbers]) -> Numbers:
-        changed = (change(x) if f else x for x, f in zip(magnitudes, floats, strict=True))
-        return np.asarray(operator.reference(*changed, **in_f64), np.float64)
 
-    most = result(lambda x: np.where((x > 0) & (x < _LEAST_NORMAL), _LEAST_NORMAL, x))
-    lost, terms = most - result(lambda x: np.where(x < _LEAST_NORMAL, 0, x)), result(np.ones_like)
-    bound: Numbers = np.nan_to_num(lost, nan=0.0, posinf=0.0) + terms * _LEAST_NORMAL
-    return bound
+def _multiplies_bfloats(node: Node) -> bool:
+    return OPERATORS[node.op].has("contraction") and any(v.type.dtype is BF16 for v in node.inputs)
 
 
 class NoisyInterpreter(Interpreter):
@@ -109,6 +101,8 @@ class NoisyInterpreter(Interpreter):
             values = dict(values) | {v.name: self._rounded(values[v.name], v.type.dtype) for v in node.inputs}
         if operator.has("factoring"):
             values = dict(values) | {v.name: self._perturbed(values[v.name], v.type.dtype) for v in node.inputs}
+        if _multiplies_bfloats(node) and self.rng.random() < 0.5:
+            values = dict(values) | {v.name: _flushed(values[v.name]) for v in node.inputs if v.type.dtype is BF16}
         results = super()._run_node(node, values, dims)
         if operator.has("structure"):
             return results
@@ -146,6 +140,8 @@ class NoisyInterpreter(Interpreter):
         units = rounding_units(operator, inputs, wide, attributes)
         scale = units * dtype.epsilon
         least, most = float_limits(dtype)
+        if _multiplies_bfloats(node):
+            least = _LEAST_NORMAL * _terms(operator, inputs, wide)
         if self.in_blocks and node.op == "conv2d":
             scale = np.maximum(scale, BLOCKS_ERROR * np.max(np.abs(wide), initial=0))
         # The sign of a zero depends on the order of a sum, and of a maximum or minimum of zeros. The scale of a block
@@ -153,8 +149,6 @@ class NoisyInterpreter(Interpreter):
         # zero keeps its sign.
         extremes = (operator.has("extreme") and operator.has("reduction")) or operator.has("blocked")
         reorders = _sums(operator) or extremes or operator.has("precomputed")
-        if operator.has("contraction") and any(v.type.dtype == BF16 for v in node.inputs):
-            scale = scale + flushed(operator, inputs, attributes)
         if np.any(scale > 0):
             noise = self.rng.uniform(-1, 1, wide.shape) * (scale + least) * self.amplitude
             wide = np.where(np.isfinite(noise) & (reorders | (wide != 0)), wide + noise, wide)
@@ -172,3 +166,8 @@ class NoisyInterpreter(Interpreter):
         if np.any(beyond := np.abs(wide) > most):
             wide = np.where(beyond, np.copysign(np.inf, wide), wide)
         return wide.astype(result.dtype)
+
+
+def _flushed(array: Array) -> Array:
+    """Returns the array with signed zeros in place of denormal numbers."""
+    return np.where(np.abs(array) < _LEAST_NORMAL, np.copysign(np.zeros((), array.dtype), array), array)
