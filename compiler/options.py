@@ -177,7 +177,7 @@ class Options:
         metadata=_flag(
             "--timeout",
             scope="compile",
-            bounds=(0, None),
+            bounds=(0, 1e6),
             write="{:g}".format,
             in_artifact=False,
             always=True,

@@ -16,20 +16,21 @@ from ..tools.profile.machine import processor, threads_of
 from .build_options import progress
 from .figures import headline, show_bytes, show_seconds
 from .models import ChosenCall, call_options
+from .number_ranges import LONGEST, SECONDS, NumberRange
 
 
 @click.command("bench")
 @call_options
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=3.0,
     show_default=True,
     help="Duration of the measurement.",
 )
 @click.option(
     "--warm-up",
-    type=click.FloatRange(min=0),
+    type=NumberRange(0, LONGEST),
     default=0.5,
     show_default=True,
     help="Duration of the warm-up, in seconds.",

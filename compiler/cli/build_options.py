@@ -36,6 +36,7 @@ from ..readers.language.settings import Settings
 from ..tools.validate.checker import VARIABLE, choose_observer
 from .completion import PASS_LISTS, PRECISIONS, STAGES, TARGETS
 from .model_options import PATH, SET, wrong
+from .number_ranges import NumberRange
 from .reporting import report
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -114,7 +115,7 @@ def _click_type(flag: Flag, default: Any) -> click.ParamType[Any] | None:
     if flag.bounds is not None:
         low, high = flag.bounds
         if isinstance(default, float):
-            return click.FloatRange(low, high, min_open=True)
+            return NumberRange(low, high, min_open=True)
         return click.IntRange(None if low is None else int(low), None if high is None else int(high))
     return None
 

@@ -23,6 +23,7 @@ from ..tools.stored_trees import FILES, compare_trees
 from .build_options import Chosen, build_options
 from .model_options import PATH
 from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_session, open_side
+from .number_ranges import NumberRange
 from .reporting import INPUT_ERROR
 
 ORACLE = 0
@@ -43,7 +44,7 @@ def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str], buil
 @AT
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     help="Allowed error, relative to a tensor's largest value.  [default: derived from rounding]",
 )
 @build_options

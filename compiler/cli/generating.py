@@ -19,6 +19,7 @@ from ..tools.generate.vocabulary import Vocabulary, error, read_vocabulary
 from .build_options import Chosen, build_options
 from .model_options import PATH
 from .models import THREADS, open_model
+from .number_ranges import NumberRange
 
 _MODEL = click.argument("model", metavar="MODEL.so|MODEL.gguf|FOLDER", type=PATH)
 _TOKENS = click.option(
@@ -50,11 +51,11 @@ _HELP = {
     "seed": "Seed of the random numbers; the same seed gives the same text.",
 }
 _RANGES: dict[str, click.ParamType[Any]] = {
-    "temperature": click.FloatRange(0, 100),
+    "temperature": NumberRange(0, 100),
     "top_k": click.IntRange(0),
-    "top_p": click.FloatRange(0, 1, min_open=True),
-    "min_p": click.FloatRange(0, 1),
-    "penalty": click.FloatRange(0, 100, min_open=True),
+    "top_p": NumberRange(0, 1, min_open=True),
+    "min_p": NumberRange(0, 1),
+    "penalty": NumberRange(0, 100, min_open=True),
     "window": click.IntRange(0, 65536),
     "seed": click.IntRange(-(2**31), 2**31 - 1),
 }

@@ -32,6 +32,7 @@ from .device_profile import model_call, model_data, model_tables
 from .figures import headline, show_seconds, titled_table
 from .model_options import PATH
 from .models import ChosenCall, call_options
+from .number_ranges import LONGEST, NumberRange
 
 _MEASURED, _ANEW = "measured", "measure"
 
@@ -52,7 +53,7 @@ def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -
 @call_options
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
+    type=NumberRange(0, LONGEST),
     default=1.0,
     show_default=True,
     help="Duration of the measurement; at least 3 calls.",

@@ -40,6 +40,7 @@ from ..weights import open_tensors
 from .build_options import MODEL, Chosen, build_options, check_dims, progress_line, read_dims
 from .completion import ENTRIES, proposals
 from .model_options import PATH
+from .number_ranges import SECONDS
 from .reporting import INPUT_ERROR, tell
 from .tensors import read_inputs
 
@@ -57,7 +58,7 @@ _ENTRY = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 _TIMEOUT = click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=300.0,
     show_default=True,
     help="Time limit for each attempt, in seconds.",

@@ -284,7 +284,7 @@ _MAX_CASES: dict[int, tuple[Case, ...]] = {
         Case(((0, 3, 3, 2),), {"kernel": 2, "layout": LAST}),
         Case(((0, 1, 3, 3),), {"kernel": 2}),
     ),
-    3: (Case(((1, 2, 4, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}), Case(((0, 1, 2, 2, 2),), {"kernel": 2})),
+    3: (Case(((1, 3, 3, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}), Case(((0, 1, 2, 2, 2),), {"kernel": 2})),
 }
 
 

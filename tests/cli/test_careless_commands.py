@@ -119,6 +119,32 @@ def test_a_time_limit_that_expires(cli: Cli, folder: Path) -> None:
     assert "increase the limit with --timeout" in done.err and not (folder / "z.so").exists()
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "1e300"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compile m.nacre -o z.so --timeout",
+        "bisect m.nacre --timeout",
+        "reduce m.nacre --fails crash -o small.nacre --timeout",
+        "bench m.so --seconds",
+        "bench m.so --warm-up",
+        "profile m.so --seconds",
+        "generate m.gguf text --temperature",
+        "generate m.gguf text --min-p",
+    ],
+)
+def test_a_number_that_is_none(cli: Cli, folder: Path, command: str, number: str) -> None:
+    """NaN is not below any bound, and a wait that is too long is an error of the operating system."""
+    done = cli(*command.split(), number)
+    assert done.code == 2 and f"Invalid value for '{command.split()[-1]}'" in done.err, done
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_tolerance_that_is_no_number(cli: Cli, folder: Path, number: str) -> None:
+    done = cli("diff", "m.nacre", "--tolerance", number)
+    assert done.code == 2 and "is not a finite number" in done.err, done
+
+
 @pytest.mark.parametrize("command", ["run", "inspect", "check", "compile", "test", "fmt", "bench", "graph", "import"])
 def test_a_missing_file_has_one_code(cli: Cli, tmp_path: Path, command: str) -> None:
     path = tmp_path / ("none.so" if command in ("run", "inspect", "bench") else "none.nacre")

@@ -81,7 +81,7 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
         (["compile", "m.nacre", "-O4"], "4 is not in the range 0<=x<=3"),
         (["compile", "m.nacre", "--emit", "exe"], "'exe' is not one of 'so', 'graph'"),
         (["compile", "m.nacre", "--passes", "cs"], "there is no pass `cs`; did you mean `cse`?"),
-        (["compile", "m.nacre", "--timeout", "0"], "0.0 is not in the range x>0"),
+        (["compile", "m.nacre", "--timeout", "0"], "0.0 is not in the range 0<x<=1000000.0"),
         (
             ["compile", "m.nacre", "--dump-after", "cze"],
             "there is no stage `cze`; there are graph, inline-custom, decompose",

@@ -14,7 +14,7 @@ from nacre.compiler.targets.vector_unit import VectorUnit
 
 
 @cache
-def _context() -> Any:
+def open_context() -> Any:
     """The MLIR context of all kernels, since creating one takes as long as tiling a small kernel."""
     context = ir.Context()
     context.enable_multithreading(False)
@@ -24,7 +24,7 @@ def _context() -> Any:
 
 def find_untiled(text: str, units: Iterable[VectorUnit], *, strict: bool = False) -> Iterator[str]:
     """A line for each unit for which the kernel of a text would become plain loops."""
-    with _context():
+    with open_context():
         module = ir.Module.parse(text)
         kernel = module.body.operations[0]
         for unit in units:

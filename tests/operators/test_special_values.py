@@ -350,6 +350,12 @@ def test_at_the_default_level(dtype: DType) -> None:
     check(list(tries(dtype)), 2, "native")
 
 
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3"])
+def test_integers_in_other_dtypes(cpu: str) -> None:
+    """A vector of wide integers that becomes narrow ones writes no more than the last element."""
+    check([each for d in (*INTEGERS, BOOL) for each in tries(d) if each[0].name == "cast"], 2, cpu)
+
+
 @pytest.mark.parametrize(("cpu", "dtype"), [("x86-64-v3", BF16), ("x86-64-v3", F32), ("x86-64-v4-vnni", BF16)], ids=str)
 def test_cpu_variants(cpu: str, dtype: DType) -> None:
     check(list(tries(dtype)), 2, cpu)

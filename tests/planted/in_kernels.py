@@ -10,8 +10,9 @@ from nacre.compiler.codegen.llvm import literals, machine
 from nacre.compiler.codegen.tiler import dots, folds, kernels, maps, reciprocals, rows, text
 from nacre.compiler.codegen.tiler.vector_math import circular, exponential
 from nacre.compiler.lower import arithmetic, packing
-from nacre.dialect.dims import add
+from nacre.dialect.dims import add, ceil_divide, floor_divide, multiply
 from nacre.dialect.ops import pooling
+from nacre.dialect.ops.support import sorting
 from nacre.dialect.types import Array
 
 from .planted import Planted
@@ -82,6 +83,20 @@ def lost_rows(setter: Setter) -> None:
         return replace(scheme, counts=[add(first, -1), *others])
 
     setter.attribute(kernels, "_choose", wrong)
+
+
+def lost_block(setter: Setter) -> None:
+    """The last element of a row is not considered if the row ends with a whole block."""
+    write = sorting._Selection.write
+
+    def wrong(self: Any, s: Any, row: Any, work: Any) -> Any:
+        size = self.order.size
+        blocks, whole = ceil_divide(size, sorting.BLOCK), floor_divide(size, sorting.BLOCK)
+        # One element less where `whole` is `blocks`.
+        taken = add(add(size, -1), add(blocks, multiply(whole, -1)))
+        return write(sorting._Selection(replace(self.order, size=taken), self.count), s, row, work)
+
+    setter.attribute(sorting._Selection, "write", wrong)
 
 
 def wrong_optimization(setter: Setter) -> None:
@@ -255,6 +270,20 @@ model f(x: f32[T]) -> f32[T] {
 model f(x: f32[B, 21]) -> f32[B, 21] {
   y = relu(x)
   return exp(y) + x  # here
+}
+""",
+    ),
+    Planted(
+        "lost-block",
+        "linalg",
+        lost_block,
+        """language 1
+
+dim T in 60..4000
+
+model f(x: f32[3, T]) -> f32[3, 60] {
+  values, indices = top_k(x, 60)  # here
+  return values
 }
 """,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from nacre.compiler.artifact import link
@@ -28,6 +29,18 @@ def other_strides(setter: Setter) -> None:
         return prepared
 
     setter.attribute(loader.Entry, "_prepare", wrong)
+
+
+def other_sizes(setter: Setter) -> None:
+    """The sizes of the first call are those of all calls."""
+    make_plan = loader.Entry._make_plan
+
+    def wrong(self: Any, arrays: Any) -> Any:
+        plan = make_plan(self, arrays)
+        first = next(iter(self._plans.values()), plan)
+        return replace(plan, dims=first.dims, dims_address=first.dims_address)
+
+    setter.attribute(loader.Entry, "_make_plan", wrong)
 
 
 def out_over_input(setter: Setter) -> None:
@@ -71,6 +84,7 @@ FAULTS = tuple(
     Planted(name, "runtime", fault, _MODEL)
     for name, fault in (
         ("other-strides", other_strides),
+        ("other-sizes", other_sizes),
         ("out-over-input", out_over_input),
         ("unseen-strides", unseen_strides),
         ("lost-chunk", lost_chunk),

@@ -30,6 +30,7 @@ from ...lower.text import FunctionText
 from ...lower.writer import UNITS, part_name
 from ...targets.vector_unit import VectorUnit
 from .blocked import plan_blocks, write_blocked
+from .boundaries import read_boundaries
 from .copied import plan_copies, write_copied
 from .decoded import share_rows_of, write_decoded
 from .evaluate import Evaluator
@@ -65,7 +66,8 @@ WITHOUT = "nacre.without"
 class Report:
     """The schedules of a kernel's loop nests and the steps of its loops, or the reason why it was not tiled.
 
-    A kernel of the schedule SEQUENCE is unchanged.
+    A kernel of the schedule SEQUENCE is unchanged; its steps, and those of a kernel that was not tiled, are the numbers
+    at which its code changes.
     """
 
     name: str
@@ -97,10 +99,10 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
         try:
             written = write_kernel(read_kernel(function), unit, strict=strict)
         except Sequential:
-            reports.append(Report(name, "", (SEQUENCE,)))
+            reports.append(Report(name, "", (SEQUENCE,), read_boundaries(function)))
             continue
         except Unsupported as reason:
-            reports.append(Report(name, str(reason)))
+            reports.append(Report(name, str(reason), steps=read_boundaries(function)))
             continue
         for old in (function, functions[name + UNITS]):
             old.operation.erase()
@@ -137,7 +139,7 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
             lines.append(line)
             locations.append(location)
         schedules.append(schedule.name)
-        steps |= writer.steps | {step for count in schedule.counts for step in divisors(count)}
+        steps |= writer.steps
         functions |= writer.functions
     return _Text(tuple(lines), tuple(locations), tuple(schedules), tuple(sorted(steps - {1})), frozenset(functions))
 
@@ -148,7 +150,9 @@ def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: b
     def prepare(stage: Stage) -> _Schedule:
         merge_loops(stage)
         writer.lanes = count_lanes(stage, unit)
-        return _choose(Evaluator(writer, stage, strict=strict), unit)
+        schedule = _choose(Evaluator(writer, stage, strict=strict), unit)
+        writer.steps.update(step for count in schedule.counts for step in divisors(count))
+        return schedule
 
     if len(slices.stages) == 1 and not slices.locals:
         schedule = prepare(slices.stages[0])

@@ -38,8 +38,9 @@ def text_name(kind: str, stage: str) -> str:
 class Report:
     """The report on a kernel: its parts, and the schedules of its loop nests in order, or the reason why the tiler left
     it unchanged. There are as many parts as loop nests, and one part for an unchanged kernel. `steps` are the steps
-    of its loops: at their multiples, a loop runs one more iteration, or leaves no remainder. `code` is the kernel in
-    LLVM IR, if the job asks for it and the kernel is vector code."""
+    of its loops: at their multiples, a loop runs one more iteration, or leaves no remainder. An unchanged kernel has
+    also the numbers that it compares with. `code` is the kernel in LLVM IR, if the job asks for it and the kernel is
+    vector code."""
 
     parts: tuple[KernelPart, ...] = ()
     schedules: tuple[str, ...] = ()

@@ -54,8 +54,6 @@ PASSES, CODE, ALONE = "passes", "code", "a kernel alone"
 to call an artifact have the place `RUNTIME`."""
 PACKING = "stage pack"
 """The place of a failure to store weights in the layout of their kernels."""
-_MOST_SIZES = 24
-"""Maximum number of sizes of each dim at the boundaries of all kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ class Examiner:
             if build.program is None or build.optimized is None or model is None:
                 return []  # the build fails, and each case reports how
             steps = {step for each in steps_of(build.program).values() for step in each}
-            tried.extend(random_boundary_dims(function, steps, most=_MOST_SIZES))
+            tried.extend(random_boundary_dims(function, steps))
             tried.extend(random_crossing_dims(function, build.optimized.function(name)))
             for dims in tried:
                 report(f"sizes {json.dumps(dims)}")

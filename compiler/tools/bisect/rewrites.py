@@ -106,4 +106,7 @@ def _look(case: Case, examiner: Examiner) -> _Step:
         return _Step(last, max(1, min(reached, len(passes))))
 
     (answer,) = run_isolated([run], examiner.seconds)
-    return _Step(None, int(answer.doing)) if isinstance(answer, Died) else answer
+    if isinstance(answer, Died):
+        # A child that ends before its first message has reached no pass: the first one is next.
+        return _Step(None, int(answer.doing) if answer.doing.isdecimal() else 1)
+    return answer

@@ -25,8 +25,8 @@ from .inputs import nearest_size
 _MOST_OPERATIONS = 1 << 22
 _MOST_BYTES = 1 << 22
 """Maximum bytes of a call: some milliseconds of work."""
-_MOST_SIZES = 12
-"""Maximum number of sizes of each dim of a kernel at which the dim itself is not near a step."""
+_MOST_SIZES = 24
+"""Maximum number of sizes of each dim of a kernel at which another extent is near a step."""
 _MOST_WORK = 1 << 25
 """Maximum operations, and maximum bytes, of all calls at the boundaries of a kernel."""
 _MOST_CROSSINGS = 8
@@ -43,9 +43,9 @@ def steps_of(program: Program) -> dict[str, tuple[int, ...]]:
     return {symbol: tuple(sorted(steps)) for symbol, steps in found.items()}
 
 
-def random_boundary_dims(function: Function, steps: Collection[int], most: int = _MOST_SIZES) -> list[dict[str, int]]:
+def random_boundary_dims(function: Function, steps: Collection[int]) -> list[dict[str, int]]:
     """Returns sizes just below, at and just above all steps, for each dim, and for other extents that depend on dims
-    with at most `most` sizes of each dim. All dims vary together if the call stays short, otherwise one at a time. A
+    with a limited number of further sizes. All dims vary together if the call stays short, otherwise one at a time. A
     limit of work bounds all calls together, so that the sizes do not depend on the load of the machine."""
     small = _small(function)
     extents = _extents(function)
@@ -53,7 +53,7 @@ def random_boundary_dims(function: Function, steps: Collection[int], most: int =
     for s in function.symbols():
         own = _sizes_at(s, [s.size], sorted(steps), small)
         others = (n for n in _sizes_at(s, extents, sorted(steps), small) if n not in own)
-        sizes[s] = (*own, *islice(others, max(0, most - len(own))))
+        sizes[s] = (*own, *islice(others, _MOST_SIZES))
     drawn: list[dict[str, int]] = []
     for number in range(max(map(len, sizes.values()), default=0)):
         # Shifted, so that not all dims are at the same step.
@@ -144,10 +144,12 @@ def _unique(drawn: Iterable[dict[str, int]]) -> list[dict[str, int]]:
 
 
 def _extents(function: Function) -> list[Size]:
-    """Returns the extents that loops may have: axes, with bare dims before expressions, and the elements of tensors."""
-    shapes = [v.type.shape for v in _values(function)]
+    """Returns the extents that loops may have: axes, with bare dims before expressions, the elements of tensors, and
+    the elements of neighbouring axes, which the tiler merges into one loop."""
+    shapes = list(dict.fromkeys(v.type.shape for v in _values(function)))
     axes = sorted({s for shape in shapes for s in shape if not isinstance(s, int)}, key=lambda s: len(str(s)))
-    return list(dict.fromkeys([*axes, *(product(shape) for shape in shapes)]))
+    runs = [shape[i:j] for shape in shapes for i, j in combinations(range(len(shape) + 1), 2) if j - i > 1]
+    return list(dict.fromkeys([*axes, *(product(shape) for shape in shapes), *map(product, runs)]))
 
 
 def _sizes_at(

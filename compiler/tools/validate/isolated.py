@@ -76,7 +76,7 @@ def _run_child(tasks: Sequence[Task[Answer]], timeout: float) -> Iterator[Answer
     try:
         while left:
             if not _is_ready(reader, child, timeout):
-                yield Died("hang", f"no answer while running {doing}", doing)
+                yield Died("hang", f"no answer within {timeout:g} seconds while running {doing}", doing)
                 return
             message = _receive(reader)
             if message is None:

@@ -4,6 +4,7 @@
     model(x.T.copy().T)                other strides
     model(x, out=y), model(x, out=x)   results in given arrays, and over an argument
     api->run(...)                      the C interface: dense tensors, transposed views, overlapping tensors
+    model(other); model(x)             calls with other sizes, in between
     threads=2                          sizes that two threads share, the last chunk included
 
 The first call, the kernels and the memory plan have been checked before, so a difference is an error of the runtime.
@@ -26,7 +27,7 @@ from ....runtime.loader import load as load_artifact
 from .array_errors import same_bits
 from .boundaries import is_short, random_largest_dims
 from .c_calls import RefusedError, empty_like, open_session
-from .inputs import OUTSIDE, Trial, nearest_size, random_trial
+from .inputs import OUTSIDE, Trial, nearest_size, random_dims, random_trial
 from .isolated import Died, Progress, run_isolated
 from .judge import may_be_endless
 from .stateful import call_function
@@ -66,6 +67,7 @@ def check_use(artifact: Path, function: Function, trial: Trial, report: Progress
     found = _check_ways(artifact, trial, report)
     if may_be_endless(function):
         return found  # other arguments may never end a loop
+    found = found or _check_sizes(artifact, function, trial, report)
     shared = (random_trial(function, dims) for dims in random_shared_dims(function))
     return found or next((wrong for each in shared if (wrong := _check_threads(artifact, each, report))), None)
 
@@ -244,6 +246,26 @@ def _check_ways(artifact: Path, trial: Trial, report: Progress) -> str | None:
             return f"{name} {found}"
         except NacreError as error:
             return f"{name} is refused: {error}"
+    return None
+
+
+def _check_sizes(artifact: Path, function: Function, trial: Trial, report: Progress) -> str | None:
+    """Returns the error if a call depends on the sizes of the calls before it."""
+    drawn = (dims for dims in random_dims(function.symbols()) if dims != trial.dims and is_short(function, dims))
+    others = [random_trial(function, dims) for dims in drawn]
+    entry = load_artifact(artifact).entries[trial.function]
+    for each in (trial, *others, trial) if others and trial.kind != OUTSIDE else ():
+        report(f"a call with {each} between others")
+        try:
+            first = _results(load_artifact(artifact).entries[trial.function](*each.arguments))
+        except (ArgumentError, OutOfRangeError):
+            continue  # the model does not accept these sizes, or these indices
+        try:
+            _Calls(artifact, entry, each, first).compare(_results(entry(*each.arguments)))
+        except _FoundError as found:
+            return f"a call with {each}, after calls with other sizes, {found}"
+        except NacreError as error:
+            return f"a call with {each}, after calls with other sizes, is refused: {error}"
     return None
 
 

@@ -203,6 +203,13 @@ def test_packing_that_fails_is_blamed(how: str, tmp_path: Path, nacre: Run, monk
     assert "cannot be packed" in report["culprit"]["what"]
 
 
+@pytest.mark.parametrize("seconds", ["1e-9", "0.001"])
+def test_a_limit_that_no_attempt_keeps_is_named(seconds: str, relu: Path, nacre: Run) -> None:
+    """A child may be ended before its first message."""
+    code, said = nacre("bisect", relu, "--timeout", seconds, "--effort", "0", "--json")
+    assert code == 1 and f"no answer within {float(seconds):g} seconds" in said, said
+
+
 def test_code_that_cannot_run_here_is_refused(tmp_path: Path, nacre: Run) -> None:
     model = write_model(FAULTS["wrong-packing"], tmp_path)
     code, said = nacre("bisect", model, "--target", "bdver2")

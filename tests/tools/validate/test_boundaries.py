@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from nacre.compiler.lower.cost import count_operations
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
@@ -10,6 +11,7 @@ from nacre.compiler.tools.validate.boundaries import (
     random_boundary_dims,
     random_crossing_dims,
     random_largest_dims,
+    steps_of,
 )
 from nacre.compiler.tools.validate.kernels import random_trials
 from nacre.dialect.dims import evaluate
@@ -40,7 +42,7 @@ def test_the_calls_together_are_bounded() -> None:
     heavy = function("dim T in 1..4096\nmodel f(x: f32[T, 64], w: f32[64, 64]) -> f32[T, 64] { return x @ w }\n")
     steps = tuple(range(8, 512, 8))
     work = count_operations(heavy.body)
-    drawn = random_boundary_dims(heavy, steps, most=1000)
+    drawn = random_boundary_dims(heavy, steps)
     assert 8 < len(drawn) < len(steps)
     assert sum(evaluate(work, dims) for dims in drawn) <= 1 << 25
 
@@ -54,6 +56,14 @@ def test_products_of_dims_reach_a_step() -> None:
     flat = function("dim T in 1..4096\nmodel f(x: f32[T, 21]) -> f32[21 * T] { return reshape(x, (21 * T,)) }\n")
     sizes = {21 * dims["T"] for dims in random_boundary_dims(flat, (512,))}
     assert any(n < 512 for n in sizes) and any(512 <= n < 512 + 21 for n in sizes)
+
+
+def test_neighbouring_axes_that_become_one_loop_reach_every_step() -> None:
+    merged = function(
+        "dim B in 1..20\ndim T in 1..4096\nmodel f(x: f32[B, T, 21]) -> f32[B, T, 21] { return exp(x) }\n"
+    )
+    sizes = {21 * dims["T"] for dims in random_boundary_dims(merged, (16, 64, 1024))}
+    assert any(1024 - 21 <= n < 1024 for n in sizes) and any(1024 <= n < 1024 + 21 for n in sizes)
 
 
 def test_nothing_is_drawn_without_dims_or_steps() -> None:
@@ -81,6 +91,20 @@ def test_sizes_that_an_artifact_refuses_are_not_tried() -> None:
     largest = random_largest_dims(powers)
     assert largest is not None and 1000 < largest["T"] < 55109  # 55109 ** 4 > 2 ** 63
     assert all(dims["T"] < 55109 for dims in random_boundary_dims(powers, (1 << 12, 1 << 16)))
+
+
+@pytest.mark.parametrize(
+    ("model", "numbers"),
+    [
+        ("(x: f32[3, T]) -> v: f32[3, 8], i: i64[3, 8] { return top_k(x, 8) }", {64, 96, 456}),
+        ("(x: f32[T], y: f32[9]) -> i64[9] { return searchsorted(x, y) }", {64}),
+        ("(x: f32[2, 64, T]) -> re: f32[2, 64, T], im: f32[2, 64, T] { return fft(x, axes=1) }", {8, 16}),
+    ],
+)
+def test_kernels_that_are_not_tiled_have_boundaries_too(model: str, numbers: set[int]) -> None:
+    build = Build(load_module(f"language 1\ndim T in 8..4096\nmodel f{model}\n", text=True))
+    found = steps_of(build.generate(build.lower(build.optimize())))
+    assert numbers <= {step for steps in found.values() for step in steps}
 
 
 def test_steps_are_reported_with_the_object() -> None:

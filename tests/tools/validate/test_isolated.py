@@ -31,7 +31,7 @@ def test_each_task_gives_what_it_gives_or_how_it_was_lost() -> None:
         1,
         Died("crash", "SIGSEGV while running into nowhere", "into nowhere"),
         2,
-        Died("hang", "no answer while running asleep", "asleep"),
+        Died("hang", "no answer within 1 seconds while running asleep", "asleep"),
         3,
     ]
 
@@ -86,7 +86,7 @@ def test_a_loop_without_end_is_a_hang() -> None:
         while True:
             pass
 
-    assert run_isolated([spin], 0.2) == [Died("hang", "no answer while running start", "start")]
+    assert run_isolated([spin], 0.2) == [Died("hang", "no answer within 0.2 seconds while running start", "start")]
 
 
 @pytest.mark.parametrize(("step", "ends"), [(0.02, b"1"), (0.0, None), (0.2, None)])
