@@ -199,8 +199,8 @@ class MapStage:
                 # Lanes of several registers: LLVM writes each operation for all of them before the next one.
                 writer.lanes = step if self.in_step else lanes
                 vectors = range(0, step, writer.lanes)
-                places = [variable(index).plus(offset) + LANES for offset in vectors]
-                self._store([{**row, lane: place} for row in rows for place in places])
+                columns = [variable(index).plus(offset) + LANES for offset in vectors]
+                self._store([{**row, lane: column} for row in rows for column in columns])
                 writer.lanes = lanes
             start = end
         size = self.stage.sizes[lane]
