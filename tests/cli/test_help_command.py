@@ -187,6 +187,22 @@ def test_a_word_is_explained(capsys: pytest.CaptureFixture[str], word: str) -> N
     assert word in shown(capsys, word)
 
 
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("checkpoint", "Parameters  (language.md)"),
+        ("streaming", "States  (language.md)"),
+        ("onnx", "ONNX models  (onnx.md)"),
+        ("jupyter", "Notebooks  (python.md)"),
+        ("Session.save", "`Session.save(path)`  (python.md)"),
+        ("torch.nn.functional.softmax", "`softmax(x, *, axis=-1)`  (operators.md)"),
+        ("nn.LayerNorm", "`LayerNorm` of other libraries is `layer_norm` here."),
+    ],
+)
+def test_words_of_users_lead_to_a_page(capsys: pytest.CaptureFixture[str], word: str, line: str) -> None:
+    assert shown(capsys, word).splitlines()[0] == line
+
+
 def test_every_page_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     for word in {*known_words(), *NAMED, *OPERATORS}:
         wide = [line for line in shown(capsys, word).splitlines() if len(line) > 80]

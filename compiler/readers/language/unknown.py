@@ -26,6 +26,8 @@ def counterpart(name: str) -> str:
 
 
 _KEYWORDS = frozenset({"true", "false", "None"})
+_MODULES = frozenset({"torch", "nn", "np", "numpy", "jax", "jnp", "tf", "keras", "math", "functional"})
+"""The modules of other libraries in which functions stand."""
 _DIM = re.compile(r"[A-Z][A-Z0-9]*")
 
 
@@ -58,7 +60,9 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         text = "`grad` does not read the values of the body" if is_before else "it is defined later"
         notes = [Note(text, later[0].span)] if later else []
     foreign = counterpart(name.name)
-    if name.name in ADVICE:
+    if name.name in _MODULES:
+        help_text = "functions are called without a module, as in `softmax(x)`"
+    elif name.name in ADVICE:
         help_text = ADVICE[name.name]
     elif foreign in FUNCTIONS or foreign in DTYPES or foreign in _KEYWORDS:
         help_text = f"did you mean `{foreign}`?"

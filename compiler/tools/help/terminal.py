@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from ....dialect.wrapping import fit, wrap
-from .sections import LANGUAGE, Section, callable_operators, names_of
+from .sections import LANGUAGE, OTHERS, Section, callable_operators, names_of
 
 INDENT = 4
 """Columns to the left of an example."""
@@ -70,6 +70,10 @@ def explain_operator(name: str) -> str:
     return lay_out(names_of("operators")[name])
 
 
+_LISTED = (("artifact", "Targets"), ("precision", "Lower precision"))
+"""The places of targets and precisions, which the first line of the overview names."""
+
+
 def overview() -> str:
     """Returns the words of each kind; operators that only passes create have a section, and are not listed."""
     kinds = {
@@ -77,6 +81,8 @@ def overview() -> str:
         "Operators": sorted(callable_operators()),
         "Passes": sorted(names_of("passes")),
         "Diagnostics": sorted(names_of("diagnostics")),
+        "Python": sorted(names_of("python")),
+        "Topics": sorted({word for word, place in OTHERS.items() if place not in _LISTED} - set(names_of("passes"))),
     }
     lines = ["`nacre help WORD` explains a word of these, a command, a target or a precision.", ""]
     for kind, words in kinds.items():
