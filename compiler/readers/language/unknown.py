@@ -62,12 +62,12 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
     foreign = counterpart(name.name)
     if name.name in _MODULES:
         help_text = "functions are called without a module, as in `softmax(x)`"
+    elif notes:
+        help_text = ""
     elif name.name in ADVICE:
         help_text = ADVICE[name.name]
     elif foreign in FUNCTIONS or foreign in DTYPES or foreign in _KEYWORDS:
         help_text = f"did you mean `{foreign}`?"
-    elif notes:
-        help_text = ""
     elif (array := _array_around(frame, name)) is not None:
         help_text = f"`use {array}[{name.name} in 0..n]` names the index of each instance"
     elif not _DIM.fullmatch(name.name) and _is_in_a_size(frame, name.name):
