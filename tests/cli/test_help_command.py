@@ -138,6 +138,25 @@ def test_a_report_has_a_message_of_the_code(code: str) -> None:
     assert any(pattern.fullmatch(line) for pattern in messages_beside(code) for line in lines)
 
 
+ABSENT = {
+    "no-onnx": ("onnx", "nacre.graph.read('m.onnx')"),
+    "no-h5py": ("h5py", "nacre.graph.read('m.keras')"),
+    "no-skops": ("skops", "nacre.graph.read('m.skops')"),
+    "no-jax": ("jax", "nacre.from_jax(abs, 1.0)"),
+    "missing-package": ("uvicorn", "from nacre.compiler.cli.main import run; run(['serve', 'm.nacre'])"),
+}
+
+
+@pytest.mark.parametrize("code", ABSENT)
+def test_a_report_of_an_absent_package_is_exact(code: str, tmp_path: Path) -> None:
+    package, call = ABSENT[code]
+    for suffix in ("onnx", "keras", "skops", "nacre"):
+        (tmp_path / f"m.{suffix}").write_text(MODEL)
+    program = f"import sys; sys.modules[{package!r}] = None; import nacre; {call}"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert REPORTS[code].strip() in " ".join(done.stderr.split())
+
+
 def test_every_code_has_an_example() -> None:
     shown = (EXAMPLES, COMMANDS, PROGRAMS, REPORTS)
     assert [code for code in NAMED if not any(code in kind for kind in shown)] == []
