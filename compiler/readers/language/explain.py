@@ -212,6 +212,8 @@ def _foreign_word(error: Mistake) -> str:
 def _misspelt_word(error: Mistake) -> str:
     if error.found.type not in NAMES or error.at == error.start:
         return ""
+    if error.before is not None and str(error.before) == "lambda":
+        return _FOREIGN["def"]
     words = [
         _spelling(terminal) for terminal in error.accepted if terminal in WORDS and terminal not in NAMES - SOFT_WORDS
     ]
