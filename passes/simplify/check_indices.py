@@ -77,7 +77,7 @@ class _Checker(Rewriter):
 
     def _holds(self, node: Node) -> bool:
         """Returns whether a node checks a constant scalar that is inside for all values of the dims."""
-        if node.op != "check_indices" or node.inputs[0].type.rank:
+        if not OPERATORS[node.op].has("checking") or node.inputs[0].type.rank:
             return False
         definition = self.definitions.get(node.inputs[0].name)
         constant = None if definition is None else constant_of(definition)
