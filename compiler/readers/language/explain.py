@@ -227,6 +227,13 @@ def _file_without_quotes(error: Mistake) -> str:
     return ""
 
 
+def _several_loop_names(error: Mistake) -> str:
+    word = error.tokens[error.at - 2] if error.at >= error.start + 2 else None
+    if error.found.type == "COMMA" and word is not None and word.type in ("FOR", "REPEAT"):
+        return f"a loop has one name; the parts of a pair are `{error.before}[0]` and `{error.before}[1]`"
+    return ""
+
+
 def _fixed_dim(error: Mistake) -> str:
     if error.head.type == "DIM" and error.found.type == "ASSIGN" and error.at == error.start + 2:
         return f"a known size is a constant, `{error.before} = ...`; a dim has a range, `in 1..64`"
@@ -337,6 +344,7 @@ _KNOWN_MISTAKES: tuple[Callable[[Mistake], str], ...] = (
     _foreign_word,
     _misspelt_word,
     _file_without_quotes,
+    _several_loop_names,
     _fixed_dim,
     _call_in_use,
     _call_without_parentheses,
