@@ -11,6 +11,7 @@ from typing import Any
 
 from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, multiply
 from ..dialect.graph import Function, Module, Node
+from ..dialect.wrapping import NO_BREAK, fit
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec
 from .codegen.objects import LoopCode, Untiled
@@ -189,9 +190,20 @@ def _amount(value: int) -> str:
     return str(value)
 
 
+def _quantity(value: int, unit: str) -> str:
+    """Returns a number with its unit, between which no line breaks: `36.7 Mflop`, `64 B`."""
+    number, _, letter = _amount(value).partition(" ")
+    return f"{number}{NO_BREAK}{letter}{unit}"
+
+
+def _count(number: object, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def format_report(reports: Sequence[FunctionReport]) -> str:
-    """Formats the report for people: a table for every function, with details of each row below it."""
-    return "\n".join(line for report in reports for line in _format_function(report))
+    """Formats the report for people: a table for every function, with details of each row below it. Lines fit 80
+    columns."""
+    return fit("\n".join(line for report in reports for line in _format_function(report)))
 
 
 def _format_function(report: FunctionReport) -> list[str]:
@@ -199,8 +211,8 @@ def _format_function(report: FunctionReport) -> list[str]:
     size = report.value(report.total((k.calls, k.bytes) for k in report.kernels))
     at = ", ".join(f"{name}={value}" for name, value in report.dims.items())
     lines = [
-        f"{report.name}{f' at {at}' if at else ''}: {len(report.kernels)} kernels in {report.calls} calls, "
-        f"{_amount(flops)}flop, {_amount(size)}B",
+        f"{report.name}{f' at {at}' if at else ''}: {_count(len(report.kernels), 'kernel')} in "
+        f"{_count(report.calls, 'call')}, {_quantity(flops, 'flop')}, {_quantity(size, 'B')}",
         *_format_workspace(report.workspace),
         *_format_states(report),
         *_format_loops(report),
@@ -221,8 +233,9 @@ def _format_workspace(workspace: Workspace | None) -> list[str]:
     if workspace is None:
         return []
     formula = format_size(workspace.formula)
-    amount = f"{_amount(workspace.value)}B" if formula.isdecimal() else f"{formula} = {_amount(workspace.value)}B"
-    return [f"workspace: {amount}, {workspace.ratio:.3f} times the lower bound of {_amount(workspace.lower_bound)}B"]
+    value, bound = _quantity(workspace.value, "B"), _quantity(workspace.lower_bound, "B")
+    amount = value if formula.isdecimal() else f"{formula} = {value}"
+    return [f"workspace: {amount}, {workspace.ratio:.3f} times the lower bound of {bound}"]
 
 
 def _format_states(report: FunctionReport) -> list[str]:
@@ -231,7 +244,8 @@ def _format_states(report: FunctionReport) -> list[str]:
     lines = [f"states: {kept} of {len(report.states)} are written in place, 0 bytes copied"] if kept else []
     for state in report.states:
         if state.reason:
-            lines.append(f"state `{state.name}`: {_amount(report.value(state.copied))}B copied, since {state.reason}")
+            copied = _quantity(report.value(state.copied), "B")
+            lines.append(f"state `{state.name}`: {copied} copied, since {state.reason}")
     return lines
 
 

@@ -59,6 +59,8 @@ class Operand:
 
 REQUIRED = object()
 """Marks an attribute without a default."""
+_MOST_BY_POSITION = 3
+"""The most operands of an operator whose optional operands need no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +339,12 @@ class Operator:
         assert self.inside is None or self.addresses is not None, f"{self.name}: give addresses"
         assert self.row_axes is not None or "rowwise" not in self.properties, f"{self.name}: give row_axes"
 
+    @property
+    def named(self) -> tuple[Operand, ...]:
+        """The operands that a model file gives by name: the optional ones of an operator with more than three operands.
+        They often have equal shapes, and libraries give them in different orders."""
+        return tuple(o for o in self.operands if o.optional) if len(self.operands) > _MOST_BY_POSITION else ()
+
     def has(self, property: str) -> bool:
         assert property in PROPERTIES, property
         return property in self.properties
@@ -454,21 +462,34 @@ _SIGNATURES: dict[str, inspect.Signature] = {}
 
 
 def _signature_of(operator: Operator) -> inspect.Signature:
-    """Returns the operands by position and the attributes by name, as a builder takes them."""
-    operand, variadic, attribute = (
+    """Returns the operands by position, or by name if a model file names them, and the attributes by name, as a builder
+    takes them."""
+    operand, either, variadic, attribute = (
         inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.VAR_POSITIONAL,
         inspect.Parameter.KEYWORD_ONLY,
     )
     parameters = []
     for each in operator.operands:
-        kind = variadic if each.variadic else operand
+        kind = variadic if each.variadic else either if each in operator.named else operand
         default = None if each.optional and not each.variadic else inspect.Parameter.empty
         parameters.append(inspect.Parameter(each.name, kind, default=default))
     for spec in operator.attributes:
         default = inspect.Parameter.empty if spec.default is REQUIRED else spec.default
         parameters.append(inspect.Parameter(spec.name, attribute, default=default))
     return inspect.Signature(parameters)
+
+
+def _operands_by_name(operator: Operator, given: int, attributes: dict[str, Any]) -> tuple[Value, ...]:
+    """Returns the operands after the first `given` ones, which it removes from the attributes."""
+    values = [attributes.pop(operand.name, None) for operand in operator.operands[given:]]
+    while values and values[-1] is None:
+        values.pop()
+    if None in values:
+        missing = operator.operands[given + values.index(None)].name
+        raise InferenceError("missing-argument", f"`{operator.name}` needs the argument `{missing}`")
+    return tuple(values)
 
 
 class Builder:
@@ -496,14 +517,18 @@ class Builder:
         if name.startswith("_") or name not in self.operators:
             raise AttributeError(name)
 
+        operator = self.operators[name]
+
         def build(*inputs: Value, **attributes: Any) -> Value:
+            if operator.named:
+                inputs += _operands_by_name(operator, len(inputs), attributes)
             results = self.apply(name, inputs, attributes)
             assert len(results) == 1, f"{name} has {len(results)} results: use apply"
             return results[0]
 
-        build.__name__, build.__doc__ = name, self.operators[name].summary
+        build.__name__, build.__doc__ = name, operator.summary
         if name not in _SIGNATURES:
-            _SIGNATURES[name] = _signature_of(self.operators[name])
+            _SIGNATURES[name] = _signature_of(operator)
         build.__signature__ = _SIGNATURES[name]  # type: ignore[attr-defined]  # `inspect` reads it
         return build
 

@@ -1,7 +1,11 @@
-"""Breaks lines at spaces, so that they fit a width. A word that is longer than the width stays whole."""
+"""Breaks lines at spaces, so that they fit a width. A word that is longer than the width stays whole.
+
+A line does not break at `NO_BREAK`, such as the one between a number and its unit; in the result, it is a space.
+"""
 
 from __future__ import annotations
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
 WIDTH = 80
 """Columns of a line where the output is no terminal."""
 
@@ -18,7 +22,7 @@ def wrap(text: str, first: str = "", later: str = "", width: int = WIDTH) -> lis
             line, between = later, ""
         line += between + word
         empty = empty and not word
-    return [*lines, line.rstrip()]
+    return [each.replace(NO_BREAK, " ") for each in (*lines, line.rstrip())]
 
 
 def fit(text: str, width: int = WIDTH) -> str:
@@ -28,6 +32,6 @@ def fit(text: str, width: int = WIDTH) -> str:
 
 def _fitted(line: str, width: int) -> list[str]:
     if len(line) <= width:
-        return [line]
+        return [line.replace(NO_BREAK, " ")]
     indent = line[: len(line) - len(line.lstrip())]
     return wrap(line.lstrip(), indent, f"{indent}    ", width)

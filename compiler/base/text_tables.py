@@ -5,7 +5,7 @@ Where the rows are too wide, the columns of names move to a separate line above 
     time      share  kernel                            a_long_name
     1.25 ms   12.5%  a_long_name         becomes         1.25 ms   12.5%
 
-A name that is longer than the width alone stays whole.
+A name that is longer than the width continues on the next line after a space; a word stays whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...dialect.wrapping import WIDTH
+from ...dialect.wrapping import WIDTH, wrap
 
 _GAP = "  "
 
@@ -36,11 +36,15 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     above = [_GAP.join(filter(None, (row[i].strip() for i in names))) for row in every]
     # The names of a row that are too long together have a line each.
     lines = [
-        [line] if len(line) <= width else [row[i].strip() for i in names if row[i].strip()]
+        [line] if len(line) <= width else [part for i in names for part in _parts(row[i].strip(), width)]
         for line, row in zip(above, every, strict=True)
     ]
     below = _aligned(columns, every, figures) if figures else [""] * len(every)
     return [[*first, *([f"{_GAP}{second}"] if second else [])] for first, second in zip(lines, below, strict=True)]
+
+
+def _parts(name: str, width: int) -> list[str]:
+    return wrap(name, later=_GAP * 2, width=width) if name else []
 
 
 def _aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> list[str]:

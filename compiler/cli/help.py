@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
@@ -11,6 +13,8 @@ from ..tools.help.sections import find, known_words
 from ..tools.help.terminal import lay_out, overview
 from .reporting import INPUT_ERROR, tell
 
+_MODULE = re.compile(r"^(\w+\.)+(?=\w)")
+"""The modules before a function of another library: `torch.nn.functional.softmax`."""
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -37,6 +41,9 @@ def help_command(context: click.Context, word: str | None) -> int:
     if word is None:
         click.echo(overview(), nl=False)
         return 0
+    short = _MODULE.sub("", word)
+    if not find(word) and (find(short) or short in ADVICE or synonym(short, known_words())):
+        word = short
     sections = find(word)
     if sections:
         click.echo("\n".join(map(lay_out, sections)), nl=False)

@@ -124,8 +124,7 @@ def _weights(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     weights = description["weights"]
     rows = [(item["name"], item["type"]) for item in weights["tensors"]]
     if rows:
-        yield from _table(
-            f"{len(rows)} weights, {weights['bytes']:,} bytes, {weights['placement']}", ("name", "type"), rows
-        )
+        number = f"{len(rows)} weight{'' if len(rows) == 1 else 's'}"
+        yield from _table(f"{number}, {weights['bytes']:,} bytes, {weights['placement']}", ("name", "type"), rows)
     else:
         yield "no weights"

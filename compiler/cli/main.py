@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from io import TextIOWrapper
 from types import ModuleType
 
@@ -72,6 +73,15 @@ class Commands(click.Group):
             module = _imported(f".{_COMMANDS[cmd_name][0]}")
             self.add_command(getattr(module, f"{cmd_name}_command"))
         return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and name[:1].isalnum() and not ctx.resilient_parsing:
+            near = get_close_matches(name, _COMMANDS, 1)
+            ctx.fail(f"No such command '{name}'.{f' Did you mean `{near[0]}`?' if near else ''}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = formatter.width - 6 - max(map(len, _COMMANDS))

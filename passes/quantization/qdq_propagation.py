@@ -40,8 +40,8 @@ class QdqPropagation(Pass):
     - operators that move or select elements, such as `relu`, `concat` and `max_pool2d`, work on quantized values, after
       a `dequantize` as well as before a `quantize`
     - `quantize(dq(q, s, z), s, z)` becomes `q`
-    - with `requantize`, `quantize(cast(total) * m + bias, s, z)` becomes `requantize(total, m / s, z, bias / s)`, where
-      all but the sums is known
+    - with `requantize`, `quantize(cast(total) * m + bias, s, z)` becomes `requantize(total, m / s, zero=z,
+      offset=bias / s)`, where all but the sums is known
 
     Integer sums are exact, whereas sums of dequantized values are rounded; the difference is that of a reassociated
     sum. `requantize` rounds m / s and bias / s, instead of the product with 1 / s, so a value very close to the

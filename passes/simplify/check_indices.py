@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ...dialect.graph import Function, Module, Node, walk
+from ...dialect.dims import add, at_least, multiply
+from ...dialect.graph import Function, Module, Node, constant_of, walk
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import Names, NodeBuilder, Replacement, Rewriter
@@ -20,6 +21,8 @@ class CheckIndices(Pass):
         ->
         %c = check_indices(%i) {operator = "gather", sizes = (5,), window = 1}
         %y = gather(%x, %i) {mode = "clamp"}
+
+    An index that is constant, and inside for all values of the dims, needs no check.
 
     The result of a check is a record of four integers: the number of the first index out of range, or -1, its value,
     and the sizes of its axis and of the window. The entry reads it and fails the call.
@@ -72,6 +75,19 @@ class _Checker(Rewriter):
         super().__init__(function)
         self.context = context
 
+    def _holds(self, node: Node) -> bool:
+        """Returns whether a node checks a constant scalar that is inside for all values of the dims."""
+        if not OPERATORS[node.op].has("checking") or node.inputs[0].type.rank:
+            return False
+        definition = self.definitions.get(node.inputs[0].name)
+        constant = None if definition is None else constant_of(definition)
+        if constant is None or constant.array is None:
+            return False
+        attributes: Mapping[str, Any] = dict(node.attributes)
+        index = int(constant.array)
+        (size,) = attributes["sizes"]
+        return index >= 0 and at_least(add(size, multiply(-1, attributes["window"])), index)
+
     def visit(self, node: Node) -> Replacement | None:
         mode, addresses = _mode(node), OPERATORS[node.op].addresses
         inside = OPERATORS[node.op].inside
@@ -80,7 +96,8 @@ class _Checker(Rewriter):
         self.context.count(str(mode), node)
         if mode == "error":
             *checks, clamping = check_node(self.names, node, node.op)
-            return Replacement((*checks, clamping), clamping.outputs)
+            needed = [check for check in checks if not self._holds(check)]
+            return Replacement((*needed, clamping), clamping.outputs)
         b = NodeBuilder(self.names, node)
         attributes = dict(node.attributes)
         values = b.apply(node.op, node.inputs, attributes | {"mode": "clamp"})

@@ -77,6 +77,7 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
     ("arguments", "told"),
     [
         (["bake"], "No such command 'bake'"),
+        (["chek"], "No such command 'chek'. Did you mean `check`?"),
         (["compile"], "Missing argument 'MODEL.nacre'"),
         (["compile", "m.nacre", "-O4"], "4 is not in the range 0<=x<=3"),
         (["compile", "m.nacre", "--emit", "exe"], "'exe' is not one of 'so', 'graph'"),

@@ -21,7 +21,8 @@ from nacre.compiler.readers.language import check_source
 from nacre.compiler.readers.language.operators import BUILTINS
 from nacre.compiler.targets.families import FAMILIES
 from nacre.compiler.targets.target import LEVELS
-from nacre.compiler.tools.help.sections import DOCS, LANGUAGE, OTHERS, names_of, read_sections
+from nacre.compiler.tools.help.sections import DOCS, LANGUAGE, OTHERS, find, known_words, names_of, read_sections
+from nacre.compiler.tools.help.terminal import INDENT
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import COMPUTED, STORAGE
 from nacre.passes.registry import PASSES
@@ -64,7 +65,7 @@ def test_the_commands_of_a_diagnostic_give_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model.nacre").write_text(MODEL)
-    *first, last = COMMANDS[code].splitlines()
+    *first, last = COMMANDS[code].replace("\\\n", "").splitlines()
     subprocess.run("\n".join(first), shell=True, check=True)
     name, *arguments = shlex.split(last, comments=True)
     done = cli(*arguments)
@@ -137,6 +138,25 @@ def test_a_report_has_a_message_of_the_code(code: str) -> None:
     assert any(pattern.fullmatch(line) for pattern in messages_beside(code) for line in lines)
 
 
+ABSENT = {
+    "no-onnx": ("onnx", "nacre.graph.read('m.onnx')"),
+    "no-h5py": ("h5py", "nacre.graph.read('m.keras')"),
+    "no-skops": ("skops", "nacre.graph.read('m.skops')"),
+    "no-jax": ("jax", "nacre.from_jax(abs, 1.0)"),
+    "missing-package": ("uvicorn", "from nacre.compiler.cli.main import run; run(['serve', 'm.nacre'])"),
+}
+
+
+@pytest.mark.parametrize("code", ABSENT)
+def test_a_report_of_an_absent_package_is_exact(code: str, tmp_path: Path) -> None:
+    package, call = ABSENT[code]
+    for suffix in ("onnx", "keras", "skops", "nacre"):
+        (tmp_path / f"m.{suffix}").write_text(MODEL)
+    program = f"import sys; sys.modules[{package!r}] = None; import nacre; {call}"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert REPORTS[code].strip() in " ".join(done.stderr.split())
+
+
 def test_every_code_has_an_example() -> None:
     shown = (EXAMPLES, COMMANDS, PROGRAMS, REPORTS)
     assert [code for code in NAMED if not any(code in kind for kind in shown)] == []
@@ -183,9 +203,38 @@ def test_every_precision_dtype_and_target_is_explained(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("word", ["softmax", "shape-mismatch", "repeat", "cse", "native", "int8", "|>", "fmt"])
 def test_a_word_is_explained(capsys: pytest.CaptureFixture[str], word: str) -> None:
-    text = shown(capsys, word)
-    assert word in text
-    assert [line for line in text.splitlines() if len(line) > 80 and not line.startswith("    ")] == []
+    assert word in shown(capsys, word)
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("checkpoint", "Parameters  (language.md)"),
+        ("streaming", "States  (language.md)"),
+        ("onnx", "ONNX models  (onnx.md)"),
+        ("jupyter", "Notebooks  (python.md)"),
+        ("Session.save", "`Session.save(path)`  (python.md)"),
+        ("torch.nn.functional.softmax", "`softmax(x, *, axis=-1)`  (operators.md)"),
+        ("nn.LayerNorm", "`LayerNorm` of other libraries is `layer_norm` here."),
+    ],
+)
+def test_words_of_users_lead_to_a_page(capsys: pytest.CaptureFixture[str], word: str, line: str) -> None:
+    assert shown(capsys, word).splitlines()[0] == line
+
+
+def test_every_page_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in {*known_words(), *NAMED, *OPERATORS}:
+        wide = [line for line in shown(capsys, word).splitlines() if len(line) > 80]
+        assert wide == [], word
+
+
+def test_examples_need_no_breaks() -> None:
+    """An example that is typed or copied has short lines; a page breaks those of reports and graphs alone."""
+    for word in known_words():
+        for section in find(word):
+            text = "\n".join(section.lines) + "\n"
+            for language, example in re.findall(r"^```(nacre|sh|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+                assert max(map(len, example.splitlines())) <= 80 - INDENT, (word, language, example)
 
 
 def test_without_a_word_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

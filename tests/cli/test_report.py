@@ -109,7 +109,7 @@ def test_workspace_beside_its_lower_bound() -> None:
     assert found.workspace is not None and format_size(found.workspace.formula) == "128*((32*T + 63)//64)"
     assert (found.workspace.value, found.workspace.lower_bound, found.workspace.ratio) == (640, 640, 1.0)
     assert format_report([found]).splitlines()[1] == (
-        "workspace: 128*((32*T + 63)//64) = 640B, 1.000 times the lower bound of 640B"
+        "workspace: 128*((32*T + 63)//64) = 640 B, 1.000 times the lower bound of 640 B"
     )
 
 
@@ -135,7 +135,7 @@ def test_command_tells_the_workspace(cli: Cli, double: Path) -> None:
     done = cli("compile", double, "-v", "--json")
     (function,) = done.json["functions"]
     assert function["workspace"] == {"formula": "0", "value": 0, "lower_bound": 0, "ratio": 1.0}
-    assert "workspace: 0B" in done.err
+    assert "workspace: 0 B" in done.err
 
 
 @pytest.mark.parametrize(

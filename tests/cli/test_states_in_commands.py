@@ -99,7 +99,7 @@ def test_inspect_and_the_report(cli: Cli, artifact: Path, file: Path) -> None:
     assert [s["name"] for s in described["session"]["states"]] == ["n", "a", "b", "cache.rows"]
     done = cli("compile", file, "-v", "-o", file.with_name("told.so"))
     assert "states: 2 of 4 are written in place, 0 bytes copied" in done.out + done.err
-    assert re.search(r"state `a`: 4B copied, since its new value is .* the old value of a state", done.out + done.err)
+    assert re.search(r"state `a`: 4 B copied, since its new value is .* the old value of a state", done.out + done.err)
     done = cli("compile", file, "--json", "-o", file.with_name("told.so"))
     (function,) = done.json["functions"]
     assert {s["name"]: s["copied"] for s in function["states"]} == {"n": "0", "a": "4", "b": "4", "cache.rows": "0"}

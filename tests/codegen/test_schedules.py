@@ -9,7 +9,7 @@ from nacre.compiler.pipeline import Build
 ATTENTION = {
     "whole": "attention(q, k, v)",
     "causal": "attention(q, k, v, causal=true)",
-    "masked": "attention(q, k, v, mask)",
+    "masked": "attention(q, k, v, mask=mask)",
     "written-out": "softmax(where(triangular_mask(T, T), q @ k.mT * 0.1, -1e9)) @ v",
 }
 

@@ -23,10 +23,10 @@ dim T in 0..300
 dim S in 0..300
 
 model grouped(q: f16[2, 4, T, 64], k: f16[2, 2, S, 64], v: f16[2, 2, S, 64], m: bool[2, 1, 1, S]) -> f16[2, 4, T, 64] {
-  return attention(q, k, v, m, causal=true)
+  return attention(q, k, v, mask=m, causal=true)
 }
 model biased(q: bf16[2, T, 32], k: bf16[2, S, 32], v: bf16[2, S, 40], mask: bf16[T, S]) -> bf16[2, T, 40] {
-  return attention(q, k, v, mask, scale=0.5)
+  return attention(q, k, v, mask=mask, scale=0.5)
 }
 model wide(q: f16[1, T, 256], k: f16[1, S, 256], v: f16[1, S, 256]) -> f16[1, T, 256] {
   return attention(q, k, v, causal=true)

@@ -126,6 +126,18 @@ def test_mixture_of_experts(level: int) -> None:
         np.testing.assert_array_equal(numbers, torch.bincount(places.flatten(), minlength=4))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_expert_without_tokens_is_skipped(level: int) -> None:
+    """Its weights are NaN, so that a product with them would show, also one that is multiplied by zero."""
+    weights = {"gate": random(4, 8, seed=1).abs()}
+    weights["gate"][3] = -1
+    for i in range(4):
+        weights[f"experts.{i}.w1"] = random(32, 8, seed=2 + i) if i < 3 else torch.full((32, 8), torch.nan)
+        weights[f"experts.{i}.w2"] = random(8, 32, seed=9 + i) if i < 3 else torch.full((8, 32), torch.nan)
+    found, numbers = compiled("experts", weights, level)(random(7, 8, seed=7).abs())
+    assert np.isfinite(found).all() and numbers[3] == 0 and numbers.sum() == 14
+
+
 def suppressed(boxes: Any, scores: Any) -> list[int]:
     """Non-maximum suppression, box by box."""
     kept: list[int] = []

@@ -26,6 +26,17 @@ from .values import (
 
 ATTRIBUTES = ("T", "mT", "shape", "dtype", "rank")
 _FOREIGN = {"size": "shape", "dim": "rank", "t": "T", "H": "T", "mH": "mT", "type": "dtype"}
+_CASTS = {
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "long": "i64",
+    "int": "i32",
+    "bool": "bool",
+    "byte": "u8",
+}
+"""The methods of other libraries that convert a tensor, and the dtypes of their results."""
 
 
 def attribute(context: Context, node: syntax.Attribute, frame: Frame) -> AnyValue:
@@ -55,7 +66,9 @@ def attribute(context: Context, node: syntax.Attribute, frame: Frame) -> AnyValu
     if name in ("rank", "ndim"):
         return value.type.rank
     function = name if name in FUNCTIONS else counterpart(name)
-    if function and name not in _FOREIGN:
+    if name in _CASTS:
+        help_text = f"`cast({context.reporter.text(node.value.span) or 'x'}, {_CASTS[name]})` converts a tensor"
+    elif function and name not in _FOREIGN:
         help_text = f"functions take tensors as arguments: `{function}(x, ...)` or `x |> {function}(...)`"
     else:
         help_text = f"did you mean `.{_FOREIGN[name]}`?" if name in _FOREIGN else suggest(name, ATTRIBUTES)

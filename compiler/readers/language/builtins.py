@@ -1,7 +1,7 @@
 """Calls of operators by name: arguments become operands and attributes, as each operator's record defines.
 
-Operands come first, then attributes, by position or by name. Forms with special arguments (`rearrange`, `zeros`, lists
-of operands, ...) stand in `sugar`.
+Operands come first, then attributes, by position or by name; some operands are given by name alone. Forms with special
+arguments (`rearrange`, `zeros`, lists of operands, ...) stand in `sugar`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,11 @@ class _Arguments:
         """Assigns every argument to an operand or attribute; returns False after reporting an impossible one."""
         placed = True
         positional = [a for a in arguments if a.name is None]
+        most = len(self.record.operands) - len(self.record.named)
         for position, argument in enumerate(positional):
+            if self.record.named and position >= most and self._is_unnamed(argument.value):
+                self._report_unnamed(argument)
+                return False
             if not self._place_positional(argument):
                 self._report_excess(argument, position, len(arguments))
                 return False
@@ -225,6 +229,18 @@ class _Arguments:
         message = f"`{self.shown}` takes {names or 'no arguments'}; this argument is one too many"
         self.context.reporter.error("wrong-arguments", message, argument.span)
 
+    def _is_unnamed(self, value: AnyValue) -> bool:
+        return value is None or value is ERROR or isinstance(value, Value)
+
+    def _report_unnamed(self, argument: Given) -> None:
+        """Reports an operand without the name that it needs."""
+        named = [operand.name for operand in self.record.named]
+        first = [operand.name for operand in self.record.operands if operand.name not in named]
+        listed = ", ".join(f"`{name}`" for name in named[:-1])
+        message = f"`{self.shown}` takes {listed + ' and ' if listed else ''}`{named[-1]}` by name"
+        usage = f"`{self.shown}({', '.join([*first, *(f'{name}=...' for name in named)])})`"
+        self.context.reporter.error("wrong-arguments", message, argument.span, help=usage)
+
     def in_order(self) -> list[Given] | None:
         """Returns the operands, without a gap; None if a missing one has been reported."""
         last = max(self.operands, default=-1)
@@ -236,6 +252,8 @@ class _Arguments:
                 given.append(self.operands[number])
             elif not operand.optional or number < last:
                 message = f"`{self.shown}` is missing an argument: `{operand.name}`"
+                if operand.optional:
+                    message += f", which `{self.record.operands[last].name}` needs"
                 self.context.reporter.error("wrong-arguments", message, self.span)
                 return None
         # None represents an omitted optional operand.

@@ -212,6 +212,8 @@ def _foreign_word(error: Mistake) -> str:
 def _misspelt_word(error: Mistake) -> str:
     if error.found.type not in NAMES or error.at == error.start:
         return ""
+    if error.before is not None and str(error.before) == "lambda":
+        return _FOREIGN["def"]
     words = [
         _spelling(terminal) for terminal in error.accepted if terminal in WORDS and terminal not in NAMES - SOFT_WORDS
     ]
@@ -222,6 +224,13 @@ def _misspelt_word(error: Mistake) -> str:
 def _file_without_quotes(error: Mistake) -> str:
     if "STRING" in error.accepted and not error.wants_expression and error.found.type in WORDS:
         return "text and file names are enclosed in double quotes"
+    return ""
+
+
+def _several_loop_names(error: Mistake) -> str:
+    word = error.tokens[error.at - 2] if error.at >= error.start + 2 else None
+    if error.found.type == "COMMA" and word is not None and word.type in ("FOR", "REPEAT"):
+        return f"a loop has one name; the parts of a pair are `{error.before}[0]` and `{error.before}[1]`"
     return ""
 
 
@@ -335,6 +344,7 @@ _KNOWN_MISTAKES: tuple[Callable[[Mistake], str], ...] = (
     _foreign_word,
     _misspelt_word,
     _file_without_quotes,
+    _several_loop_names,
     _fixed_dim,
     _call_in_use,
     _call_without_parentheses,

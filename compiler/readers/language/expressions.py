@@ -215,7 +215,9 @@ def _call_builtin(
         return FORMS[name](context, frame, arguments, span)
     if name not in BUILTINS:
         message = f"`{name}` takes a number, not {describe(arguments[0].value) if arguments else 'nothing'}"
-        return context.reporter.error("wrong-arguments", message, span)
+        is_tensor = name == "len" and bool(arguments) and isinstance(arguments[0].value, Value)
+        help_text = f"`{context.reporter.text(arguments[0].span)}.shape[0]` is its first size" if is_tensor else ""
+        return context.reporter.error("wrong-arguments", message, span, help=help_text)
     return call_operator(context, frame, BUILTINS[name], arguments, span)
 
 

@@ -376,7 +376,8 @@ class _FunctionWriter:
             # A sum, or a sign on the left, would change the binding.
             is_bare = node.op not in _SIGN or re.fullmatch(r"-?[\w.]+" if written else r"[\w.]+", text.literal)
             literal = text.literal if is_bare else f"({text.literal})"
-            written.append(literal if is_plain else text.expression)
+            name = f"{spec.name}=" if spec in record.named else ""
+            written.append(name + (literal if is_plain else text.expression))
         return written
 
     def attributes(self, node: Node, record: Operator) -> list[str]:

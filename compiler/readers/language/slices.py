@@ -1,7 +1,8 @@
 """Slices of tensors that are not states: the assignment `y[:, t] = h`, and the slices of one axis as a list.
 
 An assignment to a slice gives the name a new tensor; other names of the old one keep it. A slice is a box: on each axis
-an index or a range. Both may move with the variable of a loop, and must be inside for all its values.
+an index or a range. Both may move with the variable of a loop, and must be inside for all its values. Both may start at
+an integer scalar known at run time; each call checks that such a slice is inside.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .context import Context
 from .indexing import Pick, expand, pick_range, pick_single
 from .operators import apply, literal, single
 from .values import ERROR, FIXED, AnyValue, Binding, Frame, Kind, Poison, contains_error, describe
+from .windows import pick_window, window_start
 
 UNSTACKED = 1024
 
@@ -81,23 +83,33 @@ def _pick(
     if item is None:
         return Pick(), None
     if isinstance(item, syntax.Slice):
+        window = pick_window(context, frame, item)
+        if window is not None:
+            return ERROR if window is ERROR else (Pick(stop=window.size, at=window.start), item.span)
         found = pick_range(context, frame, item, x.type.shape[axis], axis)
         return ERROR if found is ERROR else (found, item.span)
     value = context.evaluate(item, frame)
     if isinstance(value, Value):
-        message = f"the index of an assigned part is known at compile time, not {describe(value)}"
-        help_text = "`scatter` writes at indices that are tensors, and a `state` takes a start that is a tensor"
-        return context.reporter.error("bad-index", message, item.span, help=help_text)
+        if value.type.rank or not value.type.dtype.is_integer:
+            message = f"the index of an assigned part is an integer, not {describe(value)}"
+            help_text = "`scatter` writes at several indices" if value.type.dtype.is_integer else ""
+            return context.reporter.error("bad-index", message, item.span, help=help_text)
+        start = window_start(context, frame, value, item.span)
+        return ERROR if start is ERROR else (Pick(stop=1, drop=True, at=start), item.span)
     single_pick = pick_single(context, frame, value, x, axis, item.span)
     return ERROR if single_pick is ERROR else (single_pick, item.span)
 
 
-def _box(context: Context, found: tuple[Pick, Span | None], size: Size, axis: int) -> tuple[Size, Size, bool] | None:
+def _box(
+    context: Context, found: tuple[Pick, Span | None], size: Size, axis: int
+) -> tuple[Size | Value, Size, bool] | None:
     """Returns the start, the length and whether the axis is dropped; None after reporting an error."""
     pick, span = found
     if pick.step != 1:
         context.reporter.error("bad-index", "an assigned part has the step 1", span)
         return None
+    if pick.at is not None:
+        return pick.at, 1 if pick.stop is None else pick.stop, pick.drop
     if pick.moves is not None:
         return pick.moves, 1 if pick.stop is None else pick.stop, pick.drop
     first, last = (
@@ -123,6 +135,10 @@ def _update(
         if number is ERROR or not type.rank:
             return number
         return _apply(context, frame, "broadcast_to", [number], {"shape": type.shape}, span)
+    if isinstance(value, tuple):
+        value = literal(context, frame, value, type.dtype, span)
+    if value is ERROR:
+        return ERROR
     if not isinstance(value, Value):
         return report("not-a-tensor", f"expected {type}, not {describe(value)}", span)
     if value.type != type:
@@ -135,15 +151,23 @@ def _update(
 
 
 def _write(
-    context: Context, frame: Frame, current: Value, update: Value, starts: Sequence[Size], span: Span
+    context: Context, frame: Frame, current: Value, update: Value, starts: Sequence[Size | Value], span: Span
 ) -> Value | Poison:
     writer = context.writer
-    axes = tuple(axis for axis, start in enumerate(starts) if isinstance(start, Poly) and writer.depends_on_loop(start))
-    moving = [writer.size_value(starts[axis], frame.scope, span) for axis in axes]
+    moves = {
+        axis: start if isinstance(start, Value) else writer.size_value(start, frame.scope, span)
+        for axis, start in enumerate(starts)
+        if isinstance(start, Value) or (isinstance(start, Poly) and writer.depends_on_loop(start))
+    }
+    axes, moving = tuple(moves), list(moves.values())
     attributes: dict[str, object]
-    fixed = tuple(0 if axis in axes else start for axis, start in enumerate(starts))
+    fixed = tuple(0 if axis in moves else start for axis, start in enumerate(starts))
     assert all(value.type.dtype == I64 for value in moving), moving
-    if len(axes) == 1 and writer.depends_on_scan(starts[axes[0]]) and _covers(current, update, axes[0]):
+    if any(isinstance(start, Value) for start in starts):
+        attributes = {"axes": axes, "starts": fixed, "mode": "error"}
+        return _apply(context, frame, "update_slice", [current, update, *moving], attributes, span)
+    sizes = [start for start in starts if not isinstance(start, Value)]
+    if len(axes) == 1 and writer.depends_on_scan(sizes[axes[0]]) and _covers(current, update, axes[0]):
         # The axis may be empty, where the loop does not run.
         attributes = {"axis": axes[0], "mode": "clamp"}
         shape: dict[str, object] = {"shape": (1,) * current.type.rank}

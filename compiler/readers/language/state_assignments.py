@@ -89,9 +89,9 @@ def assign_part(context: Context, frame: Frame, statement: syntax.AssignPart) ->
     if len(parts) < len(found):
         return ERROR
     type = current.type.with_shape(tuple(part.size for part in parts if not part.drop))
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int, float, tuple)):
         value = literal(context, frame, value, type.dtype, statement.value.span)
-        if isinstance(value, Value) and type.rank:
+        if isinstance(value, Value) and type.rank and not value.type.rank:
             value = _apply(context, frame, "broadcast_to", [value], {"shape": type.shape}, span)
     if value is ERROR:
         return ERROR

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.graph import Value
@@ -48,11 +49,16 @@ def _return(context: Context, frame: Frame, statement: syntax.Return) -> Returne
 
 
 def _define(context: Context, frame: Frame, name: syntax.Name, value: AnyValue, kind: Kind) -> None:
-    """Binds a name that must be new."""
+    """Binds a name that must be new. A name that is defined twice has no value, so that its uses are no further
+    errors."""
     first = frame.names.get(name.name)
     if first is not None:
         note = Note(f"the first one is {first.kind}", first.span)
-        context.reporter.error("duplicate-name", f"`{name.name}` is defined twice", name.span, notes=[note])
+        is_key = kind is Kind.PARAMETER and first.kind is Kind.HYPER
+        help_text = f'the key can differ from the name: `param ... from "{{path}}.{name.name}"`' if is_key else ""
+        message = f"`{name.name}` is defined twice"
+        context.reporter.error("duplicate-name", message, name.span, notes=[note], help=help_text)
+        frame.names[name.name] = replace(first, value=ERROR)
         return
     frame.names[name.name] = Binding(value, kind, name.span)
 

@@ -26,7 +26,7 @@ from .rearrange import Rearrangement
 from .selection import masked_select, nonzero
 from .slices import unstack
 from .statics import demand_integer, demand_size
-from .values import ERROR, AnyValue, Frame, Given, Poison, contains_error, contains_tensor, describe
+from .values import ERROR, AnyValue, Frame, Given, Poison, contains_error, contains_tensor, describe, is_size
 
 Form = Callable[[Context, Frame, Sequence[Given], Span], AnyValue]
 
@@ -85,6 +85,11 @@ def _rearrange(context: Context, frame: Frame, arguments: Sequence[Given], span:
 
 def _filled(name: str, value: float) -> Form:
     def form(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+        sizes = [each for each in arguments if each.name is None and is_size(each.value)]
+        if len(sizes) > 1:
+            shown = ", ".join(context.reporter.text(each.span) for each in sizes)
+            message = f"`{name}` takes one shape, not {len(sizes)} sizes"
+            return context.reporter.error("wrong-arguments", message, span, help=f"`{name}(({shown}))`")
         bound = _sort(context, name, ("shape", "dtype"), 1, arguments, span)
         if bound is ERROR:
             return ERROR

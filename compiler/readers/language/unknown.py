@@ -26,6 +26,9 @@ def counterpart(name: str) -> str:
 
 
 _KEYWORDS = frozenset({"true", "false", "None"})
+_MODULES = frozenset({"torch", "nn", "np", "numpy", "jax", "jnp", "tf", "keras", "math", "functional"})
+"""The modules of other libraries in which functions stand."""
+_DIM = re.compile(r"[A-Z][A-Z0-9]*")
 
 
 def _array_around(frame: Frame, name: syntax.Name) -> str | None:
@@ -36,6 +39,14 @@ def _array_around(frame: Frame, name: syntax.Name) -> str | None:
         if arrays and use.block is not None and any(node is name for node in syntax.walk(use.block)):
             return arrays[0]
     return None
+
+
+def _is_in_a_size(frame: Frame, name: str) -> bool:
+    """Returns whether a size of an argument of the block is computed with a name."""
+    if frame.block is None or isinstance(frame.block, syntax.Model):
+        return False
+    sizes = [dim for parameter in frame.block.parameters for dim in parameter.type.dims]
+    return any(isinstance(node, syntax.Name) and node.name == name for dim in sizes for node in syntax.walk(dim))
 
 
 def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = "") -> Poison:
@@ -49,14 +60,18 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         text = "`grad` does not read the values of the body" if is_before else "it is defined later"
         notes = [Note(text, later[0].span)] if later else []
     foreign = counterpart(name.name)
-    if name.name in ADVICE:
+    if name.name in _MODULES:
+        help_text = "functions are called without a module, as in `softmax(x)`"
+    elif notes:
+        help_text = ""
+    elif name.name in ADVICE:
         help_text = ADVICE[name.name]
     elif foreign in FUNCTIONS or foreign in DTYPES or foreign in _KEYWORDS:
         help_text = f"did you mean `{foreign}`?"
-    elif notes:
-        help_text = ""
     elif (array := _array_around(frame, name)) is not None:
         help_text = f"`use {array}[{name.name} in 0..n]` names the index of each instance"
+    elif not _DIM.fullmatch(name.name) and _is_in_a_size(frame, name.name):
+        help_text = f"a size that an argument determines stands alone, as in `f32[{name.name}]`"
     else:
         own = {**frame.file.names, **frame.names}
         help_text = suggest(name.name, own)
@@ -64,7 +79,7 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         far = [*FUNCTIONS, *DTYPES, *statics.CONSTANTS]
         close = difflib.get_close_matches(name.name, far, 1, 0.75) if not help_text else []
         help_text = help_text or (f"did you mean `{close[0]}`?" if close else "")
-        if not help_text and not what and (name.name == "_" or re.fullmatch(r"[A-Z][A-Z0-9]*", name.name)):
+        if not help_text and not what and (name.name == "_" or _DIM.fullmatch(name.name)):
             shown = "N" if name.name == "_" else name.name
             help_text = f"a symbolic size is declared as `dim {shown} in 1..64`"
             if frame.block is not None and not isinstance(frame.block, syntax.Model):

@@ -119,6 +119,31 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "environment": ("command_line", "Environment variables"),
     "exit-codes": ("command_line", "Exit codes"),
     **dict.fromkeys(("passes", "pass"), ("passes", "Passes of each optimisation level")),
+    **dict.fromkeys(("checkpoint", "checkpoints", "safetensors"), ("language", "Parameters")),
+    **dict.fromkeys(("function", "def", "class", "lambda"), ("language", "Blocks and models")),
+    **dict.fromkeys(("symbolic", "batch"), ("language", "Dims")),
+    **dict.fromkeys(("stateful", "streaming", "cache", "kv-cache"), ("language", "States")),
+    **dict.fromkeys((".shape", ".dtype", ".rank"), ("language", "Expressions")),
+    **dict.fromkeys(("operator", "signature", "attributes", "broadcasting"), ("operators", "Operators")),
+    **dict.fromkeys(("error", "errors", "warning", "warnings", "diagnostics"), ("diagnostics", "Diagnostics")),
+    **dict.fromkeys(("debug", "debugging", "profiling", "print"), ("command_line", "Debugging and profiling")),
+    **dict.fromkeys(("editor", "editors", "vscode"), ("command_line", "Editors")),
+    **dict.fromkeys(("python", "api"), ("python", "The Python API")),
+    **dict.fromkeys(("numpy", "arguments", "inputs", "results", "dlpack"), ("python", "Arguments and results")),
+    **dict.fromkeys(("notebook", "notebooks", "jupyter"), ("python", "Notebooks")),
+    **dict.fromkeys(("logging", "progress"), ("python", "Logging")),
+    "sessions": ("python", "Sessions"),
+    "graphs": ("python", "Graphs"),
+    "quantization": ("precision", "Lower precision"),
+    "onnx": ("onnx", "ONNX models"),
+    **dict.fromkeys(("torch", "pytorch"), ("pytorch", "PyTorch models")),
+    **dict.fromkeys(("jax", "stablehlo"), ("stablehlo", "StableHLO and JAX models")),
+    "keras": ("keras", "Keras models"),
+    "tflite": ("tflite", "TFLite models"),
+    **dict.fromkeys(("sklearn", "scikit-learn"), ("sklearn", "scikit-learn")),
+    **dict.fromkeys(("xgboost", "lightgbm", "catboost", "trees"), ("trees", "Tree ensembles")),
+    **dict.fromkeys(("gguf", "huggingface"), ("language_models", "Language models")),
+    **dict.fromkeys(("artifact", "abi", "C"), ("artifact", "The artifact")),
 }
 """The page and the section of further words."""
 
@@ -155,19 +180,21 @@ def names_of(page: str) -> dict[str, Section]:
     """Returns the sections whose heading begins with a word in backticks, by this word."""
     found: dict[str, Section] = {}
     for section in read_sections(page):
-        match = re.match(r"`([\w-]+)", section.heading)
+        match = re.match(r"`([\w.-]+)", section.heading)
         if match:
             found.setdefault(match[1], section)
     return found
 
 
 def find(word: str) -> list[Section]:
-    """Returns the sections about a word: those of a construct, an operator, a pass and a diagnostic."""
+    """Returns the sections about a word: those of a construct, an operator, a pass, a diagnostic and a function of
+    Python."""
     word = _PLAIN_TARGET.sub("", word)
     headings = [heading for heading, words in LANGUAGE.items() if word in words or word == heading]
     places = [("language", heading) for heading in headings] + [p for w, p in OTHERS.items() if w == word]
     found = [s for page, heading in places for s in read_sections(page) if s.heading == heading]
-    return found + [names[word] for names in map(names_of, ("operators", "passes", "diagnostics")) if word in names]
+    named = map(names_of, ("operators", "passes", "diagnostics", "python"))
+    return found + [names[word] for names in named if word in names]
 
 
 _MARKS = ("- Internal:", "- Part of the [graph IR]")
@@ -181,6 +208,6 @@ def callable_operators() -> list[str]:
 
 def known_words() -> list[str]:
     """Returns the words that lead to a section, without those of operators in graphs alone."""
-    named = [name for page in ("passes", "diagnostics") for name in names_of(page)]
+    named = [name for page in ("passes", "diagnostics", "python") for name in names_of(page)]
     words = [word for words in LANGUAGE.values() for word in words]
     return [*callable_operators(), *named, *words, *OTHERS]

@@ -1,4 +1,4 @@
-"""Lays out sections for a terminal: paragraphs and tables in 80 columns, examples indented."""
+"""Lays out sections for a terminal, in 80 columns: paragraphs, tables, and examples, which are indented."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from ....dialect.wrapping import wrap
-from .sections import LANGUAGE, Section, callable_operators, names_of
+from ....dialect.wrapping import fit, wrap
+from .sections import LANGUAGE, OTHERS, Section, callable_operators, names_of
+
+INDENT = 4
+"""Columns to the left of an example."""
 
 
 def lay_out(section: Section) -> str:
@@ -40,7 +43,8 @@ def _parts(lines: Iterable[str]) -> Iterator[list[str]]:
 
 def _part(lines: Sequence[str]) -> Iterator[str]:
     if lines[0].startswith("```"):
-        yield from (f"    {line}".rstrip() for line in lines[1:])
+        for line in lines[1:]:
+            yield from fit(f"{' ' * INDENT}{line}".rstrip()).splitlines() or [""]
     elif lines[0].startswith("|"):
         for line in lines:
             cells = [_plain(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -66,6 +70,10 @@ def explain_operator(name: str) -> str:
     return lay_out(names_of("operators")[name])
 
 
+_LISTED = (("artifact", "Targets"), ("precision", "Lower precision"))
+"""The places of targets and precisions, which the first line of the overview names."""
+
+
 def overview() -> str:
     """Returns the words of each kind; operators that only passes create have a section, and are not listed."""
     kinds = {
@@ -73,6 +81,8 @@ def overview() -> str:
         "Operators": sorted(callable_operators()),
         "Passes": sorted(names_of("passes")),
         "Diagnostics": sorted(names_of("diagnostics")),
+        "Python": sorted(names_of("python")),
+        "Topics": sorted({word for word, place in OTHERS.items() if place not in _LISTED} - set(names_of("passes"))),
     }
     lines = ["`nacre help WORD` explains a word of these, a command, a target or a precision.", ""]
     for kind, words in kinds.items():

@@ -39,9 +39,9 @@ This page is generated from the operator records by `python -m nacre.compiler.to
 
 A signature lists the operands, then `*` and the attributes. Operands are tensors; `operand?` marks an optional one, and
 `...operands` stands for any number of them. Attributes are known at compile time; `name=value` gives a default.
-Operands and attributes can be passed by position, in this order, or by name. After `->`, a signature lists the results
-if there are several. Unless stated otherwise, all operands have the same dtype. Elementwise operators broadcast by the
-rules of NumPy. Integer arithmetic wraps around.
+Operands and attributes can be passed by position, in this order, or by name; operands after `*` are passed by name.
+After `->`, a signature lists the results if there are several. Unless stated otherwise, all operands have the same
+dtype. Elementwise operators broadcast by the rules of NumPy. Integer arithmetic wraps around.
 
 The shape of an operand is written behind it: `x [N, C, *spatial]` has an axis N for the batch, an axis C for channels,
 and then any number of spatial axes. Many operators share these attributes:
@@ -139,10 +139,14 @@ def _sentence(summary: str) -> str:
 
 
 def _signature(operator: Operator) -> str:
-    operands = [("..." if o.variadic else "") + o.name + ("?" if o.optional else "") for o in operator.operands]
-    attributes = [_format_attribute(a) for a in operator.attributes]
+    operands = [
+        ("..." if o.variadic else "") + o.name + ("?" if o.optional else "")
+        for o in operator.operands
+        if o not in operator.named
+    ]
+    named = [f"{o.name}?" for o in operator.named] + [_format_attribute(a) for a in operator.attributes]
     results = "" if operator.results == ("result",) else f" -> {', '.join(operator.results)}"
-    return f"{operator.name}({', '.join([*operands, *(['*'] if attributes else []), *attributes])}){results}"
+    return f"{operator.name}({', '.join([*operands, *(['*'] if named else []), *named])}){results}"
 
 
 def _format_attribute(spec: AttributeSpec) -> str:

@@ -38,7 +38,8 @@ returns the graph unchanged. Nodes without uses remain until `dce` removes them.
 `nacre opt` runs passes on the text of a graph. Options are written in braces, and words of a list are separated by `|`:
 
 ```sh
-nacre opt model.graph --pass cse,dce --pass 'unroll-repeat{limit=8}' --pass 'decompose{keep=softmax|gelu}'
+nacre opt model.graph --pass cse,dce --pass 'unroll-repeat{limit=8}' \\
+    --pass 'decompose{keep=softmax|gelu}'
 ```
 
 `nacre dump model.nacre --between canonicalize fuse` shows the effect of passes on a model. `nacre bisect` finds the

@@ -49,7 +49,9 @@ def program(operator: Operator, case: Case) -> str:
     names = [f"x{number}" for number in range(len(types))]
     parameters = ", ".join(f"{name}: {type}" for name, type in zip(names, types, strict=True))
     lists = len(operator.operands) == 1 and operator.operands[0].variadic and operator.name != "einsum"
-    arguments = [f"[{', '.join(names)}]"] if lists else names
+    first = len(operator.operands) - len(operator.named)
+    named = [f"{o.name}={name}" for o, name in zip(operator.operands[first:], names[first:], strict=False)]
+    arguments = [f"[{', '.join(names)}]"] if lists else [*names[:first], *named] if operator.named else names
     arguments = arguments + [f"{name}={attribute_text(value)}" for name, value in case.attributes.items()]
     shown = ", ".join(map(str, results))
     return f"model call({parameters}) -> {shown} {{ return {operator.name}({', '.join(arguments)}) }}\n"

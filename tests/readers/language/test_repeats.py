@@ -1,5 +1,6 @@
 """`repeat` with `collect`, over instances and lists, with inner bounds; comprehensions and assigned slices."""
 
+import nacre
 import numpy as np
 import pytest
 from compiled import results
@@ -124,3 +125,33 @@ def test_the_slices_of_an_axis_are_unpacked() -> None:
     first, second = results(text, x)
     np.testing.assert_allclose(first, x[0] + x[1] * x[2], rtol=1e-6)
     np.testing.assert_allclose(second, x[..., 0] - x[..., 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_an_assigned_slice_starts_at_a_number_known_at_run_time(dtype: str) -> None:
+    text = HEADER + f"model m(x: f32[B, 6], y: f32[3], at: {dtype}) -> f32[B, 6], f32[B, 6], f32[3] {{\n"
+    text += "  old = x\n  x[:, at] = 3\n  x[:, at+1:at+1+2] = old[:, at:at+2] + 1\n  y[at-1:at-1+2] = [7, 8]\n"
+    text += "  return old, x, y\n}\n"
+    x, y = rows(5, 6), np.zeros(3, np.float32)
+    expected = x.copy()
+    expected[:, 2], expected[:, 3:5] = 3, x[:, 2:4] + 1
+    found = results(text, x, y, np.asarray(2, dtype.replace("i", "int")))
+    for computed, wanted in zip(found, (x, expected, np.float32([0, 7, 8])), strict=True):
+        np.testing.assert_allclose(computed, wanted, rtol=1e-6)
+
+
+def test_a_loop_that_may_end_early_fills_a_tensor() -> None:
+    text = "model m(x: f32[8], most: f32) -> f32[8], i64 {\n  y = zeros(8)\n"
+    text += "  while n < 8 and s < most with y = y, n = 0, s = 0.0 {\n    s = s + x[n:n+1][0]\n    y[n] = s\n"
+    text += "    n = n + 1\n  }\n  return y, n\n}\n"
+    y, n = results(text, np.ones(8, np.float32), np.float32(3))
+    np.testing.assert_array_equal(y, [1, 2, 3, 0, 0, 0, 0, 0])
+    assert n == 3
+
+
+def test_an_assigned_slice_is_inside() -> None:
+    text = "model m(x: f32[4], at: i64) -> f32[4] {\n  x[at:at+2] = 0\n  return x\n}\n"
+    model = nacre.compile(text, opt_level=0)
+    np.testing.assert_array_equal(model(np.ones(4, np.float32), np.int64(2)), [1, 1, 0, 0])
+    with pytest.raises(nacre.NacreError, match="a window of 2 that starts at 3 is out of range for an axis of size 4"):
+        model(np.ones(4, np.float32), np.int64(3))
