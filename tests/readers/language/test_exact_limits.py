@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from nacre.compiler.readers.language import context as contexts
-from nacre.compiler.readers.language import examples, load_module, statics
+from nacre.compiler.readers.language import examples, layout, load_module, statics
 from nacre.dialect.diagnostics import DiagnosticError, Span
 
 SPAN = Span("test.nacre", 1, 1, 1, 2)
@@ -59,3 +59,9 @@ def test_parts_of_a_power_of_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     load(2)
     with pytest.raises(DiagnosticError, match="the formula of this size is too long"):
         load(3)
+
+
+def test_lines_are_filled_to_the_last_column() -> None:
+    """The comma after the last element of a line counts."""
+    for length, widths in ((layout.WIDTH - 8, [layout.WIDTH, 5]), (layout.WIDTH - 7, [6, layout.WIDTH - 2, 5])):
+        assert [len(line) for line in layout._filled(["1", "a" * length, "2"], 4)] == widths
