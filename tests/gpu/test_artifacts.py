@@ -91,7 +91,9 @@ def test_index_out_of_range(machine: Machine, folder: Path) -> None:
 def test_cpu_computes_without_a_device(machine: Machine, folder: Path) -> None:
     machine.reset(devices=0)
     for device in ("auto", "cpu", None):
-        assert_right(nacre.load(folder / "both.so", device=device), 5)
+        model = nacre.load(folder / "both.so", device=device)
+        assert_right(model, 5)
+        assert model.device == "cpu" and model._session.device == -1
     assert machine.launches == 0
 
 

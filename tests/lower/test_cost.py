@@ -142,3 +142,11 @@ def test_bytes_are_those_that_are_read(operands: str, result: str, body: str, ex
     makers = {value.name: node for node in function.body for value in node.outputs}
     (kernel,) = [node for node in function.body if node.op != "constant"]
     assert count_bytes(kernel, makers) == expected
+
+
+def test_bytes_of_some_results() -> None:
+    b, x = Builder(OPERATORS), Value("x", TensorType(F32, (10, 6)))
+    (node,) = [b.nodes[-1] for _ in b.apply("split", [x], {"parts": 2, "axis": 1})[:1]]
+    first, second = (value.name for value in node.outputs)
+    for outputs, results in ((None, 2), ([first, second], 2), ([first], 1), ([second], 1), ([], 0)):
+        assert count_bytes(node, {}, outputs) == 240 + 120 * results

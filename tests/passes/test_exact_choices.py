@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from nacre.dialect.graph import Module, walk
 from nacre.dialect.parser import parse_module
+from nacre.passes.layout.winograd import shared_blocks
 from nacre.passes.manager import PassManager
 from nacre.passes.pass_list import parse_pipeline
 from nacre.passes.simplify import unroll_repeat
@@ -84,3 +85,26 @@ def test_each_weight_of_each_function_takes_its_bytes(stored: int, spare: int) -
     """Weights with one name in two functions, and two weights of one function, are counted apart."""
     passes = f"winograd{{blocks=1,shared-blocks=1000,most-bytes={stored * ADDED + spare}}}"
     assert after(TWO_WEIGHTS, passes)["winograd_input"] == stored
+
+
+@pytest.mark.parametrize(
+    ("batch", "height", "blocks"),
+    # Images of 12 by 8 elements have 3 by 2 blocks. Of 1 to 16 rows of blocks, four count.
+    [("1", "12", 6), ("5", "12", 30), ("B", "12", 18), ("1", "H", 8), ("B", "H", 24)],
+)
+def test_blocks_that_share_a_transform(batch: str, height: str, blocks: int) -> None:
+    type = f"f32[{batch}, {height}, 8, 32]"
+    text = f"""module test
+
+dim B in 3..9
+dim H in 1..64
+
+param "w" : f32[3, 3, 32, 32]
+
+func main(%x: {type}) -> ({type}) {{
+  %w = parameter() {{name = "w"}} : f32[3, 3, 32, 32]
+  %1 = conv2d(%x, %w) {{padding = 1, layout = "channels_last"}} : {type}
+  return %1
+}}
+"""
+    assert shared_blocks(parse_module(text).functions[0].body[-1]) == blocks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from nacre.compiler.readers.language import context as contexts
-from nacre.compiler.readers.language import examples, load_module
+from nacre.compiler.readers.language import examples, layout, load_module, statics
 from nacre.dialect.diagnostics import DiagnosticError, Span
 
 SPAN = Span("test.nacre", 1, 1, 1, 2)
@@ -40,3 +40,28 @@ def test_elements_in_the_text_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None
     load(7)
     with pytest.raises(DiagnosticError, match="literals of this size must be stored in a file"):
         load(8)
+
+
+def test_parts_of_a_power_of_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`(N + 1)**3` has four terms and six factors."""
+
+    def load(power: int) -> None:
+        size = f"(N + 1)**{power}"
+        load_module(f"dim N in 0..9\nmodel f(n: f32[N], x: f32[{size}]) -> f32[{size}] {{ return x }}\n", text=True)
+
+    for power in range(9):
+        load(power)
+    with pytest.raises(DiagnosticError, match="cannot be raised to 9"):
+        load(9)
+    monkeypatch.setattr(statics, "SIZE_PARTS", 11)
+    load(3)
+    monkeypatch.setattr(statics, "SIZE_PARTS", 10)
+    load(2)
+    with pytest.raises(DiagnosticError, match="the formula of this size is too long"):
+        load(3)
+
+
+def test_lines_are_filled_to_the_last_column() -> None:
+    """The comma after the last element of a line counts."""
+    for length, widths in ((layout.WIDTH - 8, [layout.WIDTH, 5]), (layout.WIDTH - 7, [6, layout.WIDTH - 2, 5])):
+        assert [len(line) for line in layout._filled(["1", "a" * length, "2"], 4)] == widths

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from nacre.compiler.readers.pmml import expressions, markup, predicates
 from nacre.compiler.readers.table import read_file
+from nacre.compiler.readers.writing.graph_writer import GraphWriter
 from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
 from test_random_pmml import Writer
 
@@ -69,6 +73,32 @@ def test_deep_nesting(tmp_path: Path) -> None:
             read_file(tmp_path / "model.pmml")
         else:
             assert error(head + tree + tail, tmp_path).code == "too-large"
+
+
+@pytest.mark.parametrize("kind", ["predicates", "expressions"])
+def test_nested_predicates_and_expressions(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five levels are read if five are allowed, and not if four are."""
+    scope: Any = SimpleNamespace(g=GraphWriter())
+    begin, leaf, end = {
+        "predicates": ('<CompoundPredicate booleanOperator="and"><True/>', "<True/>", "</CompoundPredicate>"),
+        "expressions": ('<Apply function="+"><Constant>1</Constant>', "<Constant>1</Constant>", "</Apply>"),
+    }[kind]
+    (tmp_path / "m.pmml").write_text(begin * 5 + leaf + end * 5)
+    element = markup.parse(tmp_path / "m.pmml")
+    for most in (5, 4):
+        monkeypatch.setattr(predicates if kind == "predicates" else expressions, "_MOST_NESTED", most)
+
+        def write() -> object:
+            if kind == "predicates":
+                return predicates.Predicates(scope, lambda x: x, {}).write(element)
+            return expressions.write_expression(scope, element)
+
+        if most == 5:
+            write()
+            continue
+        with pytest.raises(DiagnosticError) as caught:
+            write()
+        assert caught.value.diagnostics[0].code == "too-large"
 
 
 @pytest.mark.parametrize(
