@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...dialect.dims import at_least
+from ...dialect.dims import at_least, product
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.operator import Addressing
 from ...dialect.ops import OPERATORS, may_fail
@@ -31,7 +31,8 @@ class DeferChecks(Pass):
     entry runs a deferred check only if the flag is set; the check then finds the index that the error reports.
 
     Assumes that groups are final. A node watches only if it certainly uses every index: no size may be 0, and its group
-    has no operator that may skip elements, such as a masked softmax. Checks keep their order, so that the reported
+    has no operator that may skip elements, such as a masked softmax. A node that writes several elements by one index
+    does not watch. Checks keep their order, so that the reported
     index is the same as without this pass. In functions with states, checks stay in front, since a call that fails
     leaves states unchanged.
     """
@@ -114,11 +115,18 @@ def _watching(node: Node, indices: Value, check: Node) -> Node | None:
     if operator.addresses is None or not can_watch or attributes.get("mode") not in ("clamp", WATCH):
         return None
     used = node.inputs if operator.has("overwriting") else node.inputs[:1]
-    if not _has_elements([node.output, *used], indices):
+    if not _has_elements([node.output, *used], indices) or _writes_rows(node, indices):
         return None
     types = [v.type for v in node.inputs]
     uses = operator.addresses(types, operator.complete(attributes))
     return _with(node, mode=WATCH) if any(_is_checked(node, use, indices, check) for use in uses) else None
+
+
+def _writes_rows(node: Node, indices: Value) -> bool:
+    """Returns whether an index is that of several elements to write. Their loop is vector code without an alarm, and
+    a check of the few indices takes less time than an alarm in it."""
+    rows = [v.type.shape for v in node.inputs[1:] if v != indices]
+    return OPERATORS[node.op].has("overwriting") and any(product(s) != product(indices.type.shape) for s in rows)
 
 
 def _has_elements(values: Sequence[Value], indices: Value) -> bool:
