@@ -66,6 +66,9 @@ def sum_trees(w: Writer, x: Tensor, trees: Sequence[Tree], groups: Sequence[int]
     return write_trees(w, x.cast(dtype=F32), ensemble)
 
 
+_NEAR_ONE = 1e-9
+
+
 def _estimators(e: Any) -> list[Any]:
     return list(np.asarray(e.estimators_, dtype=object).reshape(-1)) if hasattr(e, "estimators_") else [e]
 
@@ -78,9 +81,16 @@ def forest(w: Writer, e: Any, x: Tensor, *, classes: bool) -> Tensor:
         if values.shape[1] != 1 and classes:
             raise unsupported(e, "several outputs of classes are not supported")
         values = values.reshape(len(values), -1)
-        trees.append(plain_tree(number, part.tree_, values / values.sum(1, keepdims=True) if classes else values))
+        trees.append(plain_tree(number, part.tree_, _fractions(values) if classes else values))
     total = sum_trees(w, x, trees, [0] * len(trees), np.zeros((1, trees[0].values.shape[1])))
     return total if len(parts) == 1 else total / float(len(parts))
+
+
+def _fractions(values: Numbers) -> Numbers:
+    """Returns the probabilities of classes [nodes, classes]. Trees hold them as they are since scikit-learn 1.3, and
+    counts before."""
+    sums = values.sum(1, keepdims=True)
+    return values if (np.abs(sums - 1) < _NEAR_ONE).all() else values / sums
 
 
 def forest_probabilities(w: Writer, e: Any, x: Tensor) -> Tensor:
