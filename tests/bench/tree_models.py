@@ -1,12 +1,15 @@
 """The models of `trees.py` and `one_row.py`: 500 trees on 28 features, trained once for a folder.
 
 lleaves 1.3 needs an llvmlite before 0.45, so it compiles in a process of its own: `lleaves_code` runs the Python of
-another environment, which has lleaves, and links the object file that lleaves leaves in its cache.
+another environment, which has lleaves, and links the object file that lleaves leaves in its cache. `tl2cgen_code`
+writes the model as C code by treelite and TL2cgen, and compiles it with `gcc`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -68,3 +71,16 @@ def lleaves_code(python: Path, path: Path) -> tuple[Any, float | None]:
         seconds = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     subprocess.run(["cc", "-shared", "-o", str(library), str(cache), "-lm"], check=True)
     return ctypes.CDLL(str(library)).forest_root, seconds
+
+
+def tl2cgen_code(path: Path) -> tuple[Any, float | None]:
+    """Returns the predictor that TL2cgen compiled, on one thread, and the CPU seconds of the compiler; None if the
+    library was there."""
+    tl2cgen, treelite = importlib.import_module("tl2cgen"), importlib.import_module("treelite")
+    library, seconds = path.with_suffix(".tl2cgen.so"), None
+    if not library.exists():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        model = treelite.frontend.load_lightgbm_model(str(path))
+        tl2cgen.export_lib(model, toolchain="gcc", libpath=str(library), params={"parallel_comp": 32})
+        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    return tl2cgen.Predictor(str(library), nthread=1), seconds

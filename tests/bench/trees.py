@@ -2,11 +2,11 @@
 
 LightGBM, XGBoost and CatBoost train the models, which Nacre compiles from their files. Their own prediction is a peer,
 and so are, for ordinary trees, oneDAL, treelite and ONNX Runtime, if they are installed. `--lleaves` names a Python
-that has lleaves, a peer too. All run in one thread of this process, and calls alternate. Each figure is the least CPU
-time of a call, so that interruptions are excluded. Nacre's sums must have the bits of the library that trained the
-model. A call includes its Python interface, which dominates for one row. `--threads` compares calls of Nacre on one
-and on two threads: the elapsed times, and the CPU time of each thread, in which other work on the machine does not
-count.
+that has lleaves, and `--tl2cgen` compiles the code that TL2cgen writes for treelite; both are peers too. All run in one
+thread of this process, and calls alternate. Each figure is the least CPU time of a call, so that interruptions are
+excluded. Nacre's sums must have the bits of the library that trained the model. A call includes its Python interface,
+which dominates for one row. `--threads` compares calls of Nacre on one and on two threads: the elapsed times, and the
+CPU time of each thread, in which other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import nacre
 import numpy as np
 from nacre.compiler.readers.trees.lightgbm import read_text
-from tree_models import FEATURES, lleaves_code, train_catboost, train_lightgbm, train_xgboost
+from tree_models import FEATURES, lleaves_code, tl2cgen_code, train_catboost, train_lightgbm, train_xgboost
 
 ROWS = 10_000
 DEPTHS = (6, 10)
@@ -35,11 +35,13 @@ SLOW, ROUNDS_OF_SLOW = 10, 2
 Call = Callable[[Any], Any]
 
 
-def grow(folder: Path, depth: int, lleaves: Path | None) -> Iterator[tuple[str, Path, Any, dict[str, Call]]]:
+def grow(
+    folder: Path, depth: int, lleaves: Path | None, tl2cgen: bool = False
+) -> Iterator[tuple[str, Path, Any, dict[str, Call]]]:
     """Yields the name of each library, its model file, the dtype of features, and the predictions by library."""
     light, path = train_lightgbm(folder, depth)
     native = {"LightGBM": lambda rows: light.predict(rows, raw_score=True, num_threads=1)}
-    yield "LightGBM", path, np.float64, {**native, **dict(peers_of_lightgbm(light, path, lleaves))}
+    yield "LightGBM", path, np.float64, {**native, **dict(peers_of_lightgbm(light, path, lleaves, tl2cgen))}
     extreme, path = train_xgboost(folder, depth)
     peers = {"XGBoost": lambda rows: extreme.inplace_predict(rows, predict_type="margin")}
     if is_installed("daal4py"):
@@ -53,14 +55,20 @@ def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def peers_of_lightgbm(booster: Any, path: Path, lleaves: Path | None) -> Iterator[tuple[str, Call]]:
+def peers_of_lightgbm(booster: Any, path: Path, lleaves: Path | None, tl2cgen: bool) -> Iterator[tuple[str, Call]]:
     if is_installed("daal4py"):
         importlib.import_module("daal4py").daalinit(1)
         yield "oneDAL", importlib.import_module("daal4py.mb").convert_model(booster).predict
     if is_installed("treelite"):
         treelite = importlib.import_module("treelite")
         loaded = treelite.frontend.load_lightgbm_model(str(path))
-        yield "treelite", lambda rows: treelite.gtil.predict(loaded, rows, nthread=1, pred_margin=True)
+        yield "treelite (GTIL)", lambda rows: treelite.gtil.predict(loaded, rows, nthread=1, pred_margin=True)
+    if tl2cgen:
+        predictor, seconds = tl2cgen_code(path)
+        if seconds is not None:
+            print(f"TL2cgen's code compiled for {seconds:.0f} s of CPU time", flush=True)
+        matrix = importlib.import_module("tl2cgen").DMatrix
+        yield "treelite, compiled", lambda rows: predictor.predict(matrix(rows), pred_margin=True)
     if lleaves is not None:
         code, seconds = lleaves_code(lleaves, path)
         if seconds is not None:
@@ -139,8 +147,10 @@ def measure(calls: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[]
     return best
 
 
-def compare(folder: Path, depth: int, lleaves: Path | None, target: str, rng: np.random.Generator) -> None:
-    for library, path, dtype, peers in grow(folder, depth, lleaves):
+def compare(
+    folder: Path, depth: int, lleaves: Path | None, tl2cgen: bool, target: str, rng: np.random.Generator
+) -> None:
+    for library, path, dtype, peers in grow(folder, depth, lleaves, tl2cgen):
         start = time.process_time()
         raw = nacre.compile(path, path.with_suffix(".so"), target=target, threads=1).entries["raw"]
         size = path.with_suffix(".so").stat().st_size / 1e6
@@ -195,6 +205,7 @@ def main() -> None:
     parser.add_argument("--threads", action="store_true", help="compare two threads with one")
     parser.add_argument("--folder", type=Path, help="keep the trained models in this folder, or use those there")
     parser.add_argument("--lleaves", type=Path, help="the Python of an environment with lleaves and llvmlite < 0.45")
+    parser.add_argument("--tl2cgen", action="store_true", help="compile the C code of TL2cgen, which takes minutes")
     parser.add_argument("--target", default="native", help="the target of Nacre's code")
     options, rng = parser.parse_args(), np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -207,7 +218,7 @@ def main() -> None:
         print("| model | depth | rows | library | us a row | thousand rows a second | time by that of Nacre |")
         print("|---|---|---|---|---|---|---|")
         for depth in options.depths:
-            compare(folder, depth, options.lleaves, options.target, rng)
+            compare(folder, depth, options.lleaves, options.tl2cgen, options.target, rng)
 
 
 if __name__ == "__main__":

@@ -155,7 +155,8 @@ def sketch(w: Writer, e: Any, x: Tensor) -> Tensor:
             (a, b), (c, d) = total, part
             part = a * c - b * d, a * d + b * c
         total = part
-    assert total is not None, e
+    if total is None:
+        raise unsupported(e, "it has no hashes")
     return total[0] @ w.const(cosine / size) - total[1] @ w.const(sine / size)
 
 

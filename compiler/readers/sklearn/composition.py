@@ -87,7 +87,8 @@ def weighted_mean(w: Writer, parts: list[Tensor], weights: list[float]) -> Tenso
     for part, weight in zip(parts, weights, strict=True):
         scaled = part if weight == 1.0 else part * weight
         total = scaled if total is None else total + scaled
-    assert total is not None
+    if total is None:
+        raise ValueError("there is no estimator to take a mean of")
     return total / float(sum(weights))
 
 
@@ -190,7 +191,8 @@ def adaptive_decision(w: Writer, e: Any, x: Tensor) -> Tensor:
         own = hot(w, index_of(w, part, x), count)
         scaled = own * float(weight) - (1.0 - own) * float(weight / (count - 1))
         total = scaled if total is None else total + scaled
-    assert total is not None
+    if total is None:
+        raise unsupported(e, "it has no estimators")
     scores = total / float(np.sum(e.estimator_weights_))
     return scores[1] - scores[0] if count == 2 else scores
 
@@ -292,13 +294,28 @@ def several_outputs(w: Writer, e: Any, x: Tensor) -> Tensor:
     return w.stack([w.run(part, "predict", x) for part in e.estimators_])
 
 
-def chained(w: Writer, e: Any, x: Tensor) -> Tensor:
-    found: list[Tensor] = []
-    for part in e.estimators_:
-        inputs = w.join([x, *(y.floats().unsqueeze(axes=1) for y in found)])
-        found.append(w.run(part, "predict", inputs))
-    order = list(e.order_)
-    return w.stack([found[order.index(i)] for i in range(len(order))])
+def chained(method: str) -> Convert:
+    """Returns the converter of a chain. Each estimator also reads the results of the earlier ones, by the method
+    `chain_method_` of a classifier."""
+
+    def convert(w: Writer, e: Any, x: Tensor) -> Tensor:
+        read, found, inputs = getattr(e, "chain_method_", "predict"), list[Tensor](), x
+        for part in e.estimators_:
+            found.append(_of_second_class(w, part, method, inputs))
+            link = found[-1] if read == method else _of_second_class(w, part, read, inputs)
+            inputs = w.join([inputs, link.floats().unsqueeze(axes=1)])
+        order = list(e.order_)
+        return w.stack([found[order.index(i)] for i in range(len(order))])
+
+    return convert
+
+
+def _of_second_class(w: Writer, e: Any, method: str, x: Tensor) -> Tensor:
+    """Returns the result of a method as a vector: of probabilities, those of the second class."""
+    if method == "predict_log_proba":
+        return w.run(e, "predict_proba", x)[1].log()
+    found = w.run(e, method, x)
+    return found[1] if method == "predict_proba" else found
 
 
 # Calibration and thresholds
@@ -349,7 +366,9 @@ def threshold_class(w: Writer, e: Any, x: Tensor) -> Tensor:
     inner = e.estimator_
     threshold = getattr(e, "best_threshold_", None)
     names = ["predict_proba", "decision_function"] if e.response_method == "auto" else [e.response_method]
-    name = next(n for n in names if hasattr(inner, n))
+    name = next((n for n in names if hasattr(inner, n)), "")
+    if not name:
+        raise unsupported(e, f"its estimator has none of the methods {', '.join(names)}")
     scores = w.run(inner, name, x)
     scores = scores[1] if name == "predict_proba" else scores
     if threshold is None:
@@ -432,8 +451,8 @@ TABLE: dict[str, Methods] = {
     "_ConstantPredictor": {"predict": constant, "decision_function": constant},
     "MultiOutputClassifier": {"predict": several_outputs},
     "MultiOutputRegressor": {"predict": several_outputs},
-    "ClassifierChain": {"predict": chained},
-    "RegressorChain": {"predict": chained},
+    "ClassifierChain": {method: chained(method) for method in ("predict", "predict_proba", "decision_function")},
+    "RegressorChain": {"predict": chained("predict")},
     "CalibratedClassifierCV": {
         "predict": lambda w, e, x: w.choose(e.classes_, calibrated(w, e, x)),
         "predict_proba": calibrated,

@@ -15,7 +15,7 @@ import numpy as np
 from ....dialect.ops.support.trees import CATEGORICAL, DEFAULT_LEFT, NAN_IS_MISSING
 from ....dialect.types import F32
 from ..trees.ensemble import Ensemble, assemble
-from ..trees.tree import Tree
+from ..trees.tree import Tree, tree_error
 from .linear import both, outlier_labels
 from .writing import Methods, Numbers, Tensor, Writer, as_index, unsupported
 
@@ -26,13 +26,16 @@ def _round_down(thresholds: Numbers) -> Numbers:
     return np.where(above, np.nextafter(rounded, np.float32(-np.inf)), rounded).astype(np.float64)
 
 
-def plain_tree(t: Any, values: Numbers, *, features: Any = None) -> Tree:
-    """Returns a tree of scikit-learn with values [nodes, width] for its leaves."""
+def plain_tree(number: int, t: Any, values: Numbers, *, features: Any = None) -> Tree:
+    """Returns a tree of scikit-learn with values [nodes, width] for its leaves. `number` is its place in the
+    ensemble."""
     left, right = np.asarray(t.children_left), np.asarray(t.children_right)
     is_leaf = left == -1
     inner, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
     place = np.zeros(len(left), np.int64)
     place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    for side in (left, right):
+        _check_children(side, inner, number)
     to_left = np.asarray(t.missing_go_to_left)[inner] != 0
     feature = np.asarray(t.feature)[inner]
     return Tree(
@@ -44,6 +47,11 @@ def plain_tree(t: Any, values: Numbers, *, features: Any = None) -> Tree:
         np.asarray(values, np.float64)[leaves],
         names=[int(n) for n in inner],
     )
+
+
+def _check_children(side: Numbers, inner: Numbers, number: int) -> None:
+    if (wrong := inner[(side[inner] < 0) | (side[inner] >= len(side))]).size:
+        raise tree_error(f"it refers to node {side[wrong[0]]} of {len(side)}", number, int(wrong[0]))
 
 
 def write_trees(w: Writer, x: Tensor, ensemble: Ensemble) -> Tensor:
@@ -58,6 +66,9 @@ def sum_trees(w: Writer, x: Tensor, trees: Sequence[Tree], groups: Sequence[int]
     return write_trees(w, x.cast(dtype=F32), ensemble)
 
 
+_NEAR_ONE = 1e-9
+
+
 def _estimators(e: Any) -> list[Any]:
     return list(np.asarray(e.estimators_, dtype=object).reshape(-1)) if hasattr(e, "estimators_") else [e]
 
@@ -65,14 +76,21 @@ def _estimators(e: Any) -> list[Any]:
 def forest(w: Writer, e: Any, x: Tensor, *, classes: bool) -> Tensor:
     """Returns the mean of the values of the leaves over all trees, [B, width]."""
     parts, trees = _estimators(e), []
-    for part in parts:
+    for number, part in enumerate(parts):
         values = np.asarray(part.tree_.value)
         if values.shape[1] != 1 and classes:
             raise unsupported(e, "several outputs of classes are not supported")
         values = values.reshape(len(values), -1)
-        trees.append(plain_tree(part.tree_, values / values.sum(1, keepdims=True) if classes else values))
+        trees.append(plain_tree(number, part.tree_, _fractions(values) if classes else values))
     total = sum_trees(w, x, trees, [0] * len(trees), np.zeros((1, trees[0].values.shape[1])))
     return total if len(parts) == 1 else total / float(len(parts))
+
+
+def _fractions(values: Numbers) -> Numbers:
+    """Returns the probabilities of classes [nodes, classes]. Trees hold them as they are since scikit-learn 1.3, and
+    counts before."""
+    sums = values.sum(1, keepdims=True)
+    return values if (np.abs(sums - 1) < _NEAR_ONE).all() else values / sums
 
 
 def forest_probabilities(w: Writer, e: Any, x: Tensor) -> Tensor:
@@ -97,7 +115,7 @@ def leaf_indices(w: Writer, x: Tensor, trees: Sequence[Tree]) -> Tensor:
 
 
 def embed(w: Writer, e: Any, x: Tensor) -> Tensor:
-    trees = [plain_tree(part.tree_, np.zeros((part.tree_.node_count, 1))) for part in e.estimators_]
+    trees = [plain_tree(i, part.tree_, np.zeros((part.tree_.node_count, 1))) for i, part in enumerate(e.estimators_)]
     found = leaf_indices(w, x, trees)
     count = sum(len(tree.values) for tree in trees)
     every = w.const(np.arange(count, dtype=np.int32))
@@ -107,17 +125,25 @@ def embed(w: Writer, e: Any, x: Tensor) -> Tensor:
 # Gradient boosting
 
 
+_CONSTANT = {
+    "DummyClassifier": ("prior", "most_frequent", "constant"),
+    "DummyRegressor": ("mean", "median", "quantile", "constant"),
+}
+"""The strategies of first estimators that return the same for all rows; the others draw random numbers."""
+
+
 def boosted(w: Writer, e: Any, x: Tensor) -> Tensor:
     """Returns raw scores [B, outputs]."""
     outputs = e.estimators_.shape[1]
-    trees = [plain_tree(t.tree_, t.tree_.value.reshape(-1, 1) * e.learning_rate) for t in e.estimators_.reshape(-1)]
+    parts = [t.tree_ for t in e.estimators_.reshape(-1)]
+    trees = [plain_tree(i, t, t.value.reshape(-1, 1) * e.learning_rate) for i, t in enumerate(parts)]
     groups = [i % outputs for i in range(len(trees))]
     if isinstance(e.init_, str):
         start = np.zeros((outputs, 1))
-    elif type(e.init_).__name__ in ("DummyClassifier", "DummyRegressor"):
+    elif getattr(e.init_, "strategy", None) in _CONSTANT.get(type(e.init_).__name__, ()):
         start = np.asarray(e._raw_predict_init(np.zeros((1, x.width()), np.float32)), np.float64).reshape(outputs, 1)
     else:
-        raise unsupported(e, "its first estimator is not a dummy")
+        raise unsupported(e, "its first estimator is not a dummy that returns a constant")
     return sum_trees(w, x, trees, groups, start)
 
 
@@ -141,12 +167,15 @@ def boosted_class(w: Writer, e: Any, x: Tensor) -> Tensor:
 # Histogram boosting: features and thresholds in f64
 
 
-def histogram_tree(e: Any, predictor: Any) -> Tree:
+def histogram_tree(number: int, predictor: Any) -> Tree:
     nodes = predictor.nodes
     is_leaf = nodes["is_leaf"].astype(bool)
     inner, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
     place = np.zeros(len(nodes), np.int64)
     place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    sides = [nodes[name].astype(np.int64) for name in ("left", "right")]
+    for side in sides:
+        _check_children(side, inner, number)
     is_set = nodes["is_categorical"][inner].astype(bool)
     flags = np.where(nodes["missing_go_to_left"][inner] != 0, DEFAULT_LEFT, 0) | NAN_IS_MISSING
     threshold = np.where(is_set, 0.0, nodes["num_threshold"][inner].astype(np.float64))
@@ -158,8 +187,8 @@ def histogram_tree(e: Any, predictor: Any) -> Tree:
     return Tree(
         nodes["feature_idx"][inner].astype(np.int64),
         threshold,
-        place[nodes["left"][inner].astype(np.int64)],
-        place[nodes["right"][inner].astype(np.int64)],
+        place[sides[0][inner]],
+        place[sides[1][inner]],
         flags.astype(np.int64),
         nodes["value"][leaves].reshape(-1, 1).astype(np.float64),
         sets,
@@ -170,7 +199,8 @@ def histogram_tree(e: Any, predictor: Any) -> Tree:
 def histogram(w: Writer, e: Any, x: Tensor) -> Tensor:
     if getattr(e, "_preprocessor", None) is not None and any(e.is_categorical_):
         raise unsupported(e, "its categories are encoded; give it numbers without `categorical_features`")
-    trees = [histogram_tree(e, predictor) for stage in e._predictors for predictor in stage]
+    predictors = [predictor for stage in e._predictors for predictor in stage]
+    trees = [histogram_tree(i, predictor) for i, predictor in enumerate(predictors)]
     outputs = len(e._predictors[0]) if e._predictors else 1
     start = np.asarray(e._baseline_prediction, np.float64).reshape(-1, 1)
     groups = [i % outputs for i in range(len(trees))]
@@ -213,7 +243,7 @@ def path_length(samples: Numbers) -> Numbers:
 def isolation(w: Writer, e: Any, x: Tensor) -> Tensor:
     """Returns the negated anomaly score."""
     trees = []
-    for part, features in zip(e.estimators_, e.estimators_features_, strict=True):
+    for number, (part, features) in enumerate(zip(e.estimators_, e.estimators_features_, strict=True)):
         t = part.tree_
         depth = np.zeros(t.node_count)
         for node in range(t.node_count):
@@ -221,7 +251,7 @@ def isolation(w: Writer, e: Any, x: Tensor) -> Tensor:
                 if 0 <= child < t.node_count:  # a child outside of the tree is an error of `sum_trees`
                     depth[child] = depth[node] + 1
         values = depth + 1.0 + path_length(t.n_node_samples) - 1.0
-        trees.append(plain_tree(t, values.reshape(-1, 1), features=features))
+        trees.append(plain_tree(number, t, values.reshape(-1, 1), features=features))
     total = sum_trees(w, x, trees, [0] * len(trees), np.zeros((1, 1)))[0]
     denominator = len(trees) * float(path_length(np.asarray([e._max_samples]))[0])
     if denominator == 0:

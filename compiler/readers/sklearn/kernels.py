@@ -243,7 +243,7 @@ def _binary_process(w: Writer, e: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         )
         part = integral * float(weight)
         total = part if total is None else total + part
-    assert total is not None
+    assert total is not None, _LAMBDAS
     return mean, total + 0.5 * float(_COEFFICIENTS.sum())
 
 

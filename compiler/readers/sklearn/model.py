@@ -26,6 +26,7 @@ assert len(CONVERTERS) == sum(len(family.TABLE) for family in _FAMILIES), "two f
 METHODS = ("predict", "transform", "score_samples", "predict_proba", "decision_function")
 """The methods that become entries, in order of precedence: the first one that an estimator has is also the entry
 `main`."""
+_MOST_FEATURES = 1 << 24
 _VECTORS = ("LabelEncoder", "LabelBinarizer", "IsotonicRegression")
 """The classes whose input is a vector."""
 
@@ -38,7 +39,8 @@ def from_sklearn(estimator: Any) -> SourceModel:
     Classes that are numbers are returned as such, others as indices into `classes_`. No code of scikit-learn is run
     beyond reading attributes, and scikit-learn is not imported.
 
-    Raises DiagnosticError if an estimator is not fitted or has no converter.
+    Raises DiagnosticError if an estimator is not fitted or has no converter for the first of its methods. The model has
+    a warning for each other method without an entry.
     """
     name = type(estimator).__name__
     if type(estimator).__module__.partition(".")[0] != "sklearn":
@@ -51,19 +53,26 @@ def from_sklearn(estimator: Any) -> SourceModel:
     methods = [method for method in METHODS if shared.has(estimator, method)]
     if not methods:
         raise unsupported(estimator, "it has none of the methods " + ", ".join(METHODS))
-    functions = []
+    functions, warnings = [], []
     for entry, method in [("main", methods[0]), *((m, m) for m in methods)]:
         try:
             functions.append(_write_entry(shared, estimator, entry, method))
-        except DiagnosticError:
-            # A model may lack any of its methods but the first.
+        except DiagnosticError as error:
             if entry == "main":
                 raise
+            warnings.append(_without(method, error.diagnostics[0].message))
+    others = [method for method in METHODS if method not in methods and hasattr(estimator, method)]
+    warnings += [_without(method, f"`{method}` of `{name}` has no converter") for method in others]
     dims = {symbol for function in functions for symbol in function.symbols()}
     module = Module("main", tuple(sorted(dims, key=str)), tuple(shared.parameters.values()), tuple(functions))
     verify(module)
     weights = open_arrays(shared.arrays)
-    return SourceModel(module, f"<{name}>", {function.name: weights for function in functions})
+    stored = {function.name: weights for function in functions}
+    return SourceModel(module, f"<{name}>", stored, warnings=tuple(warnings))
+
+
+def _without(method: str, reason: str) -> Diagnostic:
+    return Diagnostic("unsupported-method", f"the model has no entry `{method}`: {reason}", severity="warning")
 
 
 def _write_entry(writer: Writer, estimator: Any, entry: str, method: str) -> Function:
@@ -86,4 +95,6 @@ def _count_features(estimator: Any) -> int:
     count = getattr(estimator, "n_features_in_", None)
     if count is None:
         raise unsupported(estimator, "it is not fitted: it has no `n_features_in_`")
+    if not 0 <= int(count) <= _MOST_FEATURES:
+        raise unsupported(estimator, f"it has {count} features; at most {_MOST_FEATURES} are supported")
     return int(count)

@@ -132,21 +132,26 @@ def center_distances(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def predict_centroid(w: Writer, e: Any, x: Tensor) -> Tensor:
-    if e.metric == "manhattan":
-        return w.choose(e.classes_, -distances(w, e, "manhattan", x, e.centroids_))
+    """Returns the nearest class. Features are scaled only if the classes have different priors, as in scikit-learn."""
+    priors = getattr(e, "class_prior_", None)
+    if priors is None or np.isclose(priors, 1 / len(e.classes_)).all():
+        return w.choose(e.classes_, -distances(w, e, e.metric, x, e.centroids_))
     return w.choose(e.classes_, centroid_scores(w, e, x))
 
 
+def decide_centroid(w: Writer, e: Any, x: Tensor) -> Tensor:
+    scores = centroid_scores(w, e, x)
+    return scores[1] - scores[0] if len(e.classes_) == 2 else scores
+
+
 def centroid_scores(w: Writer, e: Any, x: Tensor) -> Tensor:
-    scaled, centroids = x, np.asarray(e.centroids_, np.float64)
-    uniform = isinstance(e.priors, str) and e.priors == "uniform"
-    if uniform and e.shrink_threshold is None:
-        return -squared_distances(w, x, centroids)
+    """Returns the discriminant scores: the logarithms of the priors and the distances of scaled features."""
+    centroids = np.asarray(e.centroids_, np.float64)
     scale = np.asarray(e.within_class_std_dev_, np.float64).copy()
     known = scale != 0
     factor = np.where(known, np.divide(1.0, scale, out=np.ones_like(scale), where=known), 1.0)
-    scaled, centroids = x * factor, centroids * factor
-    return 2.0 * w.const(np.log(np.asarray(e.class_prior_))) - squared_distances(w, scaled, centroids)
+    squares = distances(w, e, e.metric, x * factor, centroids * factor).square()
+    return 2.0 * w.const(np.log(np.asarray(e.class_prior_))) - squares
 
 
 def predict_bisecting(w: Writer, e: Any, x: Tensor) -> Tensor:
@@ -239,7 +244,11 @@ TABLE: dict[str, Methods] = {
     "RadiusNeighborsRegressor": {"predict": predict_radius_number},
     "KNeighborsTransformer": {"transform": connect_neighbours},
     "RadiusNeighborsTransformer": {"transform": connect_radius},
-    "NearestCentroid": {"predict": predict_centroid},
+    "NearestCentroid": {
+        "predict": predict_centroid,
+        "decision_function": decide_centroid,
+        "predict_proba": lambda w, e, x: centroid_scores(w, e, x).softmax(axis=1),
+    },
     "LocalOutlierFactor": {
         "predict": lambda w, e, x: (outlier_factor(w, e, x) - float(e.offset_) < 0.0).where(
             w.const(np.int64(-1)), w.const(np.int64(1))

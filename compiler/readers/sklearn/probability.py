@@ -41,7 +41,8 @@ def categorical_scores(w: Writer, e: Any, x: Tensor) -> Tensor:
     for i, table in enumerate(e.feature_log_prob_):
         part = w.const(np.ascontiguousarray(np.asarray(table).T)).gather(as_index(x[i]), axis=0)
         total = part if total is None else total + part
-    assert total is not None
+    if total is None:
+        raise unsupported(e, "it has no features")
     result: Tensor = total + e.class_log_prior_
     return result
 

@@ -48,7 +48,8 @@ class Tensor:
     def width(self) -> int:
         """Returns the size of the last axis."""
         size = self.shape[-1]
-        assert isinstance(size, int), self.shape
+        if not isinstance(size, int):
+            raise ValueError(f"a matrix is expected, not the shape {self.shape}")
         return size
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
@@ -143,7 +144,9 @@ class Writer:
     """The names of parameters by digests of their arrays, so that all entries share equal arrays."""
 
     def apply(self, name: str, *inputs: Any, **attributes: Any) -> Tensor:
-        first = next(x for x in inputs if isinstance(x, Tensor))
+        first = next((x for x in inputs if isinstance(x, Tensor)), None)
+        if first is None:
+            raise ValueError(f"`{name}` has no operand, since a list of parts is empty")
         values = [self.lift(x, first).value for x in inputs]
         return Tensor(self, self.builder.apply(name, values, attributes)[0])
 
@@ -199,7 +202,13 @@ class Writer:
             raise unsupported(estimator, "it has no converter")
         if method not in self.table[name]:
             raise unsupported(estimator, f"its method `{method}` has no converter")
-        return self.table[name][method](self, estimator, x)
+        try:
+            return self.table[name][method](self, estimator, x)
+        except DiagnosticError:
+            raise
+        except Exception as error:
+            error.add_note(f"`{method}` of `{name}`")
+            raise
 
     def labels(self, classes: Any, index: Tensor) -> Tensor:
         """Returns the classes at indices. Classes that are strings remain indices."""

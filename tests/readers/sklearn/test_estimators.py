@@ -12,7 +12,7 @@ import nacre
 import numpy as np
 import pytest
 import sklearn.datasets
-from fitted import ROWS, X, estimators, fit
+from fitted import CLASSES, ROWS, TWO, X, estimators, fit
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.sklearn.model import METHODS, from_sklearn
 from nacre.compiler.weights import Checkpoint
@@ -21,7 +21,9 @@ from nacre.dialect.graph import Parameter
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.printer import print_module
 from nacre.dialect.types import Array
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -36,6 +38,11 @@ REFUSED = {
     "PatchExtractor": "inputs are images",
 }
 """Estimators that are not compiled, with the reason."""
+NO_ENTRY = {
+    ("BernoulliRBM", "score_samples"): "draws random numbers",
+    ("MultiOutputClassifier", "predict_proba"): "is a list of arrays",
+}
+"""Methods of compiled estimators without an entry, with the reason."""
 LOOSE = {"Birch": 1e-6}
 """Where the library itself is less exact: it computes the distances to the points of its own clusters by products."""
 COMPILED = (
@@ -86,7 +93,10 @@ def test_an_estimator_agrees_with_the_library(name: str) -> None:
     estimator, rows = fit(name, ALL[name])
     model = from_sklearn(estimator)
     made = [function.name for function in model.module.functions]
-    assert made[0] == "main" and len(made) > 1
+    found = [method for method in METHODS if hasattr(estimator, method) and (name, method) not in NO_ENTRY]
+    assert made == ["main", *found]
+    lacking = [method for owner, method in NO_ENTRY if owner == name]
+    assert [warning.message.split("`")[1] for warning in model.warnings] == lacking
     for method in made[1:]:
         compare(interpret(model, method, rows), expected(estimator, method, rows), LOOSE.get(name, 1e-9))
     assert contents(model) == contents(from_sklearn(store_otherwise(estimator)))
@@ -194,6 +204,35 @@ def test_trees_beside_a_network_are_one_graph(level: int) -> None:
     model = nacre.compile(source, opt_level=level)
     np.testing.assert_array_equal(model(x), pipeline.predict(x))
     compare(model.entries["predict_proba"](x), pipeline.predict_proba(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("NearestCentroid", {"shrink_threshold": 0.4}),
+        ("NearestCentroid", {"metric": "manhattan"}),
+        ("NearestCentroid", {"priors": "empirical"}),
+        ("NearestCentroid", {"priors": [0.6, 0.1, 0.3], "shrink_threshold": 0.2}),
+        ("ClassifierChain", {"order": [1, 0], "chain_method": "predict_proba"}),
+        ("ClassifierChain", {"chain_method": "decision_function"}),
+        ("ClassifierChain", {"chain_method": "predict_log_proba"}),
+        ("GradientBoostingClassifier", {"init": DummyClassifier(strategy="most_frequent")}),
+        ("GradientBoostingRegressor", {"init": DummyRegressor(strategy="median")}),
+    ],
+)
+def test_options(name: str, options: dict[str, Any]) -> None:
+    (first, rows), labels = fit(name, ALL[name]), [TWO, 1 - TWO] if name == "ClassifierChain" else CLASSES
+    estimator = clone(first).set_params(**options).fit(X, np.transpose(labels))
+    model = from_sklearn(estimator)
+    for method in METHODS:
+        if hasattr(estimator, method):
+            compare(interpret(model, method, rows), expected(estimator, method, rows))
+
+
+def test_a_random_first_estimator_is_refused() -> None:
+    estimator = ALL["GradientBoostingClassifier"](init=DummyClassifier(strategy="uniform"), n_estimators=2)
+    with pytest.raises(DiagnosticError, match="its first estimator is not a dummy that returns a constant"):
+        from_sklearn(estimator.fit(X, CLASSES))
 
 
 def test_errors() -> None:

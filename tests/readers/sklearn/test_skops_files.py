@@ -11,18 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fitted import ROWS, TWO, X
+from fitted import ROWS, TWO, X, fit
 from nacre.compiler.readers.sklearn.model import from_sklearn
 from nacre.compiler.readers.table import read_file
+from nacre.compiler.weights import Checkpoint
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.printer import print_module
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from test_estimators import ALL, REFUSED
 
 skops = pytest.importorskip("skops.io", reason="the package skops is not installed")
 
@@ -115,6 +118,87 @@ def test_damaged_files(tmp_path: Path) -> None:
             read_file(path)
         except DiagnosticError as error:
             assert len(error.diagnostics) == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - set(REFUSED) - {"Birch"}))  # skops itself does not write Birch
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of deprecated estimators
+def test_a_file_of_each_estimator(name: str, tmp_path: Path) -> None:
+    path, (estimator, _) = tmp_path / "model.skops", fit(name, ALL[name])
+    skops.dump(estimator, path)
+    read, wanted = read_file(path), from_sklearn(estimator)
+    assert print_module(read.module) == print_module(wanted.module)
+    (stored, *_), (weights, *_) = read.weights.values(), wanted.weights.values()
+    assert isinstance(stored, Checkpoint) and isinstance(weights, Checkpoint)
+    assert list(stored.tensors) == list(weights.tensors)
+    for key in stored.tensors:
+        np.testing.assert_array_equal(stored.read(key), weights.read(key))
+
+
+def test_attributes_of_other_types_and_shapes(tmp_path: Path) -> None:
+    """The error names the method and the class whose attribute is damaged, also inside a pipeline."""
+    path, estimator = tmp_path / "model.skops", forest()
+    for change, code, message in (
+        (lambda s: setattr(s, "scale_", s.scale_[:-1]), "unsupported-estimator", "its arrays do not fit together"),
+        (lambda s: setattr(s, "scale_", "wide"), "bad-skops", "`transform` of `StandardScaler`: "),
+        (lambda s: setattr(s, "scale_", {}), "bad-skops", "`transform` of `StandardScaler`: "),
+        (lambda s: delattr(s, "scale_"), "unsupported-estimator", "it is not fitted"),
+        (lambda s: setattr(s, "n_features_in_", 1 << 60), "unsupported-estimator", f"it has {1 << 60} features"),
+    ):
+        damaged = clone(estimator).fit(X, TWO)
+        change(damaged[0])
+        skops.dump(damaged, path)
+        found = error_of(path)
+        assert found.code == code and message in found.message, found
+
+
+@pytest.mark.parametrize(
+    ("side", "value", "message"),
+    [
+        ("left_child", 0, "tree 1, node 0: it is the child of two nodes, or of itself"),
+        ("right_child", 999, "tree 1, node 0: it refers to node 999"),
+        ("right_child", -7, "tree 1, node 0: it refers to node -7"),
+        ("feature", 5, "tree 1, node 0: it refers to feature 5 of 5"),
+        ("threshold", np.nan, "tree 1, node 0: it refers to the threshold nan"),
+    ],
+)
+def test_trees_of_damaged_nodes(side: str, value: float, message: str, tmp_path: Path) -> None:
+    path, estimator = tmp_path / "model.skops", forest()[1]
+    tree = estimator.estimators_[1].tree_
+    state = tree.__getstate__()
+    state["nodes"][side][0] = value
+    tree.__setstate__(state)
+    skops.dump(estimator, path)
+    found = error_of(path)
+    assert found.code == "bad-tree" and message in found.message, found
+
+
+def test_errors_of_converters_are_not_errors_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("a converter is wrong")
+
+    path = tmp_path / "model.skops"
+    skops.dump(StandardScaler().fit(X), path)
+    monkeypatch.setattr("nacre.compiler.readers.sklearn.skops_file.from_sklearn", fail)
+    with pytest.raises(AssertionError, match="a converter is wrong"):
+        read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (None, "it has no member `schema.json`"),
+        ("{", "has a schema that is not JSON"),
+        ("[" * 100_000, "has a schema that is not JSON"),
+        ("[1]", "has a schema that is not a record"),
+        ("{}", "is not a file of skops: TypeError"),
+    ],
+)
+def test_bad_schemas(schema: str | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.skops"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("1.npy" if schema is None else "schema.json", schema or "")
+    found = error_of(path)
+    assert found.code == "bad-skops" and message in found.message, found
 
 
 def test_files_that_are_larger_where_they_are_opened(tmp_path: Path) -> None:
