@@ -21,7 +21,7 @@ void nacre_exit(const nacre_program *program) {
     program->driver->pop_context(&context);
 }
 
-/* The best code for the device: the first that it can run. */
+/* Selects the code for the device: the first level that it can run. */
 static nacre_status choose_level(nacre_program *program) {
     const nacre_driver *driver = program->driver;
     const nacre_device_code *code = &nacre_this_device_code;
