@@ -108,3 +108,20 @@ func main(%x: {type}) -> ({type}) {{
 }}
 """
     assert shared_blocks(parse_module(text).functions[0].body[-1]) == blocks
+
+
+@pytest.mark.parametrize(("dtype", "op", "joins"), [("i8", "cast", True), ("f16", "cast", True), ("f32", "abs", False)])
+def test_operands_of_an_epilogue_that_become_wider_join_it(dtype: str, op: str, joins: bool) -> None:
+    """An operand of the same width is computed before: the product waits for it otherwise."""
+    attributes = "{dtype = f32} " if op == "cast" else ""
+    text = f"""module test
+
+func main(%x: f32[8, 4], %y: f32[4, 6], %z: {dtype}[8, 6]) -> (f32[8, 6]) {{
+  %1 = {op}(%z) {attributes}: f32[8, 6]
+  %2 = matmul(%x, %y) : f32[8, 6]
+  %3 = add(%2, %1) : f32[8, 6]
+  return %3
+}}
+"""
+    (function,) = PassManager(parse_pipeline("fuse")).run(parse_module(text)).functions
+    assert [node.op for node in function.body] == (["fusion"] if joins else [op, "fusion"])
