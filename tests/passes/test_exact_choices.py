@@ -125,3 +125,26 @@ func main(%x: f32[8, 4], %y: f32[4, 6], %z: {dtype}[8, 6]) -> (f32[8, 6]) {{
 """
     (function,) = PassManager(parse_pipeline("fuse")).run(parse_module(text)).functions
     assert [node.op for node in function.body] == (["fusion"] if joins else [op, "fusion"])
+
+
+TWICE = """module test
+
+param "w" : f32[6, 5]
+param "v" : f32[3, 4]
+
+func main(%x: f32[4, 6]) -> (f32[4, 5], f32[3, 6], f32[4, 5]) {
+  %w = parameter() {name = "w"} : f32[6, 5]
+  %v = parameter() {name = "v"} : f32[3, 4]
+  %1 = matmul(%x, %w) : f32[4, 5]
+  %2 = matmul(%v, %x) : f32[3, 6]
+  %3 = matmul(%x, %w) : f32[4, 5]
+  return %1, %2, %3
+}
+"""
+
+
+def test_a_value_is_quantized_once_for_each_axis_that_is_summed() -> None:
+    """Its rows have scales of their own for one product, and its columns for another."""
+    module: Module = PassManager(parse_pipeline("quantize-activations")).run(parse_module(TWICE))
+    scales = [node.output.type.shape for node in module.functions[0].body if node.op == "max"]
+    assert scales == [(4, 1), (1, 6)]
