@@ -183,7 +183,7 @@ def test_bad_trees(change: Mapping[str, Any], message: str) -> None:
     ("change", "message"),
     [
         ({}, ""),
-        ({"nodes_truenodeids": (1, 1)}, "node 1: it is a part of a cycle"),
+        ({"nodes_truenodeids": (1, 1)}, "tree 1, node 1: it is a part of a cycle"),
         ({"nodes_falsenodeids": (1, 99)}, "tree 1, node 1: it refers to child 99 of 4"),
         ({"nodes_modes": (2, 9)}, "tree 1, node 2: its mode is 9"),
         ({"tree_roots": (1, 7)}, "tree 1: its root is 7 among 3 nodes"),
