@@ -96,6 +96,43 @@ def test_keys_of_objects() -> None:
     assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))
 
 
+def test_identities_of_files_and_of_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The path, the size and the date of a file; the version, the packages and the files of the compiler."""
+    path, other = tmp_path / "a.py", tmp_path / "b.py"
+
+    def write(path: Path, text: str, date: int) -> None:
+        path.write_text(text)
+        os.utime(path, (date, date))
+
+    def found(*paths: Path) -> tuple[str, ...]:
+        return tuple(identity.identify_files(paths))
+
+    def compiler() -> tuple[str, ...]:
+        identity.identify_compiler.cache_clear()
+        return identity.identify_compiler()
+
+    write(path, "1", 1)
+    write(other, "1", 1)
+    first = found(path)
+    assert first == found(path) != found(other)
+    monkeypatch.setattr(identity, "_ROOMS", [tmp_path])
+    made = [compiler()]
+    write(path, "12", 1)
+    longer = found(path)
+    made.append(compiler())
+    write(path, "1", 2)
+    assert len({first, longer, found(path)}) == 3
+    made.append(compiler())
+    for name, value in (("__version__", "another"), ("identify_packages", lambda: ("another",))):
+        with monkeypatch.context() as patch:
+            patch.setattr(identity, name, value)
+            made.append(compiler())
+    (tmp_path / "c.h").write_text("")
+    made.append(compiler())
+    identity.identify_compiler.cache_clear()
+    assert len(set(made)) == len(made)
+
+
 def test_keys_of_sources_that_generate_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The name and the content of each file."""
     job = Job(2, "x86-64-v3", "", "", ("f",))

@@ -13,7 +13,7 @@ from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
-from .support.arguments import bad_attribute, is_size, read_number
+from .support.arguments import bad_attribute, is_size, read_number, refuse_negative
 from .support.common import size_as
 from .support.places import load_if_any
 from .support.windows import integers
@@ -31,6 +31,7 @@ def _pairs(widths: Any, rank: int) -> Pairs:
             pairs = widths
         elif len(widths) == 2 * rank:
             pairs = tuple(zip(widths[::2], widths[1::2], strict=True))
+    refuse_negative("pad", "widths", (v for pair in pairs for v in pair))
     if len(pairs) != rank or any(not is_size(v) or not at_least(v, 0) for pair in pairs for v in pair):
         raise bad_attribute("pad", "widths", widths, f"{rank} pairs of sizes, none negative")
     return pairs

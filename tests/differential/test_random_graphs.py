@@ -1,6 +1,7 @@
 """Random graphs at -O0 and -O2 against the reference interpreter, a slice of them unless more are asked for.
 
-`NACRE_RANDOM_GRAPHS=2000` runs so many at both levels. A failure shows the seed and a small graph that fails alike.
+Some run as code for x86-64-v3 too, which has no masks and no instructions for bf16. `NACRE_RANDOM_GRAPHS=2000` runs so
+many of each. A failure shows the seed and a small graph that fails alike.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .storage import describe
 BATCH = 25
 ASKED = int(os.environ.get("NACRE_RANDOM_GRAPHS", "0"))
 # The default level is what changes most; the oracle is slower to build than it is likely to break.
-COUNTS = {Level(2): ASKED or 125, Level(0): ASKED or 25}
+COUNTS = {Level(2): ASKED or 125, Level(0): ASKED or 25, Level(2, "x86-64-v3", quick=True): ASKED or 25}
 SLICES = [(level, first) for level, count in COUNTS.items() for first in range(0, count, BATCH)]
 SHRINKING = 200
 """The attempts to shrink the first failure of a slice."""

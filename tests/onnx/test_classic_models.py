@@ -179,6 +179,40 @@ def test_bad_trees(change: Mapping[str, Any], message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, ""),
+        ({"nodes_truenodeids": (1, 1)}, "tree 1, node 1: it is a part of a cycle"),
+        ({"nodes_falsenodeids": (1, 99)}, "tree 1, node 1: it refers to child 99 of 4"),
+        ({"nodes_modes": (2, 9)}, "tree 1, node 2: its mode is 9"),
+        ({"tree_roots": (1, 7)}, "tree 1: its root is 7 among 3 nodes"),
+    ],
+)
+def test_bad_trees_of_version_5(change: Mapping[str, tuple[int, int]], message: str) -> None:
+    """Nodes are numbered over all trees: node 0 is the first tree, nodes 1 and 2 are the second one."""
+    numbers: dict[str, list[Any]] = {
+        "nodes_featureids": [0, 1, 2], "nodes_modes": [0, 0, 1], "tree_roots": [0, 1],
+        "nodes_truenodeids": [0, 2, 2], "nodes_trueleafs": [1, 0, 1],
+        "nodes_falsenodeids": [1, 1, 3], "nodes_falseleafs": [1, 1, 1], "leaf_targetids": [0, 0, 0, 0],
+    }  # fmt: skip
+    for name, (at, value) in change.items():
+        numbers[name][at] = value
+    modes = helper.make_tensor("modes", TensorProto.UINT8, [3], numbers.pop("nodes_modes"))
+    splits = helper.make_tensor("splits", TensorProto.FLOAT, [3], [0.5, -1.0, 2.0])
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [4], [1.0, 2.0, 4.0, 8.0])
+    tensors = {"nodes_modes": modes, "nodes_splits": splits, "leaf_weights": weights}
+    model = model_of("TreeEnsemble", [ROWS], FLOAT, version=5, **numbers, **tensors)
+    if not message:
+        second = np.where(ROWS[:, 1] <= -1, np.where(ROWS[:, 2] < 2, 4, 8), 2)
+        wanted = np.where(ROWS[:, 0] <= 0.5, 1, 2) + second
+        np.testing.assert_array_equal(ours(model, [ROWS])[0][:, 0], wanted)
+        return
+    with pytest.raises(DiagnosticError, match="bad tree") as caught:
+        ours(model, [ROWS])
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_labels_of_text_are_bytes(count: int) -> None:
     names = ["a", "third one", "é"][:count]

@@ -141,6 +141,30 @@ def test_transforms_of_complex_numbers(axis: int, inverse: int) -> None:
     np.testing.assert_allclose(found, np.stack([expected.real, expected.imag], axis=-1), rtol=1e-5, atol=1e-5)
 
 
+def test_frames_of_a_complex_signal() -> None:
+    head = "net (float[2, 11, 2] x, float[4] w) => (float[2, 3, 4, 2] y) <int64 step = {3}>"
+    rng = np.random.default_rng(0)
+    x, window = rng.standard_normal((2, 11, 2), np.float32), rng.standard_normal(4, np.float32)
+    (found,) = results(model_of(f"{head} {{ y = STFT<onesided = 0>(x, step, w) }}"), x, window)
+    signal = x[..., 0] + 1j * x[..., 1]
+    expected = np.fft.fft(np.stack([signal[:, at : at + 4] * window for at in (0, 3, 6)], axis=1), axis=2)
+    np.testing.assert_allclose(found, np.stack([expected.real, expected.imag], axis=-1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_gates_of_recurrent_layers_are_put_in_order(op: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = {"LSTM": 4, "GRU": 3}[op] * 5
+    operands = f"float[3, 2, 4] x, float[1, {rows}, 4] w, float[1, {rows}, 5] r"
+    model = model_of(f"net ({operands}) => (float[3, 1, 2, 5] y) {{ y = {op}<hidden_size = 5>(x, w, r) }}")
+    given = {
+        name: rng.standard_normal(shape, np.float32)
+        for name, shape in (("x", (3, 2, 4)), ("w", (1, rows, 4)), ("r", (1, rows, 5)))
+    }
+    (expected,) = ReferenceEvaluator(model).run(None, given)
+    np.testing.assert_allclose(results(model, *given.values())[0], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_step_of_adam() -> None:
     names = ["rate", "step", "x", "gradient", "first", "second"]
     attributes = {"alpha": 0.8, "beta": 0.75, "epsilon": 1e-3, "norm_coefficient": 0.25, "norm_coefficient_post": 0.125}

@@ -108,3 +108,43 @@ func main(%x: {type}) -> ({type}) {{
 }}
 """
     assert shared_blocks(parse_module(text).functions[0].body[-1]) == blocks
+
+
+@pytest.mark.parametrize(("dtype", "op", "joins"), [("i8", "cast", True), ("f16", "cast", True), ("f32", "abs", False)])
+def test_operands_of_an_epilogue_that_become_wider_join_it(dtype: str, op: str, joins: bool) -> None:
+    """An operand of the same width is computed before: the product waits for it otherwise."""
+    attributes = "{dtype = f32} " if op == "cast" else ""
+    text = f"""module test
+
+func main(%x: f32[8, 4], %y: f32[4, 6], %z: {dtype}[8, 6]) -> (f32[8, 6]) {{
+  %1 = {op}(%z) {attributes}: f32[8, 6]
+  %2 = matmul(%x, %y) : f32[8, 6]
+  %3 = add(%2, %1) : f32[8, 6]
+  return %3
+}}
+"""
+    (function,) = PassManager(parse_pipeline("fuse")).run(parse_module(text)).functions
+    assert [node.op for node in function.body] == (["fusion"] if joins else [op, "fusion"])
+
+
+TWICE = """module test
+
+param "w" : f32[6, 5]
+param "v" : f32[3, 4]
+
+func main(%x: f32[4, 6]) -> (f32[4, 5], f32[3, 6], f32[4, 5]) {
+  %w = parameter() {name = "w"} : f32[6, 5]
+  %v = parameter() {name = "v"} : f32[3, 4]
+  %1 = matmul(%x, %w) : f32[4, 5]
+  %2 = matmul(%v, %x) : f32[3, 6]
+  %3 = matmul(%x, %w) : f32[4, 5]
+  return %1, %2, %3
+}
+"""
+
+
+def test_a_value_is_quantized_once_for_each_axis_that_is_summed() -> None:
+    """Its rows have scales of their own for one product, and its columns for another."""
+    module: Module = PassManager(parse_pipeline("quantize-activations")).run(parse_module(TWICE))
+    scales = [node.output.type.shape for node in module.functions[0].body if node.op == "max"]
+    assert scales == [(4, 1), (1, 6)]

@@ -29,6 +29,7 @@ from .tree import Numbers, Tree, tree_error
 _LINKS: Mapping[str, links.Link] = {
     "Logloss": links.sigmoid,
     "CrossEntropy": links.sigmoid,
+    "Focal": links.sigmoid,
     "MultiLogloss": links.sigmoid,
     "MultiCrossEntropy": links.sigmoid,
     "MultiClassOneVsAll": links.sigmoid,
@@ -38,9 +39,10 @@ _LINKS: Mapping[str, links.Link] = {
 }
 _IDENTITY = (
     "RMSE", "MAE", "Quantile", "MultiQuantile", "LogLinQuantile", "MAPE", "Lq", "Huber", "Expectile", "LogCosh",
-    "MultiRMSE", "MultiRMSEWithMissingValues", "RMSEWithUncertainty", "Cox", "SurvivalAft", "FairLoss",
+    "MultiRMSE", "MultiRMSEWithMissingValues", "RMSEWithUncertainty", "Cox", "SurvivalAft", "Combination",
     "YetiRank", "YetiRankPairwise", "PairLogit", "PairLogitPairwise", "QueryRMSE", "QuerySoftMax", "QueryCrossEntropy",
-    "StochasticRank", "StochasticFilter", "LambdaMart", "GroupQuantile", "",
+    "StochasticRank", "StochasticFilter", "LambdaMart", "GroupQuantile", "PythonUserDefinedPerObject",
+    "",
 )  # fmt: skip
 _DEEPEST_OBLIVIOUS = 16
 

@@ -6,11 +6,12 @@ Raises InferenceError for other arguments, so that a bad argument never becomes 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from ...dims import INFINITY, Poly, Shape, Size, at_least, bounds
+from ...dims import INFINITY, Poly, Shape, Size, at_least, bounds, symbols
 from ...operator import InferenceError
 from ...types import DType
 
@@ -79,6 +80,19 @@ def read_number(operator: str, name: str, value: Any, dtype: DType) -> float | i
             if low <= value <= high:
                 return int(value) if dtype.is_integer else bool(value)
     raise bad_attribute(operator, name, value, f"a number of {dtype}")
+
+
+def refuse_negative(operator: str, name: str, sizes: Iterable[Any]) -> None:
+    """Raises InferenceError for the first symbolic size that is negative for some values of its dims."""
+    for size in sizes:
+        if isinstance(size, Poly) and not at_least(size, 0):
+            least, greatest = bounds(size)
+            raise InferenceError(
+                "bad-attribute",
+                f"`{name}` of `{operator}` may be negative",
+                label=f"{size} is within {least}..{greatest} for {', '.join(map(str, sorted(symbols(size))))}",
+                help=f"`max({size}, 0)` is never negative",
+            )
 
 
 def is_negative(operator: str, name: str, value: Size) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...dims import (
-    Poly,
     Shape,
     Size,
     at_least,
@@ -22,13 +21,12 @@ from ...dims import (
     floor_divide,
     maximum,
     minimum,
-    symbols,
 )
 from ...emitter import Emitter, IndexMap, Tensor, loop
 from ...lazy_dataclass import dataclass
 from ...operator import AttributeSpec, InferenceError
 from .accumulate import Numbers
-from .arguments import is_integer, is_size
+from .arguments import is_integer, is_size, refuse_negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +128,7 @@ def _padding_pairs(padding: Any, rank: int, operator: str) -> tuple[tuple[Size, 
         elif len(padding) == 2 * rank:
             pairs = tuple(zip(padding[::2], padding[1::2], strict=True))
     numbers = [v for pair in pairs for v in pair]
-    for size in numbers:
-        if isinstance(size, Poly) and not at_least(size, 0):
-            least, greatest = bounds(size)
-            raise InferenceError(
-                "bad-attribute",
-                f"`padding` of `{operator}` may be negative",
-                label=f"{size} is within {least}..{greatest} for {', '.join(map(str, sorted(symbols(size))))}",
-                help=f"`max({size}, 0)` is never negative",
-            )
+    refuse_negative(operator, "padding", numbers)
     if len(numbers) != 2 * rank or any(not is_size(v) or not at_least(v, 0) for v in numbers):
         raise InferenceError(
             "bad-attribute",

@@ -130,4 +130,23 @@ write_catboost("depthwise", Y, loss_function="RMSE", grow_policy="Depthwise")
 write_catboost("lossguide_classes", THREE, "Probability", loss_function="MultiClass", grow_policy="Lossguide",
                max_leaves=7)  # fmt: skip
 write_catboost("deep", Y, loss_function="RMSE", depth=12, rounds=1)
+# CatBoost trains `QueryCrossEntropy` and `Combination` on GPUs only; both return the sums.
+MISSING = np.stack([Y, -Y], 1)
+MISSING[::7, 1] = np.nan
+write_catboost("MultiRMSEWithMissingValues", MISSING, loss_function="MultiRMSEWithMissingValues")
+write_catboost("SurvivalAft", np.stack([POSITIVE, POSITIVE + 1], 1), loss_function="SurvivalAft")
+write_catboost("Focal", TWO, "Probability", loss_function="Focal:focal_alpha=0.5;focal_gamma=0.2")
+write_catboost("GroupQuantile", Y, loss_function="GroupQuantile:alpha=0.3", query=QUERY)
+write_catboost("StochasticFilter", TWO, loss_function="StochasticFilter", query=QUERY)
+write_catboost("ordered", Y, loss_function="RMSE", boosting_type="Ordered")
+
+
+class Squares:
+    """A loss that Python computes."""
+
+    def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
+        return [(target - approx, -1.0) for approx, target in zip(approxes, targets, strict=True)]
+
+
+write_catboost("PythonUserDefinedPerObject", Y, loss_function=Squares(), eval_metric="RMSE")
 np.savez_compressed(Path(__file__).parent / "data" / "objectives.npz", **stored)

@@ -241,6 +241,19 @@ def _classifier(use: Use) -> Sequence[Held]:
     return [label_of(g, labels, index), g.cast(transform(use, post, pair), dtype=F32)]
 
 
+def _owners(roots: Sequence[int], sides: Sequence[tuple[Sequence[int], Sequence[int]]], count: int) -> list[int]:
+    """Returns the tree of each node, for messages: the first one whose root reaches it, or -1."""
+    owners = [-1] * count
+    for tree, root in enumerate(roots):
+        pending = [root]
+        while pending:
+            node = pending.pop()
+            if 0 <= node < count and owners[node] < 0:
+                owners[node] = tree
+                pending += [nodes[node] for nodes, is_leaf in sides if not is_leaf[node]]
+    return owners
+
+
 def _ensemble(use: Use) -> Sequence[Tensor]:
     """Version 5: nodes and leaves are numbered over all trees."""
     modes = use.stored("nodes_modes").array.reshape(-1).tolist()
@@ -257,25 +270,27 @@ def _ensemble(use: Use) -> Sequence[Tensor]:
         sets[-1].append(value) if value == value else sets.append([])
     if len(values) != count or not all(0 <= target < targets for target in ids):
         use.fail(f"has {len(values)} splits of {count} nodes, or a target out of range", code="bad-tree")
+    roots = use.ints_of("tree_roots", REQUIRED)
+    for tree, root in enumerate(roots):
+        if not 0 <= root < count:
+            use.fail(f"has a bad tree {tree}: its root is {root} among {count} nodes", code="bad-tree")
+    owners = _owners(roots, sides, count)
     branches, following = {}, iter(sets)
     for i, mode in enumerate(modes):
         if not 0 <= mode < len(MODES):
-            use.fail(f"has a bad tree -1, node {i}: its mode is {mode}", code="bad-tree")
+            use.fail(f"has a bad tree {owners[i]}, node {i}: its mode is {mode}", code="bad-tree")
         children = []
         for nodes, is_leaf in sides:
             limit = len(weights) if is_leaf[i] else count
             if not 0 <= nodes[i] < limit:
-                use.fail(f"has a bad tree -1, node {i}: it refers to child {nodes[i]} of {limit}", code="bad-tree")
+                message = f"it refers to child {nodes[i]} of {limit}"
+                use.fail(f"has a bad tree {owners[i]}, node {i}: {message}", code="bad-tree")
             children.append(-1 - nodes[i] if is_leaf[i] else nodes[i])
         own = tuple(next(following, ())) if MODES[mode] == "BRANCH_MEMBER" else ()
         yes, no = children
         branches[i] = Branch(MODES[mode], feature[i], values[i], yes, no, bool(tracks[i]), own)
-    roots = use.ints_of("tree_roots", REQUIRED)
-    for root in roots:
-        if not 0 <= root < count:
-            use.fail(f"has the root {root} among {count} nodes", code="bad-tree")
     leaves = [[pair] for pair in zip(ids, weights, strict=True)]
-    file = _File(roots, branches, leaves, {i: (-1, i) for i in range(count)}, targets)
+    file = _File(roots, branches, leaves, {i: (owners[i], i) for i in range(count)}, targets)
     aggregate, post = use.integer("aggregate_function", 1), use.integer("post_transform", 0)
     if not 0 <= aggregate < len(_AGGREGATES) or not 0 <= post < len(TRANSFORMS):
         use.fail("has an aggregate or a transform that is unknown", code="bad-attribute")
