@@ -1,7 +1,7 @@
 """Decodes an ONNX file to records, and checks its form: names, types of attributes, sizes of data.
 
-Every damaged file is a diagnostic. A file of another format, a truncated file and invalid UTF-8 are all rejected by the
-parser of protobufs.
+Every damaged file gives a diagnostic. The parser of protobufs rejects files of other formats, truncated files and
+invalid UTF-8.
 """
 
 from __future__ import annotations

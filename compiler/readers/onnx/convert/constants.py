@@ -1,4 +1,4 @@
-"""Constants and tensors that are computed from sizes alone."""
+"""Constants, and tensors whose elements depend only on sizes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """`If`, `Loop` and `Scan` as regions of the graph.
 
-A branch that is known while the file is read is taken at once; so is the first of two branches that a comparison of
-sizes chooses, if their results differ in type. A loop of a known number of iterations becomes a `scan`,
-or is unrolled if a carried value changes its type; any other loop becomes a `while`.
+If the condition of an `If` is known while the file is read, only its branch is converted. If the condition compares
+sizes and the results of the branches differ in type, only the first branch is converted, and calls that would take the
+other branch fail. A loop with a known number of iterations becomes a `scan`, or is unrolled if a carried value changes
+its type. Any other loop becomes a `while`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MOST_UNROLLED = 128
 
 
 class _TypesDifferError(Exception):
-    """A carried value has another type after an iteration."""
+    """A carried value changes its type in an iteration."""
 
 
 def _tensors(use: Use, held: Sequence[Held]) -> list[Tensor]:
@@ -50,7 +51,7 @@ def _if(use: Use) -> Sequence[Held]:
     types = [value.type for value in regions[0].results]
     differ = [a.type for a in regions[0].results] != [b.type for b in regions[1].results]
     if differ and condition.elements is not None:
-        # The condition compares sizes, as in an optional `Squeeze`: calls whose sizes lead to the second branch fail.
+        # The condition compares sizes, as around an optional `Squeeze`. Calls that would take the second branch fail.
         use.require(condition)
         return use.run_graph(then, ())
     for number, (a, b) in enumerate(zip(regions[0].results, regions[1].results, strict=True)):
@@ -171,7 +172,7 @@ def _while(
 def _collecting(
     use: Use, body: GraphRecord, carried: Sequence[Tensor], trips: Tensor | None, condition: Tensor | None
 ) -> Sequence[Tensor]:
-    """Writes a loop that collects values: the declared shape gives the number of iterations, the call checks it."""
+    """Writes a loop that collects values. The declared shape gives the number of iterations, which the call checks."""
     g, count = use.g, use.declared_shape("a number of iterations", len(carried))[0]
     zero, one = known(np.int64(0)), known(np.int64(1))
     first = known(True) if condition is None else g.reshape(condition, shape=())

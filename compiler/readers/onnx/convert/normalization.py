@@ -113,7 +113,7 @@ def _lp_norm(use: Use) -> Sequence[Tensor]:
 
 
 _MOST_TERMS = 1024
-"""The most channels whose squares are added one by one; networks have 5."""
+"""The maximum size of the window of channels in `LRN`; networks use 5."""
 
 
 def _local_response(use: Use) -> Sequence[Tensor]:

@@ -194,7 +194,7 @@ class Use:
     # --- conditions that a call checks ---
 
     def require(self, holds: Tensor) -> None:
-        """Fails the call unless a boolean scalar is true: an index out of range reports the violation."""
+        """Adds a check that fails the call if a boolean scalar is false: a read whose index is then out of range."""
         if holds.array is None:
             require_true(self.g, holds)
         elif not bool(holds.array):
