@@ -1,4 +1,4 @@
-"""Reads a GGUF file as a model: its metadata are the configuration of a model source."""
+"""Reads a GGUF file as a model: its metadata configure a model source in `architectures`."""
 
 from __future__ import annotations
 

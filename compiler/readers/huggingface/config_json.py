@@ -1,4 +1,4 @@
-"""The `config.json` of a folder, read by keys with checks, beside the checkpoint of the folder."""
+"""The `config.json` of a folder, with checked access to its values, and the checkpoint of the folder."""
 
 from __future__ import annotations
 

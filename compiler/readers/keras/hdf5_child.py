@@ -22,7 +22,7 @@ _MOST_SECONDS = 120
 _MOST_DATASETS = 100_000
 _SPARE_BYTES = 64 << 20
 _MOST_GROWTH = 16
-"""The most bytes of the datasets, relative to those of the file: compressed ones are larger than it."""
+"""The maximum ratio of the bytes of all datasets to those of the file: compressed datasets are larger than the file."""
 
 
 def main(path: str, output: str) -> None:

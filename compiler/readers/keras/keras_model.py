@@ -1,7 +1,8 @@
-"""Reads a Keras model: calls its layers in the order of their operands, and gives each to its converter.
+"""Reads a Keras model: orders the calls of layers by their operands, and calls the converter of each layer.
 
-Sequential and functional models are read, also as layers of others in `.keras` files. The reader refuses layers that
-contain Python code, and classes without a converter. It reports all of them together, before it converts a layer.
+The reader supports sequential and functional models; in `.keras` files, a model may be a layer of another one. It
+refuses layers that contain Python code, and classes without a converter, and reports all of them before it converts any
+layer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Operators that are defined by nodes: the functions of a file, and those of the standard's own definitions.
 
 A use of a function becomes its nodes. Names of values inside are its own; references to attributes are replaced by the
-attributes of the use. The standard defines many operators by others; the reader
-uses such a definition if an operator has no converter.
+attributes of the use. The standard defines many operators by others; the reader uses such a definition if an operator
+has no converter.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Dims:
         return self.stated[name] if name in self.stated else self._new(name).size
 
     def find_equal(self, types: Sequence[TensorType]) -> tuple[str, str] | None:
-        """Returns two unnamed sizes that the types have for the same axis, counted from the last; None if there are none."""
+        """Returns two unnamed sizes of the same axis of the types, counted from the last; None if there are none."""
         sizes = {symbol.size: name for name, symbol in self.unnamed.items()}
         for axis in range(1, 1 + max((type.rank for type in types), default=0)):
             found = dict.fromkeys(type.shape[-axis] for type in types if type.rank >= axis)

@@ -25,7 +25,7 @@ def _embedding(use: Use) -> Sequence[Tensor]:
 
 
 def _product_of_steps(use: Use) -> Tensor:
-    """Returns the product of the operands whose steps count, and 0 where none counts and all have masks."""
+    """Returns the product of the operands that are not masked at a step; 0 if all of them have masks and are masked."""
     g, total, found = use.g, None, []
     for place, x in enumerate(use.inputs):
         mask = use.masks.get(place)

@@ -14,7 +14,7 @@ from ..writing.use import Converters, Use
 from .convolutions import spatial
 
 MOST_WEIGHTS = 1 << 24
-"""The most numbers that a matrix of weights may have."""
+"""The maximum number of elements of a matrix of weights."""
 _SHARPNESS = -0.5
 """The coefficient of cubic interpolation."""
 

@@ -1,7 +1,7 @@
-"""Masks of steps: layers that make them, layers that keep them, and the operands of the others.
+"""Masks of time steps: layers that create, propagate and consume them.
 
-`Embedding` with `mask_zero` and `Masking` make the mask of their result. A layer that the table names gives its result
-a mask as well; the result of any other layer has none.
+`Embedding` with `mask_zero` and `Masking` create the mask of their result. A layer in the table below propagates the
+mask of its operand; the result of any other layer has no mask.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def as_mask(use: Use, x: Tensor) -> Tensor:
 
 
 def masked(use: Use, mask: Tensor, x: Tensor, other: Tensor) -> Tensor:
-    """Returns x [batch, steps, ...] where a step counts, and the other tensor elsewhere."""
+    """Returns x [batch, steps, ...] where the mask is true, and the other tensor elsewhere."""
     if mask.rank >= x.rank:
         use.fail(f"gets a mask {mask.type} for {x.type}", code="unsupported-rank")
     return use.g.where(use.g.unsqueeze(mask, axes=tuple(range(mask.rank, x.rank))), x, other)
@@ -103,7 +103,7 @@ _MASKS: Mapping[str, Masks] = {
 
 
 def check_masks(use: Use) -> None:
-    """Refuses layers whose result would differ with the mask of an operand."""
+    """Fails if an operand has a mask that would change the result of the layer."""
     if use.masks and use.kind in _REFUSING:
         use.fail("gets an operand with a mask of its steps", help="give the mask to layers before it alone")
 

@@ -1,4 +1,4 @@
-"""Layers around another one: `TimeDistributed` applies it to each step, `SpectralNormalization` scales its weights."""
+"""Wrappers: `TimeDistributed` applies a layer to each step, `SpectralNormalization` scales the weights of a layer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
         return [g.reshape(each, shape=(batch, steps, *each.shape[1:])) for each in made]
 
     def spectral(use: Use) -> Sequence[Tensor]:
-        """The weights of the layer are divided by their norm in training alone."""
+        """Converts the wrapped layer: its weights are divided by their norm in training only."""
         inner = use.value("layer")
         kind = str(inner.get("class_name")) if isinstance(inner, Mapping) else ""
         convert = find(kind)

@@ -103,7 +103,8 @@ def _dilated(use: Use, x: Tensor, attributes: dict[str, Any], dilation: Sequence
 def _dilated_ceil(
     use: Use, x: Tensor, attributes: dict[str, Any], dilation: Sequence[int], counts_padding: bool
 ) -> Tensor:
-    """Pads the operand so that `ceil_mode` windows fit. The mean does not count the additional positions."""
+    """Returns means over dilated windows with `ceil_mode`: the operand is padded so that the last windows fit, and the
+    means do not count the additional positions."""
     g, rank = use.g, x.rank - 2
     pairs, widths = [], [(0, 0), (0, 0)]
     shape = g.apply(f"max_pool{rank}d", [x], {**attributes, "dilation": tuple(dilation), "ceil_mode": True})[0].shape[

@@ -72,8 +72,8 @@ def _round_away(use: Use) -> Sequence[Tensor]:
 
 
 def _reduce_precision(use: Use) -> Sequence[Tensor]:
-    """Rounds to the nearest number with fewer bits of mantissa, to the even one of two. Greater numbers than the
-    exponent can express become infinite, and smaller ones zero."""
+    """Rounds to the nearest number with fewer bits of mantissa, ties to even. Numbers beyond the range of the exponent
+    become infinite; numbers below it become zero."""
     g, x = use.g, use.x
     exponent, mantissa = use.integer("exponent_bits"), use.integer("mantissa_bits")
     if x.dtype not in _WORDS:
@@ -101,7 +101,7 @@ def _reduce_precision(use: Use) -> Sequence[Tensor]:
 
 
 def _device(use: Use) -> Sequence[Tensor]:
-    """The number of the device or the process: an artifact runs on one."""
+    """Returns 0, the number of the device or the process: an artifact runs on a single one."""
     return [use.g.full(shape=(), value=0, dtype=use.dtype)]
 
 

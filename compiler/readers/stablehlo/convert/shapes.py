@@ -80,7 +80,7 @@ def _dynamic_update_slice(use: Use) -> Sequence[Tensor]:
 
 
 def _starts(use: Use, starts: Sequence[Tensor]) -> list[Tensor]:
-    """A negative start of the graph would count from the end; one of StableHLO is clamped to 0."""
+    """Returns starts clamped to 0, as StableHLO specifies: the graph counts negative starts from the end."""
     g, found = use.g, [use.g.cast(each, dtype=I64) for each in starts]
     return [g.maximum(each, g.like(0, each)) for each in found]
 
@@ -115,7 +115,7 @@ def _pad(use: Use) -> Sequence[Tensor]:
 
 
 def _spread(use: Use, x: Tensor, axis: int, gap: int, value: Tensor) -> Tensor:
-    """Puts `gap` fillers between neighbours of an axis."""
+    """Inserts `gap` copies of `value` between neighbours along an axis."""
     g, size = use.g, x.shape[axis]
     wide = g.unsqueeze(x, axes=(axis + 1,))
     filler = g.broadcast_to(value, shape=(*x.shape[: axis + 1], gap, *x.shape[axis + 1 :]))

@@ -49,7 +49,7 @@ def _running(use: Use, x: Tensor, name: str, window: Sequence[int], pairs: Seque
 
 
 def _reduce_window(use: Use) -> Sequence[Tensor]:
-    """Pooling: windows of size 1 along the first axes or the last one, as images have them."""
+    """Converts a reduction over windows to pooling. Axes with windows of size 1 become the batch."""
     g = use.g
     if len(use.operands) != 2:
         use.fail("reduces several tensors together")

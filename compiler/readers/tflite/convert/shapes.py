@@ -10,7 +10,7 @@ from ..writing.use import Converters, Use
 
 
 def _identity_of_scale(use: Use) -> None:
-    """Fails if elements would have to be scaled."""
+    """Fails if the operand and the result have different quantizations."""
     record = use.records[0]
     if use.is_quantized and record is not None and record.quantization is not None and not use.same_quantization():
         use.fail("changes the scale of its operand", code="unsupported-attribute")

@@ -1,7 +1,8 @@
 """Softmax and normalization along the last axis.
 
-Softmax of quantized values follows gemmlowp: exponentials are 31-bit fractions from a table, since differences to the
-maximum have 256 values; their sum has 12 integer bits, and its reciprocal comes from three steps of Newton's method.
+Softmax of quantized values follows gemmlowp. Differences to the maximum have only 256 values, so a table gives their
+exponentials as 31-bit fractions. The sum of exponentials has 12 integer bits; three steps of Newton's method compute
+its reciprocal.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def scaled(use: Use, x: Tensor, factors: float | Sequence[float], rounding: str 
 
 
 def _column(pairs: Sequence[tuple[int, int]], part: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-    """Returns a vector of one part of all factors; a scalar if it is the same of all."""
+    """Returns one part (multiplier or exponent) of all factors as a vector; as a scalar if all are equal."""
     column = np.array([pair[part] for pair in pairs], np.int32)
     return column[0].reshape(()) if column.size and np.all(column == column[0]) else column
 

@@ -82,7 +82,7 @@ class ModelRecord:
 def decode(data: bytes, file: str) -> ModelRecord:
     """Returns the records of a file. Raises DiagnosticError."""
     if data[4:8] != _IDENTIFIER:
-        message = f"`{file}` is no TFLite model: it lacks the identifier `{_IDENTIFIER.decode()}`"
+        message = f"`{file}` is not a TFLite model: it lacks the identifier `{_IDENTIFIER.decode()}`"
         raise DiagnosticError([Diagnostic("bad-tflite", message)])
     try:
         return _model(root(data))

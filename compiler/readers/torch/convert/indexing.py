@@ -103,7 +103,7 @@ def _index_select(use: Use) -> Sequence[Tensor]:
 
 
 def cut(use: Use, x: Tensor, shape: Sequence[Size], axis: int) -> Tensor:
-    """Returns the part of x that indices of a shape address: other axes of x may be longer."""
+    """Returns the slice of x that `gather` addresses with indices of a shape: x may be longer along other axes."""
     stops: list[Any] = [
         None if number == axis or size == wanted else wanted
         for number, (size, wanted) in enumerate(zip(x.shape, shape, strict=True))
