@@ -24,7 +24,7 @@ static nacre_status session_bind(nacre_session *session, int32_t index, const na
     const nacre_entry *entry = nacre_find_entry(index);
     if (entry == NULL) return NACRE_INVALID;
     if ((inputs == NULL && entry->argument_count) || (dims == NULL && entry->dim_count))
-        return nacre_fail(NACRE_INVALID, "entry `%s`: no inputs, or no place for its dims", entry->name);
+        return nacre_fail(NACRE_INVALID, "entry `%s`: the inputs or the dims are NULL", entry->name);
     return nacre_bind_inputs(session, entry, inputs, count, dims);
 }
 

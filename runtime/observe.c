@@ -138,7 +138,7 @@ int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *o
 
 nacre_status nacre_observe(nacre_session *session, const nacre_observer *observer) {
     if (session == NULL || (observer && observer->tell == NULL))
-        return nacre_fail(NACRE_INVALID, "cannot observe without %s", session ? "a function to tell" : "a session");
+        return nacre_fail(NACRE_INVALID, "cannot observe without %s", session ? "a callback" : "a session");
     if (observer && session->device) return nacre_fail(NACRE_INVALID, "a session on a device cannot be observed");
     atomic_store_explicit(&session->observer, observer, memory_order_release);
     return NACRE_OK;

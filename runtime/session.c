@@ -37,7 +37,7 @@ nacre_status nacre_read_options(const nacre_options *options, nacre_options *giv
 }
 
 nacre_status nacre_session_create(const nacre_options *options, nacre_session **result) {
-    if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
+    if (result == NULL) return nacre_fail(NACRE_INVALID, "the pointer to the new session is NULL");
     *result = NULL;
     nacre_options given;
     nacre_status wrong = nacre_read_options(options, &given);
@@ -87,7 +87,7 @@ void nacre_session_destroy(nacre_session *session) {
 }
 
 nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **result) {
-    if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
+    if (result == NULL) return nacre_fail(NACRE_INVALID, "the pointer to the new session is NULL");
     *result = NULL;
     if (source == NULL || source->states == NULL)
         return nacre_fail(NACRE_INVALID, "cannot fork without a session that has states");

@@ -88,7 +88,8 @@ static nacre_status find_weights(nacre_session *session, const char *path) {
     search wanted = {.path = own, .capacity = sizeof own, .found = 0};
     dl_iterate_phdr(match_object, &wanted);
     if (!wanted.found)
-        return nacre_fail(NACRE_NO_WEIGHTS, "cannot tell where the artifact is; say where its weights file is");
+        return nacre_fail(NACRE_NO_WEIGHTS,
+                          "the path of the artifact is unknown, so the path of its weights file must be given");
     return map_weights(session, own);
 }
 

@@ -37,7 +37,7 @@ def read_gguf_model(
     """Reads the model of a file; `settings` are those of its configuration that a caller chooses. Raises
     DiagnosticError."""
     if weights is not None:
-        raise bad_gguf(f"`{path}` holds its own weights, and no others can be given")
+        raise bad_gguf(f"`{path}` contains its weights, and accepts no other checkpoint")
     try:
         opened = open_gguf(path)
     except OSError as error:

@@ -41,7 +41,7 @@ class Metadata:
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and (value == value[0]).all():
             value = int(value[0])
         if value is None:
-            raise bad_gguf(f"`{self.path}` does not say its `{self.architecture}.{key}`")
+            raise bad_gguf(f"`{self.path}` does not state its `{self.architecture}.{key}`")
         if type(value) is not int or not 0 < value < 1 << 31:
             raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a size")
         return value
@@ -50,7 +50,7 @@ class Metadata:
         """Returns a finite number."""
         value = self.find(key, default)
         if value is None:
-            raise bad_gguf(f"`{self.path}` does not say its `{self.architecture}.{key}`")
+            raise bad_gguf(f"`{self.path}` does not state its `{self.architecture}.{key}`")
         if type(value) not in (int, float) or not math.isfinite(value):
             raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a number")
         # The file stores f32: the shortest decimal of this f32 is 1e-5, and not 9.999999747e-06.
@@ -69,7 +69,7 @@ class Metadata:
 def read_metadata(header: GgufHeader) -> Metadata:
     architecture = header.metadata.get("general.architecture")
     if not isinstance(architecture, str):
-        raise bad_gguf(f"`{header.path}` does not say its `general.architecture`")
+        raise bad_gguf(f"`{header.path}` does not state its `general.architecture`")
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     return Metadata(header.path, architecture, header.metadata, shapes)
 

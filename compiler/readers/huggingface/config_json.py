@@ -109,7 +109,7 @@ class Configuration:
         value = self.find(key)
         if value is None:
             if default is _REQUIRED:
-                raise bad_folder(f"`{self.path}` does not say its `{key}`")
+                raise bad_folder(f"`{self.path}` does not state its `{key}`")
             return default
         return value
 

@@ -156,11 +156,13 @@ class _Run:
                     later.append(call)
             if len(later) == len(waiting):
                 names = ", ".join(f"`{call.layer.name}`" for call in later[:8])
-                raise _error(f"layers of `{self.file}` need results of each other, or of no layer: {names}")
+                raise _error(
+                    f"layers of `{self.file}` depend on each other, or on results that no layer computes: {names}"
+                )
             waiting = later
         missing = [source for source in model.outputs if source not in held]
         if missing:
-            raise _error(f"`{self.file}` has the output `{missing[0][0]}`, which no layer gives")
+            raise _error(f"`{self.file}` has the output `{missing[0][0]}`, which no layer computes")
         return [held[source] for source in model.outputs]
 
     def _call(self, call: Call, given: Sequence[_Held], named: Mapping[str, _Held], path: str) -> Sequence[_Held]:

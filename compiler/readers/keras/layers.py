@@ -73,7 +73,7 @@ def decode_model(config: Mapping[str, Any], file: str) -> Model:
         return _model(config, [_MOST_LAYERS], 0)
     except (_BadConfigError, KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, _BadConfigError) else f"{type(error).__name__} {error}"
-        message = f"`{file}` has a configuration of another form than Keras writes: {reason}"
+        message = f"`{file}` has a configuration that Keras does not write: {reason}"
         raise DiagnosticError([Diagnostic("bad-keras", message)]) from None
 
 

@@ -51,7 +51,7 @@ def find_misuse(node: NodeRecord, version: int) -> tuple[str, str] | None:
                 return f"lacks the attribute `{name}`", "missing-attribute"
         elif not given.reference and given.proto.type != int(attribute.type.value):
             expected = attribute.type.name.lower()
-            return f"has an attribute `{name}` of another kind than {expected}", "bad-attribute"
+            return f"has an attribute `{name}` that is not of kind {expected}", "bad-attribute"
     return None
 
 

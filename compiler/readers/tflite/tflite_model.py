@@ -227,7 +227,7 @@ class _Run:
         for number in graph.outputs:
             found = held.get(number) or _constant(graph.tensors[number])
             if found is None:
-                message = f"the output `{graph.tensors[number].name}` is the result of no operator"
+                message = f"the output `{graph.tensors[number].name}` is not computed by any operator"
                 raise _error("bad-tflite", message)
             outputs.append(found)
         return outputs
@@ -237,7 +237,7 @@ class _Run:
         if found is None:
             found = _constant(graph.tensors[number])
             if found is None:
-                message = f"reads `{graph.tensors[number].name}`, which no operator before it gives"
+                message = f"reads `{graph.tensors[number].name}`, which no earlier operator computes"
                 raise self._failure(operator, message, "wrong-operands")
             held[number] = found
         return found

@@ -102,7 +102,7 @@ def _strings(value: Any) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _tensors_only(path: Path) -> Iterator[None]:
-    """Lets PyTorch load pickles of tensors alone."""
+    """Makes PyTorch refuse pickles of objects other than tensors."""
     torch = load_torch()
     original = torch.load
     torch.load = partial(_load_tensors, original)
@@ -110,7 +110,9 @@ def _tensors_only(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if "weights_only" in str(error) or "Weights only" in str(error):
-            message = f"`{path}` holds a pickle of other things than tensors, which can run any code when it is read"
+            message = (
+                f"`{path}` contains a pickle of objects other than tensors, which can run any code when it is read"
+            )
             raise _error("refused-pickle", message) from error
         raise
     finally:

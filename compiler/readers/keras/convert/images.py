@@ -133,7 +133,7 @@ def _center_crop(use: Use) -> Sequence[Tensor]:
 
 def _random_crop(use: Use) -> Sequence[Tensor]:
     if use.version < 3:
-        use.fail("is of Keras 2, which cuts in inference as well")
+        use.fail("is of Keras 2, which crops in inference as well")
     return [use.x]
 
 

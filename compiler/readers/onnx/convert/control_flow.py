@@ -39,7 +39,7 @@ def _if(use: Use) -> Sequence[Held]:
     condition, g = use.input(), use.g
     then, otherwise = use.graph("then_branch"), use.graph("else_branch")
     if not len(then.outputs) == len(otherwise.outputs) == len(use.node.outputs):
-        use.fail("has branches with other numbers of results than its own", code="wrong-operands")
+        use.fail("has branches whose number of results differs from its own", code="wrong-operands")
     if condition.array is not None:
         return use.run_graph(then if bool(condition.array.reshape(-1)[0]) else otherwise, ())
     condition = g.reshape(condition, shape=()) if condition.rank else condition

@@ -22,7 +22,7 @@ def _gradient(use: Use) -> Sequence[Tensor]:
             f"takes derivatives at {list(use.node.inputs)}; its variables are {names}", code="unsupported-attribute"
         )
     if g.is_in_region:
-        use.fail("stands in a branch or a loop", code="unsupported-attribute")
+        use.fail("is inside a branch or a loop", code="unsupported-attribute")
     if not isinstance(y, Tensor):
         use.fail(
             f"derives `{use.string('y')}`, which is not a tensor that is computed before it", code="undefined-value"

@@ -78,7 +78,9 @@ def _sum_trees(use: Use, file: _File, aggregate: str) -> tuple[Tensor, Tensor]:
     apart = all(len(targets) == 1 for targets in single)
     elements = file.targets * (1 if apart else sum(len(leaves) for _, leaves in built))
     if elements > _MOST_VALUES:
-        use.fail(f"has {file.targets} targets, which are {elements} values of leaves", code="bad-attribute")
+        use.fail(
+            f"has {file.targets} targets and {elements} leaf values, more than {_MOST_VALUES}", code="bad-attribute"
+        )
     trees, groups = [], []
     for (tree, leaves), targets in zip(built, single, strict=True):
         values = np.zeros((len(leaves), 1 if apart else file.targets))

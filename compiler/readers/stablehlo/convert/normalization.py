@@ -68,7 +68,7 @@ def _triangular_solve(use: Use) -> Sequence[Tensor]:
     a, b = use.operands
     turn = use.word("transpose_a")
     if turn not in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
-        use.fail("does not state whether the matrix is turned", code="bad-attribute")
+        use.fail("does not state whether the matrix is transposed", code="bad-attribute")
     is_left = use.flag("left_side")
     made = g.triangular_solve(
         a,

@@ -69,7 +69,7 @@ def _softmax(use: Use) -> Sequence[Tensor]:
         use.fail(f"takes quantized {x.dtype} to {use.dtype}; i8 and u8 are supported", code="unsupported-dtype")
     to = use.quantized_result
     if to.zero != use.dtype.integer_range[0] or not math.isclose(float(to.scale), 1 / 256, rel_tol=1e-3):
-        use.fail("has a result of another scale than 1/256", code="unsupported-attribute")
+        use.fail("has a result whose scale is not 1/256", code="unsupported-attribute")
     table = _exponentials(float(use.quantized(0).scale), beta)
     summands = np.asarray([divided(int(each), _SUM_BITS) for each in table], np.int32)
     wide = g.cast(x, dtype=I32)

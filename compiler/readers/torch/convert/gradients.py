@@ -90,7 +90,7 @@ def _convolution(use: Use) -> Sequence[Tensor | None]:
 def _average_pool(use: Use) -> Sequence[Tensor]:
     g, x, gradient = use.g, use.tensor(), use.tensor("grad_output")
     if use.has("divisor_override"):
-        use.fail("has a divisor of its own")
+        use.fail("has the argument `divisor_override`, which is not supported")
     alone = x.rank == 3
     gradient = g.unsqueeze(gradient, axes=(0,)) if alone else gradient
     kernel = use.integers("kernel_size", 2)

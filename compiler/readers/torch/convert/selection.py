@@ -50,7 +50,10 @@ def _roi_align(use: Use) -> Sequence[Tensor]:
     g, x, rois = use.g, use.tensor("input"), use.tensor("rois")
     samples = int(use.number("sampling_ratio"))
     if samples < 1:
-        use.fail("takes as many samples as a box is large", help="give `sampling_ratio` a positive number")
+        use.fail(
+            "takes a number of samples that depends on the size of each box",
+            help="set `sampling_ratio` to a positive number",
+        )
     image, boxes = (g.slice(rois, starts=(None, start), stops=(None, stop)) for start, stop in ((0, 1), (1, 5)))
     attributes = {
         "size": tuple(use.integers(name)[0] for name in ("pooled_height", "pooled_width")),
