@@ -3,6 +3,9 @@
  * A call takes a seat when its first kernel is worth sharing, and keeps it to its end. For each such kernel it posts a
  * job there and computes work items itself until none is left; workers that are awake and find the job join it. A call
  * waits only for workers that have joined. If none is free, it computes all items itself.
+ *
+ *   caller    writes the job, sets OPEN | takes chunks from the front | none left: clears OPEN, waits for 0 helpers
+ *   worker           finds the job, state + 1 | takes chunks from the back | none left: state - 1, wakes the caller
  */
 #define _GNU_SOURCE
 #include "pool.h"

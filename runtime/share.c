@@ -1,9 +1,14 @@
 /* Finds the pool of the process.
  *
- * Artifacts are loaded with local symbols, so one cannot refer to a variable of another. Each has an ELF note with the
+ * The variables of an artifact are hidden, so another one cannot refer to them by name. Each has an ELF note with the
  * address of its anchor, a variable that is NULL or points to the pool; the dynamic loader lists the notes of all
  * libraries. The first library that needs the pool creates it, and stores it in the anchor of the library that was
  * loaded first, where all libraries find it.
+ *
+ *   loaded    a.so, note -> anchor   b.so, note -> anchor   c.so, note -> anchor
+ *   before              NULL                   NULL                   NULL
+ *   b shares            pool                   pool                   NULL       b has created the pool
+ *   c shares            pool                   pool                   pool       c has found it in the anchor of a
  */
 #define _GNU_SOURCE
 #include <link.h>

@@ -3,6 +3,9 @@
 A use of a function becomes its nodes. Names of values inside are its own; references to attributes are replaced by the
 attributes of the use. The standard defines many operators by others; the reader uses such a definition if an operator
 has no converter.
+
+    function f(a) -> b {scale}      t = Constant {value_float = @scale};  b = Mul(a, t)
+    y = f(x) {scale = 2}            t' = Constant {value_float = 2};      y = Mul(x, t')
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ PyTorch represents a size that depends on data, such as the number of selected b
 it has a bound and a count. A tensor with such an axis has the size of the bound; its elements after the count are
 unspecified. Operators that process each element of the axis independently accept such tensors. Other operators, such as
 a sum over the axis, are refused.
+
+    i = nonzero(mask)     mask = [0, 1, 1, 0]     i: i64[u0, 1] in PyTorch     here i64[4, 1] = 1, 2, 0, 0, count 2
+    x[i] * 2              each element alone      the same bound and count
+    sum(x[i])             mixes elements          refused
 """
 
 from __future__ import annotations

@@ -3,6 +3,12 @@
 The axes are resampled one after another: a result element is a weighted sum of elements at positions that depend only
 on the sizes. If the sizes are known, the positions and weights are computed in float64 while the file is read. For
 symbolic sizes, the common modes become the graph's `resize`.
+
+The weights [new, old] of an axis of size 2, resized to 4 in the mode `linear` with `half_pixel` coordinates:
+
+    element      0       1      2      3
+    position    -0.25    0.25   0.75   1.25        (element + 0.5) * 2 / 4 - 0.5
+    weights     1 0     .75 .25   .25 .75   0 1    positions outside take the edge element
 """
 
 from __future__ import annotations

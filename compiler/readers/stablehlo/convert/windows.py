@@ -1,4 +1,9 @@
-"""Reductions over windows, and the gradient of a maximum over windows."""
+"""Reductions over windows, and the gradient of a maximum over windows.
+
+Axes with windows of size 1 become the batch of images with one channel, so that a reduction over the others is pooling:
+
+    x [B, H, W, C], windows [1, 2, 2, 1]     ->     images [B*C, 1, H, W], pooled by 2 x 2, and transposed back
+"""
 
 from __future__ import annotations
 

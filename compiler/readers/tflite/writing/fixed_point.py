@@ -1,6 +1,7 @@
 """Fixed-point arithmetic of quantized operators: a real factor is an integer of 31 bits and a power of two.
 
     factor == multiplier * 2 ** (exponent - 31),   2 ** 30 <= multiplier < 2 ** 31
+    0.3    == 1288490189 * 2 ** (-1 - 31),         up to 2 ** -31 of the factor
 
 Most reference kernels round such products twice, those of fully connected layers once.
 """
