@@ -26,7 +26,7 @@ def narrowed(use: Use, x: Tensor, to: Narrow) -> Tensor:
 
 
 def _wrapped(use: Use, x: Tensor, to: Narrow) -> Tensor:
-    """Floats truncate toward zero first."""
+    """Returns x converted to an integer type, modulo its range. Floats are truncated first."""
     g = use.g
     whole = g.cast(x, dtype=I32)
     low = g.bitwise_and(whole, g.like((1 << to.bits) - 1, whole))

@@ -11,7 +11,7 @@ from ..writing.use import Convert, Converters, Use
 
 
 def _softmax_of_matrix(name: str) -> Convert:
-    """Before version 13, all axes from `axis` on are one row."""
+    """Returns the converter of versions before 13, which reduces over all axes from `axis` on together."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         x, g = use.input(), use.g

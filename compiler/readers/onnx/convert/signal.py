@@ -14,7 +14,7 @@ from ..writing.use import Convert, Converters, Use
 
 
 def _window(terms: Sequence[float]) -> Convert:
-    """A sum of cosines: `terms[k] * cos(2 pi k n / size)`."""
+    """Returns the converter of a window that is a sum of cosines: `terms[k] * cos(2 pi k n / size)`."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         given, g = use.input(), use.g

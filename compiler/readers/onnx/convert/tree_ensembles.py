@@ -257,7 +257,7 @@ def _owners(roots: Sequence[int], sides: Sequence[tuple[Sequence[int], Sequence[
 
 
 def _ensemble(use: Use) -> Sequence[Tensor]:
-    """Version 5: nodes and leaves are numbered over all trees."""
+    """Converts `TreeEnsemble` of version 5, whose nodes and leaves are numbered over all trees."""
     modes = use.stored("nodes_modes").array.reshape(-1).tolist()
     count = len(modes)
     values = use.stored("nodes_splits").array.reshape(-1).tolist()

@@ -72,7 +72,7 @@ class Use:
         return tuple(self.input(index) for index in range(len(self.operands)))
 
     def inputs_given(self) -> tuple[Tensor, ...]:
-        """All operands that are not omitted."""
+        """Returns all operands that are not omitted."""
         return tuple(self.input(index) for index, held in enumerate(self.operands) if held is not None)
 
     def sequence(self, index: int = 0) -> TensorSequence:

@@ -127,7 +127,7 @@ _TAIL = (
 
 
 def _erf_inv(use: Use) -> Sequence[Tensor]:
-    """x p(w) with w = -log(1 - x^2): one polynomial for w below 5, and one of sqrt(w) in the tails."""
+    """Returns x p(w) with w = -log(1 - x^2): p is a polynomial of w for w below 5, and one of sqrt(w) in the tails."""
     g, x = use.g, use.x
     if x.dtype == F64:
         use.fail("of f64 is not supported", code="unsupported-dtype")

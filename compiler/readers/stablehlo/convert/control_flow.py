@@ -20,7 +20,7 @@ def _composite(use: Use) -> Sequence[Tensor]:
 
 
 def _case(use: Use) -> Sequence[Tensor]:
-    """`case`, and `if`: the first branch of `if` is that for true."""
+    """Converts `case` and `if`. The first branch of `if` is the one for true."""
     return _chosen(use, use.x, list(use.record.regions))
 
 

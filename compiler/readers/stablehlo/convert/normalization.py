@@ -26,7 +26,7 @@ def _training(use: Use) -> Sequence[Tensor]:
 
 
 def _gradient(use: Use) -> Sequence[Tensor]:
-    """With n = (x - mean) / sqrt(variance + eps), and sums over all axes but that of the channels:
+    """Returns the gradients, with n = (x - mean) / sqrt(variance + eps) and sums over all axes except the channels:
 
     d offset = sum(dy), d scale = sum(dy n), d x = scale / sqrt(variance + eps) (dy - mean(dy) - n mean(dy n))
     """

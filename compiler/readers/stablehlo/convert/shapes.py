@@ -29,7 +29,7 @@ def _reshape(use: Use) -> Sequence[Tensor]:
 
 
 def _broadcast_in_dim(use: Use) -> Sequence[Tensor]:
-    """Axis i of the operand becomes axis `dims[i]` of the result; axes of size 1 are repeated."""
+    """Broadcasts: axis i of the operand becomes axis `dims[i]` of the result, and axes of size 1 are repeated."""
     x, g = use.x, use.g
     shape: tuple[Size, ...] = use.sizes(1, "sizes") if len(use.operands) > 1 else use.shape
     dims = use.integers("broadcast_dimensions")
@@ -42,7 +42,7 @@ def _broadcast_in_dim(use: Use) -> Sequence[Tensor]:
 
 
 def _broadcast(use: Use) -> Sequence[Tensor]:
-    """New axes precede those of the operand."""
+    """Broadcasts along new axes, which precede those of the operand."""
     return [use.g.broadcast_to(use.x, shape=(*use.integers("broadcast_sizes"), *use.x.shape))]
 
 
@@ -86,7 +86,7 @@ def _starts(use: Use, starts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _pad(use: Use) -> Sequence[Tensor]:
-    """Widths are attributes, or operands of integers."""
+    """Pads by widths that are attributes or integer operands; negative widths remove elements."""
     x, value = use.operands[:2]
     g = use.g
     if len(use.operands) > 2:

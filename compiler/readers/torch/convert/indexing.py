@@ -150,7 +150,7 @@ def _nonzero(use: Use) -> Sequence[Tensor | BoundedTensor]:
 
 
 def _masked_select_by_size(use: Use) -> Sequence[Tensor]:
-    """masked_scatter: the true positions take the elements of the source in their order."""
+    """masked_scatter: replaces the elements at true positions by the elements of the source, in order."""
     g = use.g
     x, source = use.tensor(), use.cast("source", use.dtype)
     mask = use.tensor("mask")

@@ -111,7 +111,8 @@ def _elements(use: Use, x: Tensor, places: Sequence[Tensor], inside: Inside) -> 
 
 
 def _fold(use: Use) -> Sequence[Tensor]:
-    """col2im: a transposed convolution of each channel, whose weight puts every column at its own offset."""
+    """col2im: adds columns into an image by a transposed convolution of each channel; its weight is 1 for one column at
+    each offset of the window."""
     x, g = use.tensor(), use.g
     alone = x.rank == 2
     x = g.unsqueeze(x, axes=(0,)) if alone else x
