@@ -112,7 +112,7 @@ class EntryText:
         self.lines: list[str] = []
         self._memo: dict[str, str] = {}
         self._names = count()
-        self._loops: dict[str, str] = {}  # the numbers of the iterations of the loops around
+        self._loops: dict[str, str] = {}  # by name of an enclosing loop, the iteration number
         self._controls = count(1)
         self._dims = {symbol: number for number, symbol in enumerate(dims)}
 

@@ -212,7 +212,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         # A record that is a result of the function is always written.
         deferred = call.deferred and isinstance(record, Failure) and first_alarm < position
         number, dims = next(numbers), call.kernel.dims
-        # Weights do not change within a session; a size of the call would.
+        # Weights do not change within a session. Dims may differ between calls, so a check of dims is not fixed.
         fixed = not dims and all(isinstance(locate(tensor), Weight) for tensor in call.inputs)
         once = fixed and isinstance(record, Failure) and not deferred
         return (

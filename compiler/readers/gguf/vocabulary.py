@@ -104,7 +104,7 @@ def _begin(header: GgufHeader, kind: str) -> list[int]:
 def _ends(header: GgufHeader, tokens: list[str], begin: list[int]) -> list[int]:
     named = [_id(header, name) for name in ("eos", "eot")]
     known = {token: number for number, token in enumerate(tokens)}
-    # The token that begins every text begins the next one.
+    # A model that continues with the token that begins texts starts another text, so this token ends an answer.
     found = [number for number in (*named, *begin, *map(known.get, _ENDS)) if number is not None]
     return sorted(dict.fromkeys(found))
 

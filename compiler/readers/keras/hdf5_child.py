@@ -44,7 +44,7 @@ def main(path: str, output: str) -> None:
                 orders[name] = [_text(each) for each in item.attrs["weight_names"]]
             if not isinstance(item, h5py.Dataset):
                 return
-            # HDF5 holds numbers of bf16 as two bytes without a type.
+            # HDF5 stores bf16 as two bytes without a numeric type.
             is_bfloat = item.dtype == "V2" and item.attrs.get("dtype") == "bfloat16"
             if is_bfloat or item.dtype.kind in "fiub":
                 left -= item.size * (4 if is_bfloat else item.dtype.itemsize)

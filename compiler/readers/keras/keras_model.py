@@ -172,7 +172,7 @@ class _Run:
         if further:
             message = f"the layer `{layer.name}` ({layer.kind}) gets the tensor `{further[0]}` by keyword"
             raise _error(message, "wrong-operands")
-        # The first versions keep it in inference; version 3 does not.
+        # Keras 2 keeps `training=True` in inference; Keras 3 does not.
         if call.flags.get("training") is True and self.version < 3:
             message = f"the layer `{layer.name}` ({layer.kind}) is called with `training=True`"
             raise _error(message, "unsupported-attribute")

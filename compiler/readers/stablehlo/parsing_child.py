@@ -63,7 +63,7 @@ def count_operations(operation: Any, most: int) -> int:
 def _from_bytecode(stablehlo: Any, context: Any, data: bytes) -> Any:
     try:
         return stablehlo.deserialize_portable_artifact(context, data)
-    except Exception:  # bytecode that is no portable artifact is parsed as MLIR
+    except Exception:  # bytecode that is not a portable artifact is parsed as MLIR
         return ir.Module.parse(data, context)
 
 

@@ -93,7 +93,7 @@ class _Run:
     errors: Collector = field(default_factory=Collector)
     states: dict[str, tuple[State, Value]] = field(default_factory=dict)
     current: dict[str, Tensor] = field(default_factory=dict)  # the values of variables at this point of a call
-    initial: dict[str, Tensor] | None = None  # those of the graph that runs once, while it is read
+    initial: dict[str, Tensor] | None = None  # initial values, while the graph of CALL_ONCE is read
     depth: int = 0
     converted: int = 0
 

@@ -198,7 +198,7 @@ def _rnn(use: Use) -> Sequence[Tensor]:
         word = {"LSTMCell": "lstm_cell", "GRUCell": "gru_cell", "SimpleRNNCell": "simple_rnn_cell"}[kind]
         group = f"{word}_{counts[word]}" if word in counts else word
         counts[word] = counts.get(word, 0) + 1
-        # A file of arrays by paths has a group for each cell of a stack; another lists the weights in their order.
+        # A `.keras` file has a group for each cell of a stack; an `.h5` file lists all weights in order.
         own = [each for each in use.weights if group in each[0].split("/")] if is_stack else weights
         if not own:
             count = 3 if config.get("use_bias", True) else 2

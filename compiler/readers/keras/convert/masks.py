@@ -77,7 +77,7 @@ def _concatenated(use: Use) -> Sequence[Tensor | None]:
     g, parts = use.g, []
     for place, x in enumerate(use.inputs):
         mask = use.masks.get(place, known(True))
-        # A mask of as many axes is joined as it is; one with an axis less applies to all features.
+        # A mask with all axes is concatenated as it is; a mask with one axis fewer applies to all features.
         mask = g.unsqueeze(mask, axes=(mask.rank,)) if 0 < mask.rank < x.rank else mask
         parts.append(g.broadcast_to(mask, shape=x.shape))
     return [g.any(g.concat(*parts, axis=use.integer("axis", -1)), axis=-1)]

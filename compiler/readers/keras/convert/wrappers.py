@@ -22,7 +22,7 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
         if x.rank < 3:
             use.fail(f"gets {x.type}, expected steps", code="unsupported-rank")
         batch, steps = x.shape[:2]
-        # Each step is an element of a longer batch.
+        # The steps become elements of a longer batch.
         flat = g.reshape(x, shape=(batch * steps, *x.shape[2:]))
         if use.masks and kind in USERS:
             use.fail(f"gives the mask of its steps to a layer of class `{kind}`")

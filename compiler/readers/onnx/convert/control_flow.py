@@ -189,7 +189,7 @@ def _collecting(
     types = [TensorType(I64), TensorType(BOOL), TensorType(I64), *(x.type for x in carried)]
     region = g.region(types, build)
     going, taken, *results = scan(use, [first, zero, *carried], region, count)
-    # The loop has ended by itself, or by its number of iterations, exactly after the declared number.
+    # The loop must end after exactly the declared number of iterations, by its condition or by its limit.
     ended = g.logical_not(going)
     if trips is not None:
         ended = g.logical_or(ended, g.equal(g.cast(g.reshape(trips, shape=()), dtype=I64), g.size(count)))

@@ -124,7 +124,7 @@ def _local_response(use: Use) -> Sequence[Tensor]:
         use.fail(f"has windows of {size} channels", code="bad-attribute")
     low, high = (size - 1) // 2, size // 2
     if isinstance(channels, int):
-        # Beyond the other channels, a window has only zeros.
+        # The part of a window outside of the channels contains only zeros.
         low, high = min(low, max(channels - 1, 0)), min(high, max(channels - 1, 0))
     if low + high >= _MOST_TERMS:
         use.fail(f"adds {low + high + 1} channels; up to {_MOST_TERMS} are supported")

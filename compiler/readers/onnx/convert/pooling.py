@@ -80,7 +80,7 @@ def averaged(use: Use, x: Tensor, attributes: dict[str, Any], counts_padding: bo
     dilation = attributes.pop("dilation")
     if all(step == 1 for step in dilation):
         return g.apply(f"avg_pool{rank}d", [x], {**attributes, "count_include_pad": counts_padding})[0]
-    # A mean over spread windows is a convolution of each channel with ones, divided by the number of elements.
+    # A mean over dilated windows is a convolution of each channel with ones, divided by the number of elements.
     if attributes["ceil_mode"]:
         return _dilated_ceil(use, x, attributes, dilation, counts_padding)
     return _dilated(use, x, attributes, dilation, counts_padding)

@@ -40,8 +40,8 @@ def _softmax_of_others(g: GraphWriter, x: Tensor) -> Tensor:
 
 
 def _probit(g: GraphWriter, x: Tensor) -> Tensor:
-    """Returns the inverse of the normal distribution function, by the approximation of the inverse error function that ONNX Runtime
-    uses: S. Winitzki, "A handy approximation for the error function and its inverse", 2008."""
+    """Returns the inverse of the normal distribution function, by ONNX Runtime's approximation of the inverse error
+    function: S. Winitzki, "A handy approximation for the error function and its inverse", 2008."""
     centred = g.subtract(g.multiply(x, g.like(2.0, x)), g.like(1.0, x))
     log = g.log(g.multiply(g.subtract(g.like(1.0, x), centred), g.add(g.like(1.0, x), centred)))
     v = g.add(g.multiply(log, g.like(0.5, x)), g.like(2 / (math.pi * 0.147), x))

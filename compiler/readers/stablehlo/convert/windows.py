@@ -118,7 +118,7 @@ def _select_and_scatter(use: Use) -> Sequence[Tensor]:
         "padding": tuple(pairs[axis] for axis in used),
     }
     count, spatial = images.data.shape[0], images.data.shape[2:]
-    chosen = g.max_pool_indices(images.data, **attributes)  # -1 for a window of padding alone
+    chosen = g.max_pool_indices(images.data, **attributes)  # -1 for a window of padding only
     flat = (count, product(chosen.shape[2:]))
     places = outside_if_negative(use, g.reshape(chosen, shape=flat))
     updates = g.reshape(images.take(source), shape=flat)

@@ -92,7 +92,7 @@ def _mirror_pad(use: Use) -> Sequence[Tensor]:
     pairs = _pairs(use, x)
     if use.integer("mode") == 0:
         return [g.pad(x, widths=pairs, mode="reflect")]
-    # The edge element is repeated: the reflection of a part, before and after.
+    # SYMMETRIC repeats the edge element: a reversed part of the tensor is joined before and after it.
     for axis, (before, after) in enumerate(pairs):
         lead: tuple[Size | None, ...] = (None,) * axis
         size = x.shape[axis]

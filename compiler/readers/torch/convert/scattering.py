@@ -80,7 +80,7 @@ def _scatter_reduce(use: Use) -> Sequence[Tensor]:
     count = g.scatter_nd_add(zeros, rows, ones)
     start = x
     if not use.flag("include_self"):
-        # Positions without an update keep their element, others begin with the neutral one.
+        # Without `include_self`, positions with an update start from the neutral element; others keep their element.
         first = g.scatter_nd(x, rows, updates)
         neutral = {"sum": g.like(0, x), "mean": g.like(0, x), "prod": g.like(1, x)}.get(reduce, first)
         start = g.where(g.equal(count, known(0)), x, neutral)
