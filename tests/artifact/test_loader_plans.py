@@ -28,6 +28,14 @@ class Shared:
         return self.array.__dlpack_device__()
 
 
+class Described(Shared):
+    """One that also describes itself as NumPy does."""
+
+    def __init__(self, array: Array) -> None:
+        super().__init__(array)
+        self.dtype, self.shape, self.strides = array.dtype, array.shape, array.strides
+
+
 def dense() -> Array:
     return np.arange(1, 5, dtype=np.float32).reshape(2, 2)
 
@@ -49,6 +57,7 @@ VARIANTS: Mapping[str, Callable[[], object]] = {
     # The type alone.
     "subclass": lambda: dense().view(Subclass),
     "shared": lambda: Shared(dense()),
+    "described": lambda: Described(dense()),
     "shared transposed": lambda: Shared(dense().T),
     "scalar": lambda: np.float32(3),
     "number": lambda: 3.0,
@@ -94,7 +103,7 @@ def test_variants_are_either_computed_or_refused(fresh: Callable[[], Entry]) -> 
     assert set(VARIANTS) - set(computed) == {
         *("integers", "swapped bytes", "one row", "one column", "more rows", "scalar", "number")
     }
-    assert computed["dense"] == computed["subclass"] == computed["shared"]
+    assert computed["dense"] == computed["subclass"] == computed["shared"] == computed["described"]
     for name, result in computed.items():
         made = VARIANTS[name]()
         plain = np.array(made.array if isinstance(made, Shared) else made, order="C")
