@@ -57,13 +57,13 @@ typedef struct nacre_session nacre_session;
 /* `bytes` is sizeof(nacre_options) of the caller, so that the struct can grow. Zero in a field selects the default. */
 typedef struct nacre_options {
     uint32_t bytes;
-    uint32_t threads;    /* maximum of a call; by default $NACRE_THREADS, else all CPUs */
+    uint32_t threads;    /* maximum number of threads of a call; 0: $NACRE_THREADS, else all CPUs */
     const char *weights; /* path of the weights file of an artifact with external weights */
     uint32_t huge_pages; /* 1: compute from a copy of the weights on huge pages */
-    uint32_t dim_count;  /* how many dims a session has whose artifact has states */
-    const int64_t *dims; /* their values; NULL: a session without states */
-    const char *device;  /* auto, cpu, cuda or cuda:N; NULL: $NACRE_DEVICE, else auto, a GPU where there is one */
-    uint32_t no_graphs;  /* 1: a GPU is given each kernel alone, not repeated calls as graphs */
+    uint32_t dim_count;  /* number of `dims`: the session dims of an artifact with states */
+    const int64_t *dims; /* values of the session dims; NULL: a session without states */
+    const char *device;  /* auto, cpu, cuda or cuda:N; NULL: $NACRE_DEVICE, else auto (a GPU if there is one) */
+    uint32_t no_graphs;  /* 1: launch each kernel separately, never a repeated call as a CUDA graph */
     uint32_t reserved;
 } nacre_options;
 
@@ -74,33 +74,33 @@ typedef struct nacre_call {
     const void *const *inputs;
     void *const *outputs;
     const int64_t *dims;
-    void *workspace; /* NULL: the session's own */
+    void *workspace; /* NULL: the session's own workspace */
     int64_t workspace_bytes;
 } nacre_call;
 
-/* The part of a kernel that one thread computed: the begin of its first work item, the end of its last one, and the
-time that it computed. */
+/* The part of a kernel that one thread computed: the start of its first work item, the end of its last one, and its
+computing time in between, in nanoseconds. */
 typedef struct nacre_share {
     uint64_t thread; /* unique among the threads that exist at the same time */
     int64_t begin, end, busy;
 } nacre_share;
 
-/* The end of a kernel of an observed call: its results can be read. Or, with `call` -1, the end of the whole call.
-Times are nanoseconds of CLOCK_MONOTONIC. The pointers are those of the call and are valid until it ends. */
+/* The end of a kernel of an observed call, when its results can be read; with `call` -1, the end of the whole call.
+Times are nanoseconds of CLOCK_MONOTONIC. The pointers are those of the call, and are valid until it ends. */
 typedef struct nacre_event {
-    uint64_t run; /* numbers the observed calls of this library */
-    int32_t entry, call; /* index in the description of calls */
+    uint64_t run; /* sequence number of the observed call in this library */
+    int32_t entry, call; /* indices in the description of calls */
     int64_t begin, end;
     const void *const *inputs;
     void *const *outputs;
     char *workspace;
     const int64_t *dims;
-    const nacre_share *shares; /* one for each thread that computed a part of it */
+    const nacre_share *shares; /* one for each thread that computed a part of the kernel */
     int64_t share_count;       /* 0 where `call` is -1 */
 } nacre_event;
 
 typedef struct nacre_observer {
-    void (*tell)(void *data, const nacre_event *event); /* in the thread of the call */
+    void (*tell)(void *data, const nacre_event *event); /* runs in the thread of the call */
     void *data;
 } nacre_observer;
 
@@ -116,12 +116,12 @@ typedef struct nacre_record {
 typedef struct nacre_recording {
     nacre_record *records;
     int64_t capacity;
-    int64_t count; /* changed by any number of threads: read it when no call is in progress */
+    int64_t count; /* threads of calls increase it: read it when no call is in progress */
 } nacre_recording;
 
 typedef struct nacre_api {
     uint32_t version;
-    uint32_t bytes; /* of this table; later artifacts of the same version may add functions at its end */
+    uint32_t bytes; /* size of this table; later artifacts of the same version may append functions */
 
     const char *(*describe)(void);
     const char *(*last_error)(void);
@@ -151,13 +151,14 @@ typedef struct nacre_api {
     int32_t (*state_shape)(const nacre_session *session, int32_t state, int64_t *shape, int32_t capacity);
     nacre_status (*state_read)(nacre_session *session, int32_t state, void *data, int64_t bytes);
     nacre_status (*state_write)(nacre_session *session, int32_t state, const void *data, int64_t bytes);
-    nacre_status (*state_reset)(nacre_session *session, int32_t state); /* -1: all */
+    nacre_status (*state_reset)(nacre_session *session, int32_t state); /* -1: all states */
 
-    int32_t (*session_device)(const nacre_session *session); /* the number of a GPU, or -1: the CPU */
-    nacre_status (*session_stream)(nacre_session *session, void *stream); /* of calls; NULL: the session's own */
+    int32_t (*session_device)(const nacre_session *session); /* number of the GPU; -1: the CPU */
+    nacre_status (*session_stream)(nacre_session *session, void *stream); /* NULL: the session's own stream */
 } nacre_api;
 
-/* Every artifact exports this, and the same function as nacre_get_api_<artifact>. NULL: no such version. */
+/* Every artifact exports this function under two names, also as nacre_get_api_<artifact>. It returns NULL if the
+artifact does not have this version. */
 const nacre_api *nacre_get_api(uint32_t version);
 
 #ifdef __cplusplus

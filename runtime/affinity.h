@@ -6,19 +6,19 @@
 
 typedef struct nacre_cpus {
     int count; /* at least 1 */
-    int known; /* is `mask` filled? */
+    int known; /* whether `mask` is filled */
     unsigned long mask[8192 / (8 * sizeof(unsigned long))];
 } nacre_cpus;
 
 void nacre_allowed_cpus(nacre_cpus *cpus);
 
-/* Lets a thread run on these CPUs, whatever its creator is confined to. */
+/* Sets the CPUs of a thread; without it, a thread inherits those of its creator. */
 void nacre_allow_cpus(pthread_t thread, const nacre_cpus *cpus);
 
 /* Returns the CPU that the calling thread runs on at this moment; -1 if the system does not report it. */
 int nacre_current_cpu(void);
 
-/* Has the calling thread go on with another CPU of those that it may run on, if there is one. */
+/* Moves the calling thread from `cpu` to another CPU that it may run on, if there is one. */
 void nacre_leave_cpu(int cpu);
 
 #endif

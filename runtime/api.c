@@ -1,4 +1,4 @@
-/* The table of functions that an artifact exports, and the calls themselves. Nothing here allocates. */
+/* The table of functions that an artifact exports, and the calls of entries. Nothing here allocates heap memory. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static nacre_status session_bind(nacre_session *session, int32_t index, const na
     const nacre_entry *entry = nacre_find_entry(index);
     if (entry == NULL) return NACRE_INVALID;
     if ((inputs == NULL && entry->argument_count) || (dims == NULL && entry->dim_count))
-        return nacre_fail(NACRE_INVALID, "entry `%s`: no inputs, or no place for its dims", entry->name);
+        return nacre_fail(NACRE_INVALID, "entry `%s`: the inputs or the dims are NULL", entry->name);
     return nacre_bind_inputs(session, entry, inputs, count, dims);
 }
 
@@ -53,8 +53,8 @@ static int64_t workspace_bytes(int32_t index, const int64_t *dims) {
     return nacre_value(&entry->workspace, dims);
 }
 
-/* Says which table of trees is wrong, in the words of the reference interpreter: see `check_trees` in the compiler's
- * dialect, which writes -1 - reason as the window. */
+/* Reports an invalid table of trees, with the message of the reference interpreter. The operator `check_trees` in
+ * dialect/ops stores the index of the reason as window = -1 - reason. */
 static nacre_status refuse_trees(const char *check, const nacre_failure *f) {
     static const struct {
         const char *what, *why, *of;
@@ -81,7 +81,7 @@ static nacre_status refuse_trees(const char *check, const nacre_failure *f) {
                       f->index, reasons[reason].why, f->size, reasons[reason].of);
 }
 
-/* Says which index was out of range, in the words of the reference interpreter. */
+/* Reports an index out of range, with the message of the reference interpreter. */
 static nacre_status refuse_index(const char *check, const nacre_failure *f) {
     if (f->window < 0) return refuse_trees(check, f);
     if (f->window == 0)
@@ -146,7 +146,7 @@ static nacre_status compute(nacre_session *session, const nacre_entry *entry, co
     return status;
 }
 
-/* The same for an entry with states: their memory follows the arguments and the results. */
+/* `compute` for an entry with states: it appends their memory to `inputs` and `outputs`. */
 static nacre_status compute_kept(nacre_session *session, const nacre_entry *entry, const void *const *inputs,
                                  void *const *outputs, char *workspace, int64_t bytes, const int64_t *dims) {
     nacre_status status = nacre_check_states(session, entry, dims);
@@ -215,7 +215,7 @@ static nacre_status run(nacre_session *session, int32_t index, const nacre_tenso
     if (session == NULL) return nacre_fail(NACRE_INVALID, "a call without a session");
     if ((inputs == NULL && entry->argument_count) || (outputs == NULL && entry->result_count))
         return nacre_fail(NACRE_INVALID, "entry `%s`: no inputs, or no outputs", entry->name);
-    /* The counts are the tables', so these arrays are small; they stand on the stack because run allocates nothing. */
+    /* The tables give the counts, so these arrays are small. They are on the stack because `run` allocates nothing. */
     int64_t dims[entry->dim_count + 1];
     const void *from[entry->argument_count + 1];
     void *to[entry->result_count + 1];

@@ -1,4 +1,5 @@
-/* Checks what a caller passes against the tables, and binds dims. Every refusal names what was expected and got. */
+/* Checks the arguments of a caller against the tables, and binds dims. Every error states the expected and the actual
+ * value. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static int32_t known(nacre_dtype dtype) { return dtype > 0 && dtype < dtype_coun
 
 int64_t nacre_dtype_bytes(nacre_dtype dtype) { return dtypes[known(dtype)].bytes; }
 
-/* Text that is cut rather than overrun. */
+/* A text buffer that truncates longer text. */
 typedef struct {
     char text[320];
     size_t length;
@@ -46,7 +47,7 @@ static words describe_tensor(const nacre_tensor *tensor) {
     return text;
 }
 
-/* The number that a size stands for, after its text and the values of the dims in it: `2*T + 1` = 11. */
+/* Returns the value of a size, after its expression if it has one: `2*T + 1` = 11. */
 static words describe_size(const nacre_size *size, const int64_t *dims) {
     words text = {.length = 0};
     if (size->text) put(&text, "`%s` = ", size->text);
@@ -112,7 +113,7 @@ static nacre_status check_constraints(const nacre_entry *entry, const int64_t *d
     return NACRE_OK;
 }
 
-/* Would any argument, result or the workspace be larger than 64 bits can say? */
+/* Fails if the bytes of an argument, a result or the workspace exceed 64 bits, or if a size is negative. */
 static nacre_status check_extents(const nacre_entry *entry, const int64_t *dims) {
     const nacre_argument *groups[] = {entry->arguments, entry->results};
     const int32_t counts[] = {entry->argument_count, entry->result_count};
@@ -202,7 +203,7 @@ nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *e
         words reason = {.length = 0};
         put(&reason, " (axis %" PRId32 " is %" PRId64 ", expected %s", axis, got->shape[axis],
             describe_size(size, dims).text);
-        /* Where the axis is a bare dim, say which argument the dim came from. */
+        /* If the size is a single dim, the message names the argument that gave the dim. */
         for (int32_t i = 0; i < entry->dim_count; i++) {
             const nacre_binding *binding = &entry->bindings[i];
             if (binding->argument < 0) {
@@ -233,7 +234,7 @@ static nacre_status bind_dim(const nacre_session *session, const nacre_entry *en
     int64_t value = binding->solve(dims, size);
     words where = {.length = 0};
     if (value == NACRE_OVERFLOW) {
-        put(&where, " (axis %" PRId32 " is %" PRId64 ", which `%s` is for no `%s`)", binding->axis, size,
+        put(&where, " (axis %" PRId32 " is %" PRId64 ", and `%s` has this value for no `%s`)", binding->axis, size,
             argument->shape[binding->axis].text, dim->name);
         return mismatch(argument, "argument", got, where.text);
     }

@@ -11,7 +11,7 @@
 enum { EAX, EBX, ECX, EDX, REGISTERS };
 enum { ALWAYS, YMM, ZMM };
 
-/* The registers that the operating system saves: the basic ones, also those of AVX, or also those of AVX-512. */
+/* Returns the vector registers that the operating system saves: ALWAYS (SSE), YMM (also AVX), ZMM (also AVX-512). */
 static int saved_state(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return ALWAYS;
@@ -84,7 +84,7 @@ static void append(char *text, size_t capacity, const char *part) {
     strncat(text, part, capacity - strlen(text) - 1);
 }
 
-/* Removes the features above the level that NACRE_CPU_LEVEL names; no feature of that level counts as slow. */
+/* Removes the features that the level in NACRE_CPU_LEVEL does not have. No feature of this level counts as slow. */
 static nacre_status limit(uint64_t *features, uint64_t *slow) {
     const char *wanted = getenv("NACRE_CPU_LEVEL");
     if (wanted == NULL || *wanted == '\0') return NACRE_OK;
@@ -108,7 +108,7 @@ nacre_status nacre_choose_level(int32_t *level) {
     const nacre_artifact *artifact = &nacre_this_artifact;
     *level = nacre_best_level(artifact->levels, artifact->level_count, features, slow);
     if (*level < artifact->level_count) return NACRE_OK;
-    /* The last level needs least. */
+    /* The last level requires the fewest features. */
     const nacre_level *least = &artifact->levels[artifact->level_count - 1];
     char missing[768] = "";
     for (int i = 0; i < NACRE_CPU_FEATURE_COUNT; i++) {

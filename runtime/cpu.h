@@ -78,12 +78,12 @@ enum {
 /* Returns the features of this CPU, one bit for each; 0 on other architectures than x86. */
 uint64_t nacre_cpu_features(void);
 
-/* Returns those of them whose instructions are no faster than code without them. On an Emerald Rapids `vdpbf16ps` multiplies half as much
-   in a cycle as multiplications of f32 do: Intel's CPUs have tiles (AMX) for that. */
+/* Returns the features of this CPU whose instructions are not faster than code without them. On Emerald Rapids,
+   `vdpbf16ps` performs half as many multiplications per cycle as f32 instructions: Intel's CPUs have AMX for bf16. */
 uint64_t nacre_cpu_slow_features(void);
 
-/* Returns the first level that a CPU with these features supports, or a later one that lacks only slow features of it;
-   `count` if there is none. */
+/* Returns the index of the first level that a CPU with these features supports, or of a later one that omits only slow
+   features; `count` if the CPU supports none. */
 int32_t nacre_best_level(const nacre_level *levels, int32_t count, uint64_t features, uint64_t slow);
 
 #endif

@@ -1,5 +1,5 @@
-/* The rounding mode of a thread, and whether it flushes denormals: a worker takes over the mode of the caller, so that
-   results have the same bits on any thread. */
+/* The floating-point mode of a thread: its rounding, and whether it flushes denormals. A worker adopts the mode of the
+   caller, so that results have the same bits on any thread. */
 #ifndef NACRE_FLOATING_H
 #define NACRE_FLOATING_H
 
@@ -7,7 +7,7 @@
 
 #if defined(__x86_64__)
 
-#define NACRE_STICKY 0x3fu /* flags of what has happened, which are no mode */
+#define NACRE_STICKY 0x3fu /* exception flags, which are not part of the mode */
 static inline uint64_t nacre_floating_mode(void) { return __builtin_ia32_stmxcsr() & ~NACRE_STICKY; }
 static inline void nacre_set_floating_mode(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
 

@@ -1,7 +1,7 @@
 /* Workers: how they find jobs, help, spin and sleep.
  *
- * They spin for a while after their last job, which makes the next one start in a fraction of a microsecond, and sleep
- * then. No more are awake than there are CPUs for besides the callers in seats.
+ * A worker spins for some time after its last job, so that the next job starts in a fraction of a microsecond, and then
+ * sleeps. Seated callers and workers that are awake do not outnumber the CPUs.
  */
 #define _GNU_SOURCE
 #include <limits.h>
@@ -14,7 +14,8 @@
 
 enum { MOVE = 1000 }; /* microseconds after which a worker may move to another CPU again */
 
-/* The open job with the fewest helpers that has a place, and that this worker has not seen the end of. */
+/* Returns the seat of the open job with the fewest helpers, or -1. Skips jobs with their maximum number of helpers, and
+ * jobs in which this worker has found no chunk left. */
 static int find_job(nacre_pool *pool, const uint32_t *ended, uint64_t *state) {
     int found = -1;
     for (uint64_t left = atomic_load(&pool->seats); left; left &= left - 1) {
@@ -27,7 +28,7 @@ static int find_job(nacre_pool *pool, const uint32_t *ended, uint64_t *state) {
     return found;
 }
 
-/* Would this worker do more good elsewhere? Then another call has fewer helpers, even after it has come. */
+/* Returns whether this worker should change to another job: one that has fewer helpers even with this worker. */
 static int should_move(nacre_pool *pool, int seat, const uint32_t *ended) {
     if (atomic_load_explicit(&pool->seats, memory_order_relaxed) == UINT64_C(1) << seat) return 0;
     uint64_t other = 0;
@@ -35,15 +36,15 @@ static int should_move(nacre_pool *pool, int seat, const uint32_t *ended) {
     return HELPERS(other) + 1 < HELPERS(atomic_load(&pool->jobs[seat].state));
 }
 
-/* A worker's own, from job to job. */
+/* The data that a worker keeps between jobs. */
 typedef struct {
-    uint32_t ended[NACRE_SEATS]; /* the last job of each seat that it has seen the end of */
+    uint32_t ended[NACRE_SEATS]; /* by seat, the generation of the last job in which it found no chunk left */
     uint64_t floating_mode;
     int64_t moved;
 } worker;
 
-/* On a busy machine a worker may wake where its caller was running, and keep it from running. Then it moves, before it
-joins and the caller has to wait for it. */
+/* Moves the worker to another CPU if it runs on the CPU of its caller; returns whether it did. On a busy machine, a
+ * worker may wake on that CPU and preempt the caller. It moves before it joins: the caller waits for joined workers. */
 static int move_away(const nacre_job *job, worker *own) {
     const int cpu = atomic_load_explicit(&job->cpu, memory_order_relaxed);
     if (cpu < 0 || cpu != nacre_current_cpu()) return 0;
@@ -68,7 +69,7 @@ static void help(nacre_pool *pool, int seat, worker *own) {
     }
     const uint64_t before = atomic_fetch_sub(&job->state, 1);
     if (HELPERS(before) == 1 && before & WAITING) {
-        /* The caller may have returned already: a later caller in this seat is then woken early, and sleeps again. */
+        /* The caller may have returned already. A later caller in this seat then wakes early, and sleeps again. */
         atomic_fetch_add(&job->left, 1);
         nacre_unpark(&pool->parking, &job->left, 1);
     }
@@ -81,10 +82,10 @@ static int take_grant(nacre_pool *pool) {
     return 0;
 }
 
-/* Returns 1 when there is something to do, 0 when the library stops; this worker counts as awake only after 1. */
+/* Returns 1 when there may be a job, 0 when the library stops. The worker counts as awake only after 1. */
 static int sleep_until_called(nacre_pool *pool, const uint32_t *ended) {
     atomic_fetch_sub(&pool->awake, 1);
-    /* A call that posted a job before this worker counted as asleep has not woken it. */
+    /* A call that posted its job before the line above has not woken this worker. */
     uint64_t state;
     if (find_job(pool, ended, &state) >= 0 && atomic_load(&pool->awake) < nacre_spare_cpus(pool)) {
         if (!take_grant(pool)) atomic_fetch_add(&pool->awake, 1);
@@ -93,7 +94,7 @@ static int sleep_until_called(nacre_pool *pool, const uint32_t *ended) {
     for (;;) {
         const uint32_t heard = atomic_load(&pool->bell);
         if (take_grant(pool)) {
-            /* A caller wakes two workers, and each of them wakes two more, so that no caller wakes dozens. */
+            /* A caller wakes at most two workers, and each of them wakes two more: waking many takes long. */
             if (atomic_load(&pool->grants) > 0) nacre_unpark(&pool->parking, &pool->bell, 2);
             return 1;
         }
@@ -108,7 +109,7 @@ void *nacre_work(void *argument) {
     uint64_t state = 0;
     const int64_t patience = SPIN * nacre_ticks_per_microsecond(), step = YIELD * nacre_ticks_per_microsecond();
     int64_t since = nacre_ticks(), offered = since;
-    /* Each that starts starts the next, so that a call starts one at most. */
+    /* A new worker starts the next one, so that a call starts at most one. */
     if (atomic_load(&pool->started) < atomic_load(&pool->wanted)) nacre_start_worker(pool, 1);
     while (!nacre_library_stops()) {
         const int crowded = atomic_load(&pool->awake) > nacre_spare_cpus(pool);

@@ -1,4 +1,4 @@
-/* Declarations that the parts of the fixed runtime share.
+/* Declarations that several files of the fixed runtime use.
 
    A file calls only functions of files to its right:
 
@@ -17,25 +17,25 @@
 
 struct nacre_session {
     const char *weights;
-    void *mapping; /* of the external weights file, or a copy of it, or NULL */
+    void *mapping; /* the external weights file mapped into memory, or a copy of it; NULL if neither exists */
     size_t mapping_bytes;
-    int shares_copy; /* of the library's own weights */
+    int shares_copy; /* 1: uses the copy of the embedded weights that all sessions of the library share */
     char *workspace; /* the session's own, or NULL */
     int64_t workspace_bytes;
     atomic_int workspace_user; /* the process of the call in progress, see workers.c; 0 if there is none */
-    uint32_t threads; /* of a call, at least 1 */
-    int32_t level;    /* of the artifact's machine code */
-    _Atomic(const nacre_observer *) observer; /* or NULL */
-    int64_t *dims;      /* that the session binds; NULL without states */
-    char **states;      /* where each is in their memory, or NULL */
-    char *state_memory; /* of all of them, or NULL */
+    uint32_t threads; /* maximum number of threads of a call, at least 1 */
+    int32_t level;    /* index of the selected CPU variant in the artifact's levels */
+    _Atomic(const nacre_observer *) observer; /* NULL: calls are not observed */
+    int64_t *dims;      /* the dims that the session fixes; NULL without states */
+    char **states;      /* the address of each state in `state_memory`; NULL without states */
+    char *state_memory; /* one allocation that holds all states; NULL without states */
     size_t state_bytes;
-    atomic_int state_user; /* as `workspace_user` */
-    struct nacre_device_session *device; /* that computes, or NULL for the CPU */
-    char passed[]; /* for each check of all entries, whether it has passed and need not be repeated for these weights */
+    atomic_int state_user; /* the process of the call that uses the states, as `workspace_user` */
+    struct nacre_device_session *device; /* the device that computes; NULL: the CPU computes */
+    char passed[]; /* one flag for each check of all entries: 1 once it has passed and depends on weights alone */
 };
 
-/* error.c: each returns the status, so that a failure is one statement. */
+/* error.c: `nacre_fail` returns its status, so that a failure is one return statement. */
 __attribute__((format(printf, 2, 3))) nacre_status nacre_fail(nacre_status status, const char *format, ...);
 const char *nacre_last_error(void);
 
@@ -46,7 +46,7 @@ nacre_status nacre_check_tensor(const nacre_argument *expected, const char *role
 nacre_status nacre_check_data(const nacre_argument *expected, const char *role, const nacre_tensor *got);
 nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *expected, const char *role,
                                const nacre_tensor *got, const int64_t *dims);
-/* Can the session run the entry, at these dims? */
+/* Fails unless the session can run the entry at these dims. */
 nacre_status nacre_check_states(const nacre_session *session, const nacre_entry *entry, const int64_t *dims);
 nacre_status nacre_check_range(const nacre_dim *dim, int64_t value, const char *where);
 int64_t nacre_dtype_bytes(nacre_dtype dtype);
@@ -75,7 +75,7 @@ nacre_status nacre_observe(nacre_session *session, const nacre_observer *observe
 void nacre_record_event(void *recording, const nacre_event *event);
 
 /* session.c */
-int nacre_take_workspace(nacre_session *session); /* returns 0 while a call uses it */
+int nacre_take_workspace(nacre_session *session); /* returns 0 if a call in progress uses it */
 void nacre_return_workspace(nacre_session *session);
 nacre_status nacre_read_options(const nacre_options *options, nacre_options *given);
 nacre_status nacre_session_create(const nacre_options *options, nacre_session **session);

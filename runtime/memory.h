@@ -1,4 +1,4 @@
-/* Memory of a session. */
+/* Allocates memory of sessions. */
 #ifndef NACRE_MEMORY_H
 #define NACRE_MEMORY_H
 
@@ -11,10 +11,10 @@
 #include "abi.h"
 
 #define NACRE_HUGE_PAGE ((size_t)2 << 20)
-#define NACRE_MANY_PAGES ((size_t)16 << 20) /* the padding to whole huge pages is then at most an eighth */
+#define NACRE_MANY_PAGES ((size_t)16 << 20) /* from this size on, padding to whole huge pages is at most an eighth */
 
-/* Memory for `free`, at least as aligned as a workspace; NULL if there is none. Kernels that read a matrix down its
-   columns visit a page for each element, so the system is asked for huge pages where the memory has many. */
+/* Returns memory aligned to NACRE_ALIGNMENT or more, to be released by `free`; NULL if there is none. Large memory is
+   advised to use huge pages: a kernel that reads a matrix along columns visits another small page for each element. */
 static inline void *nacre_allocate(size_t bytes) {
 #ifdef MADV_HUGEPAGE
     if (bytes >= NACRE_MANY_PAGES && bytes <= SIZE_MAX - NACRE_HUGE_PAGE) {

@@ -1,11 +1,11 @@
-/* An artifact without code for devices: the CPU computes. */
+/* The functions of device.h for an artifact without code for GPUs: the CPU computes. */
 #include <string.h>
 
 #include "device.h"
 
 nacre_status nacre_device_open(nacre_session *session, const nacre_options *options) {
     session->device = NULL;
-    const char *name = options->device; /* the variable is for artifacts that have a choice */
+    const char *name = options->device; /* NACRE_DEVICE is ignored: it is for artifacts with code for GPUs */
     if (name == NULL || *name == '\0' || strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) return NACRE_OK;
     return nacre_fail(NACRE_NO_DEVICE, "the artifact has no code for the device `%s`", name);
 }

@@ -1,7 +1,7 @@
-/* Observed calls: when each kernel ran, on which threads, and the chance to read what it wrote.
+/* Observed calls: the observer receives the times and the threads of each kernel, and may read its results.
  *
- * Such a call runs the observed copy of its entry, which reports the start and the end of each kernel. Nothing here
- * runs in other calls. Units that are shared go to the pool in a wrapper that notes which thread computed how long.
+ * An observed call runs the observed copy of its entry, which reports the start and the end of each kernel. Other calls
+ * run no code of this file. A wrapper around the tasks of a kernel records the computing time of each thread.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -19,21 +19,21 @@ static int64_t now(void) {
 
 static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)(void *)pthread_self(); }
 
-/* One observed call, on its stack. */
+/* The state of an observed call, on the stack of its caller. */
 typedef struct {
     nacre_watch base;
-    nacre_team team; /* what the entry gets in place of the crew */
+    nacre_team team; /* the team that the entry receives instead of `crew` */
     nacre_team *crew;
     const nacre_observer *observer;
     nacre_event event;
-    int64_t part;                    /* when the part of a kernel that runs now began, 0 if none does */
-    int was_shared;                  /* among threads, that part */
-    _Atomic int32_t count;           /* of the shares */
-    _Atomic uint64_t threads[NACRE_MOST_THREADS]; /* whose they are; 0: a thread that is about to say so */
-    nacre_share shares[NACRE_MOST_THREADS];       /* each written by its thread alone, until all are done */
+    int64_t part;                    /* start of the running part of a kernel, in nanoseconds; 0: no kernel runs */
+    int was_shared;                  /* whether that part was distributed over threads */
+    _Atomic int32_t count;           /* the number of shares taken; may exceed NACRE_MOST_THREADS */
+    _Atomic uint64_t threads[NACRE_MOST_THREADS]; /* by share, its thread; 0: the thread is about to write it */
+    nacre_share shares[NACRE_MOST_THREADS];       /* each written only by its own thread while the kernel runs */
 } watching;
 
-/* A task of generated code, wrapped. */
+/* A task of generated code, for the wrapper `compute_timed`. */
 typedef struct {
     watching *watching;
     nacre_task task;
@@ -45,7 +45,7 @@ static int32_t share_count(watching *w) {
     return count < NACRE_MOST_THREADS ? count : NACRE_MOST_THREADS;
 }
 
-/* NULL where more threads than a call may have took turns. */
+/* Returns the share of a thread; NULL if more than NACRE_MOST_THREADS different threads have helped. */
 static nacre_share *find_share(watching *w, uint64_t thread, int64_t begin) {
     for (int32_t i = share_count(w) - 1; i >= 0; i--)
         if (atomic_load_explicit(&w->threads[i], memory_order_relaxed) == thread) return &w->shares[i];
@@ -138,7 +138,7 @@ int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *o
 
 nacre_status nacre_observe(nacre_session *session, const nacre_observer *observer) {
     if (session == NULL || (observer && observer->tell == NULL))
-        return nacre_fail(NACRE_INVALID, "cannot observe without %s", session ? "a function to tell" : "a session");
+        return nacre_fail(NACRE_INVALID, "cannot observe without %s", session ? "a callback" : "a session");
     if (observer && session->device) return nacre_fail(NACRE_INVALID, "a session on a device cannot be observed");
     atomic_store_explicit(&session->observer, observer, memory_order_release);
     return NACRE_OK;

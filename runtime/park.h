@@ -1,4 +1,4 @@
-/* Sleeping until a word changes. A futex where there are such; elsewhere one lock and condition of the pool. */
+/* Sleeping until a word changes: by a futex on Linux, elsewhere by one lock and one condition variable of the pool. */
 #ifndef NACRE_PARK_H
 #define NACRE_PARK_H
 
@@ -21,13 +21,13 @@ typedef struct nacre_parking {
 #endif
 } nacre_parking;
 
-/* Before the first use, and in the child of a fork. */
+/* Initialises the lock. Call it before the first use, and in the child of a fork. */
 void nacre_parking_start(nacre_parking *parking);
 
-/* Returns when the word is no longer `value`, or now and then for no reason. */
+/* Sleeps until the word differs from `value`. Wake-ups may be spurious. */
 void nacre_park(nacre_parking *parking, _Atomic uint32_t *word, uint32_t value);
 
-/* Wakes at least `count` that sleep on a word, which was changed before. */
+/* Wakes at least `count` of the threads that sleep on a word. Change the word first. */
 void nacre_unpark(nacre_parking *parking, _Atomic uint32_t *word, int count);
 
 #endif

@@ -1,8 +1,11 @@
-/* Computes the work items of a kernel on several threads: the part of the caller. The part of workers is in helpers.c.
+/* Computes the work items of a kernel on several threads. This file is the caller's side, helpers.c the workers' side.
  *
  * A call takes a seat when its first kernel is worth sharing, and keeps it to its end. For each such kernel it posts a
  * job there and computes work items itself until none is left; workers that are awake and find the job join it. A call
  * waits only for workers that have joined. If none is free, it computes all items itself.
+ *
+ *   caller    writes the job, sets OPEN | takes chunks from the front | none left: clears OPEN, waits for 0 helpers
+ *   worker           finds the job, state + 1 | takes chunks from the back | none left: state - 1, wakes the caller
  */
 #define _GNU_SOURCE
 #include "pool.h"
@@ -15,11 +18,11 @@
 #include "ticks.h"
 
 enum {
-    SHARE = 1,          /* microseconds of work that are worth a helper that is awake */
-    WAKE = 10,          /* microseconds of work in a call that are worth waking helpers */
-    CHUNKS = 16,        /* for each thread, so that one that comes late or is interrupted holds up little */
-    CHUNK = 1,          /* microseconds, at least: threads wait for each other to take one */
-    PACE_FRACTION = 256 /* a kernel's pace counts ticks of one unit, times this */
+    SHARE = 1,          /* least work for each helper that is awake, in microseconds */
+    WAKE = 10,          /* least work of a call that justifies waking helpers, in microseconds */
+    CHUNKS = 16,        /* chunks for each thread: one that is late or interrupted then delays the others little */
+    CHUNK = 1,          /* least work in a chunk, in microseconds: taking one is an atomic operation on shared memory */
+    PACE_FRACTION = 256 /* the pace of a kernel is the ticks of one work item, times this factor */
 };
 
 void nacre_pool_start(nacre_pool *pool) {
@@ -65,13 +68,13 @@ void nacre_crew_leave(nacre_crew *crew) {
     crew->seat = -1;
 }
 
-/* Keeps how long a unit of a kernel takes: it decides how the kernel's next run is shared. */
+/* Stores the time of a work item in `pace`, which decides how the kernel's next run is distributed. Returns it. */
 static int64_t keep_pace(int64_t *pace, int64_t ticks, int64_t units) {
     int64_t each = ticks > 0 ? ticks * PACE_FRACTION / units + 1 : 1;
     const int64_t known = __atomic_load_n(pace, __ATOMIC_RELAXED);
-    /* Ignores a run that was interrupted. */
+    /* Limits the effect of a run that was interrupted. */
     if (known > 0 && each / 4 > known) each = 4 * known;
-    /* Written when it changes, since calls in other threads read it all the time. */
+    /* Only significant changes are written: calls in other threads read the variable often. */
     if (each < known - known / 4 || each > known + known / 4) __atomic_store_n(pace, each, __ATOMIC_RELAXED);
     return each;
 }
@@ -82,7 +85,7 @@ static int64_t compute_alone(nacre_task task, const void *context, int64_t begin
     return keep_pace(pace, nacre_ticks() - start, end - begin);
 }
 
-/* Returns the number of helpers that pays for work items of so many ticks. */
+/* Returns the profitable number of helpers for `units` work items that take `work` ticks together. */
 static int32_t helpers_for(nacre_crew *crew, int64_t units, int64_t work) {
     const int64_t microsecond = nacre_ticks_per_microsecond();
     const int32_t most = smaller(crew->helpers, smaller(units - 1, work / (SHARE * microsecond)));
@@ -102,7 +105,7 @@ static int32_t helpers_for(nacre_crew *crew, int64_t units, int64_t work) {
     return smaller(most, nacre_spare_cpus(crew->pool));
 }
 
-/* Sees that enough workers are awake. */
+/* Wakes workers, or starts one, until enough are awake. */
 static void call_workers(nacre_pool *pool, int32_t helpers) {
     const uint64_t crowd = atomic_load(&pool->crowd);
     const int32_t together = crowd >> 32 == 1 ? helpers : (int32_t)(uint32_t)crowd;
@@ -110,7 +113,7 @@ static void call_workers(nacre_pool *pool, int32_t helpers) {
     int32_t awake = atomic_load(&pool->awake), woken;
     const int32_t started = atomic_load(&pool->started);
     do {
-        /* Grants that were given to workers which stopped count as awake until another worker takes them. */
+        /* A grant of a worker that has stopped counts as awake until another worker takes it. */
         if (smaller(awake, started) >= target) return;
         const int32_t sleeping = started - awake;
         woken = smaller(smaller(target - awake, helpers), sleeping);
@@ -127,7 +130,7 @@ static void call_workers(nacre_pool *pool, int32_t helpers) {
     }
 }
 
-/* Waits for the helpers to leave, each after the chunk that it has begun. */
+/* Closes the job, and waits until the helpers have finished their current chunks and left. */
 static void wait_for_helpers(nacre_pool *pool, nacre_job *job) {
     if (HELPERS(atomic_fetch_and(&job->state, ~OPEN)) == 0) return;
     const int64_t patience = SPIN * nacre_ticks_per_microsecond(), step = YIELD * nacre_ticks_per_microsecond();

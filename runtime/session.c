@@ -1,4 +1,4 @@
-/* Sessions: their threads, and a workspace that a session may own. */
+/* Creates and destroys sessions, and reserves the workspace that a session owns. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,10 @@
 #include "pool.h"
 #include "state.h"
 
-#define FIRST_OPTIONS (offsetof(nacre_options, weights) + sizeof(char *)) /* as large as they were once */
+/* The size of nacre_options in the first release: the least that a caller passes. */
+#define FIRST_OPTIONS (offsetof(nacre_options, weights) + sizeof(char *))
 
-/* The number of threads of a session that requests none: NACRE_THREADS, else one thread for each CPU. */
+/* Stores the default number of threads of a session: NACRE_THREADS, at most the number of CPUs; else that number. */
 static nacre_status default_threads(uint32_t cpus, uint32_t *threads) {
     const char *text = getenv("NACRE_THREADS");
     *threads = cpus;
@@ -30,13 +31,13 @@ nacre_status nacre_read_options(const nacre_options *options, nacre_options *giv
     if (options->bytes < FIRST_OPTIONS)
         return nacre_fail(NACRE_INVALID, "the options are %lu bytes, expected %zu or more",
                           (unsigned long)options->bytes, FIRST_OPTIONS);
-    /* A caller that is older leaves the newest fields at their defaults, one that is newer has some unknown ones. */
+    /* Fields that an older caller lacks keep their defaults; unknown fields of a newer caller are ignored. */
     memcpy(given, options, options->bytes < sizeof *given ? options->bytes : sizeof *given);
     return NACRE_OK;
 }
 
 nacre_status nacre_session_create(const nacre_options *options, nacre_session **result) {
-    if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
+    if (result == NULL) return nacre_fail(NACRE_INVALID, "the pointer to the new session is NULL");
     *result = NULL;
     nacre_options given;
     nacre_status wrong = nacre_read_options(options, &given);
@@ -86,7 +87,7 @@ void nacre_session_destroy(nacre_session *session) {
 }
 
 nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **result) {
-    if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
+    if (result == NULL) return nacre_fail(NACRE_INVALID, "the pointer to the new session is NULL");
     *result = NULL;
     if (source == NULL || source->states == NULL)
         return nacre_fail(NACRE_INVALID, "cannot fork without a session that has states");
@@ -111,7 +112,7 @@ nacre_status nacre_session_fork(nacre_session *source, const nacre_options *opti
 int nacre_take_workspace(nacre_session *session) {
     const int own = nacre_process_number();
     int user = 0;
-    /* A call of the process that this one was forked from goes on there, not here. */
+    /* A lock that a call in the parent of a fork holds does not count here: that call goes on in the parent. */
     while (user != own)
         if (atomic_compare_exchange_weak(&session->workspace_user, &user, own)) return 1;
     return 0;

@@ -1,9 +1,14 @@
 /* Finds the pool of the process.
  *
- * Libraries of one process cannot see each other's names, and an artifact exports nothing for the sake of another.
- * But each has an ELF note with the address of its anchor, which is a pointer to the pool or NULL, and the dynamic loader
- * lists all notes. An anchor that is not NULL points to the pool. The first library that needs a pool creates it and
- * stores it in the anchor of the library that was loaded first, which all libraries find.
+ * The variables of an artifact are hidden, so another one cannot refer to them by name. Each has an ELF note with the
+ * address of its anchor, a variable that is NULL or points to the pool; the dynamic loader lists the notes of all
+ * libraries. The first library that needs the pool creates it, and stores it in the anchor of the library that was
+ * loaded first, where all libraries find it.
+ *
+ *   loaded    a.so, note -> anchor   b.so, note -> anchor   c.so, note -> anchor
+ *   before              NULL                   NULL                   NULL
+ *   b shares            pool                   pool                   NULL       b has created the pool
+ *   c shares            pool                   pool                   pool       c has found it in the anchor of a
  */
 #define _GNU_SOURCE
 #include <link.h>
@@ -21,7 +26,7 @@ typedef _Atomic(nacre_pool *) anchor;
 extern anchor nacre_pool_anchor;
 __attribute__((visibility("hidden"), used)) anchor nacre_pool_anchor;
 
-/* Owner, then the layout and the distance from there to the anchor. */
+/* The note: its owner, the layout of the pool, and the distance from this field to the anchor, 4 + 8 bytes. */
 __asm__(".pushsection .note.nacre,\"a\",%note\n"
         ".balign 4\n"
         ".4byte 6, 12, 2\n"
@@ -30,7 +35,7 @@ __asm__(".pushsection .note.nacre,\"a\",%note\n"
         ".8byte nacre_pool_anchor - .\n"
         ".popsection\n");
 
-/* The anchor that a segment of notes tells of, or NULL. */
+/* Returns the anchor that a segment of notes names, or NULL. */
 static anchor *read_notes(const char *at, const char *end, size_t alignment) {
     while ((size_t)(end - at) >= sizeof(ElfW(Nhdr))) {
         const ElfW(Nhdr) *head = (const ElfW(Nhdr) *)(const void *)at;
@@ -64,7 +69,7 @@ static anchor *find_anchor(const struct dl_phdr_info *info) {
 }
 
 typedef struct {
-    anchor *first; /* of the library that was loaded first */
+    anchor *first; /* the anchor of the library that was loaded first */
     nacre_pool *pool;
 } search;
 
@@ -96,8 +101,8 @@ static void make(search *found) {
         munmap(made, sizeof *made);
 }
 
-/* These two run in the callback of a first object. With glibc, nothing is loaded or unloaded meanwhile, and no other
-callback runs. Other C libraries do not guarantee this: there, the pool is never freed. */
+/* `attach` and `detach` run inside a callback of dl_iterate_phdr. Meanwhile, glibc loads and unloads nothing, and runs
+ * no other callback. Other C libraries do not guarantee this: with them, the pool is never freed. */
 #ifdef __GLIBC__
 #define CALLBACKS_EXCLUDE 1
 #else

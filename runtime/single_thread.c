@@ -1,4 +1,5 @@
-/* The runtime of a system without threads and without files: calls compute in their caller, weights are inside. */
+/* Replaces workers, pool and weights on systems without threads and files: calls run on the calling thread, and weights
+ * are embedded. */
 #include <pthread.h>
 
 #include "internal.h"

@@ -1,7 +1,7 @@
 /* States of a session: their memory, initial values, and access from outside of calls.
  *
- * All states of a session are one piece of memory, each at a multiple of the alignment. A call of an entry with states,
- * and every function here that touches their content, takes the session's states for itself, or fails with BUSY.
+ * All states of a session are in one allocation, each aligned to NACRE_ALIGNMENT bytes. A call of an entry with states,
+ * and every function here that reads or writes them, locks the states of the session, or fails with NACRE_BUSY.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static int64_t rounded(int64_t bytes) {
     return more == NACRE_OVERFLOW ? more : more / NACRE_ALIGNMENT * NACRE_ALIGNMENT;
 }
 
-/* The bytes of a state at these dims, or NACRE_OVERFLOW. */
+/* Returns the bytes of a state at these dims, or NACRE_OVERFLOW. */
 static int64_t state_bytes(const nacre_state *state, const int64_t *dims) {
     int64_t bytes = nacre_dtype_bytes(state->tensor.dtype);
     for (int32_t axis = 0; axis < state->tensor.rank; axis++) {
@@ -44,7 +44,7 @@ static nacre_status check_dims(const int64_t *dims, int32_t count) {
     return NACRE_OK;
 }
 
-/* The bytes of all states, or NACRE_OVERFLOW after an error. */
+/* Returns the bytes of all states, or NACRE_OVERFLOW after an error. */
 static int64_t all_bytes(const int64_t *dims) {
     int64_t total = 0;
     for (int32_t i = 0; i < artifact()->state_count; i++) {
@@ -65,7 +65,7 @@ int64_t nacre_session_bytes(const int64_t *dims, int32_t count) {
     return bytes == NACRE_OVERFLOW ? -1 : bytes;
 }
 
-/* Gives a state its initial value, which is repeated along its first axes. */
+/* Writes the initial value of a state; a shorter one is repeated along the first axes. */
 static void begin_state(nacre_session *session, int32_t number) {
     const nacre_state *state = &artifact()->states[number];
     char *to = session->states[number];
@@ -115,7 +115,7 @@ void nacre_states_close(nacre_session *session) {
 nacre_status nacre_take_states(nacre_session *session, const char *who) {
     const int own = nacre_process_number();
     int user = 0;
-    /* A call of the process that this one was forked from goes on there, not here. */
+    /* A lock that a call in the parent of a fork holds does not count here: that call goes on in the parent. */
     while (user != own)
         if (atomic_compare_exchange_weak(&session->state_user, &user, own)) return NACRE_OK;
     return nacre_fail(NACRE_BUSY, "%s: the session's states are in use by another call", who);
@@ -130,7 +130,7 @@ int32_t nacre_find_state(const char *name) {
     return -1;
 }
 
-/* The state, if the session has it. */
+/* Returns the state with this index, or NULL after an error. */
 static const nacre_state *find(const nacre_session *session, int32_t state) {
     if (session == NULL || session->states == NULL) {
         nacre_fail(NACRE_INVALID, session ? "the session has no states: it was created without dims"
@@ -151,7 +151,7 @@ int32_t nacre_state_shape(const nacre_session *session, int32_t state, int64_t *
     return found->tensor.rank;
 }
 
-/* Takes the states, with the memory of the host as their current copy. */
+/* Locks the states, and makes the copy in host memory the current one. */
 static nacre_status take_for_host(nacre_session *session, const char *who, int is_changing) {
     nacre_status status = nacre_take_states(session, who);
     if (status) return status;
@@ -160,7 +160,7 @@ static nacre_status take_for_host(nacre_session *session, const char *who, int i
     return status;
 }
 
-/* Checks an access of a whole state, and takes the states. */
+/* Checks the arguments of an access to a whole state, and locks the states. */
 static nacre_status begin_access(nacre_session *session, int32_t state, const void *data, int64_t bytes,
                                  int is_changing) {
     const nacre_state *found = find(session, state);

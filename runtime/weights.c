@@ -22,7 +22,7 @@ typedef struct {
     int found;
 } search;
 
-/* Is our own code in this object? Then its path is ours. */
+/* Callback: stores the path of the object that contains this function. */
 static int match_object(struct dl_phdr_info *info, size_t size, void *context) {
     search *wanted = context;
     (void)size;
@@ -88,11 +88,12 @@ static nacre_status find_weights(nacre_session *session, const char *path) {
     search wanted = {.path = own, .capacity = sizeof own, .found = 0};
     dl_iterate_phdr(match_object, &wanted);
     if (!wanted.found)
-        return nacre_fail(NACRE_NO_WEIGHTS, "cannot tell where the artifact is; say where its weights file is");
+        return nacre_fail(NACRE_NO_WEIGHTS,
+                          "the path of the artifact is unknown, so the path of its weights file must be given");
     return map_weights(session, own);
 }
 
-/* One copy of the library's weights, for all sessions that request it. */
+/* The copy of the embedded weights on huge pages, which all sessions that request huge pages share. */
 static struct {
     pthread_mutex_t lock;
     int64_t sessions;
@@ -103,7 +104,7 @@ static size_t copy_bytes(void) {
     return ((size_t)nacre_this_artifact.weight_bytes + NACRE_HUGE_PAGE - 1) / NACRE_HUGE_PAGE * NACRE_HUGE_PAGE;
 }
 
-/* Memory at a multiple of a huge page, for which the system is asked to use such; NULL if it has none. */
+/* Returns memory that is aligned to a huge page and advised to use huge pages; NULL if the system has none. */
 static void *allocate_huge(size_t bytes) {
 #ifdef MADV_HUGEPAGE
     char *start = mmap(NULL, bytes + NACRE_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -134,7 +135,7 @@ static void share_copy(nacre_session *session) {
         shared.sessions++;
         session->weights = shared.start;
         session->shares_copy = 1;
-        /* The original need not stay in memory; a later read gets it from the file. */
+        /* The pages of the original can leave memory: a later read loads them from the file. */
         const size_t page = (size_t)sysconf(_SC_PAGESIZE);
         const uintptr_t original = (uintptr_t)nacre_this_artifact.weights;
         if (original % page == 0)
@@ -143,7 +144,7 @@ static void share_copy(nacre_session *session) {
     pthread_mutex_unlock(&shared.lock);
 }
 
-/* A file's weights are copied for this session alone: another session may have another file. */
+/* Replaces the mapping of a weights file by a copy for this session: another session may use another file. */
 static void move_mapping(nacre_session *session) {
     void *copy = copy_weights(session->weights);
     if (copy == NULL) return;
@@ -155,7 +156,7 @@ static void move_mapping(nacre_session *session) {
 
 nacre_status nacre_open_weights(nacre_session *session, const nacre_options *options) {
     nacre_status status = find_weights(session, options->weights);
-    /* A device has a copy of its own. */
+    /* A device computes with a copy in its own memory. */
     if (status || !options->huge_pages || session->device || nacre_this_artifact.weight_bytes == 0) return status;
     if (session->mapping)
         move_mapping(session);

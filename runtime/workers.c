@@ -1,7 +1,7 @@
-/* This library's part of the pool: the workers that it has started, and when they end.
+/* The workers that this library has started, and their end.
  *
- * They run its code, so they end before it can be unloaded: with its last session, or in its destructor. A child of a
- * fork has no workers and starts its own.
+ * Workers run code of the library, so they end before it is unloaded: with its last session, or in its destructor. The
+ * child of a fork has no workers, and starts its own.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include "internal.h"
 #include "pool.h"
 
-#define STACK_BYTES ((size_t)1 << 20) /* a kernel uses 384 KiB at most */
+#define STACK_BYTES ((size_t)1 << 20) /* stack of a worker; kernels use at most 384 KiB */
 
 static atomic_int process_number = 1;
 
@@ -20,7 +20,7 @@ static struct {
     pthread_mutex_t lock;
     int64_t sessions;
     int forks_watched, unloaded;
-    nacre_cpus cpus; /* where sessions were made: a worker may run there, whatever thread happens to start it */
+    nacre_cpus cpus; /* CPUs of workers: those of the creator of a session, not of the thread that starts the worker */
     _Atomic(nacre_pool *) pool;
     atomic_int stopping;
     int workers;
@@ -31,14 +31,14 @@ int nacre_process_number(void) { return atomic_load_explicit(&process_number, me
 
 int nacre_library_stops(void) { return atomic_load_explicit(&library.stopping, memory_order_acquire); }
 
-/* In the child of a fork, one thread is left. Locks that other threads held are not held any more. */
+/* Runs in the child of a fork, which has one thread: locks that other threads held are initialised again. */
 static void begin_again(void) {
     pthread_mutex_init(&library.lock, NULL);
     atomic_fetch_add(&process_number, 1);
     atomic_store(&library.stopping, 0);
     library.workers = 0;
     nacre_pool *pool = atomic_load(&library.pool);
-    /* Another library of the process may have done it. */
+    /* Another library of the process may have restarted the pool already. */
     if (pool && pool->process != getpid()) nacre_pool_start(pool);
 }
 
@@ -82,7 +82,7 @@ static int create(nacre_pool *pool, pthread_t *thread) {
     if (pthread_attr_init(&attributes)) return 0;
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigfillset(&all);
-    /* Signals are for the threads of the program. */
+    /* Workers inherit a mask without signals: the program's own threads handle them. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int refused = pthread_create(thread, &attributes, nacre_work, pool);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -95,10 +95,10 @@ static int create(nacre_pool *pool, pthread_t *thread) {
     return 1;
 }
 
-/* Without `insist`, only if no other thread opens, closes or starts something right now. */
+/* Starts a worker if the pool wants more. Without `insist`, does nothing while another thread holds the lock. */
 void nacre_start_worker(nacre_pool *pool, int insist) {
     while (pthread_mutex_trylock(&library.lock)) {
-        /* The thread that stops the workers holds the lock until they have ended, so no worker may wait for it. */
+        /* The thread that stops the workers holds the lock until they have ended: a worker must not wait for it. */
         if (!insist || nacre_library_stops()) return;
         sched_yield();
     }
@@ -114,7 +114,7 @@ void nacre_start_worker(nacre_pool *pool, int insist) {
             } else {
                 atomic_fetch_sub(&pool->awake, 1);
                 atomic_fetch_sub(&pool->started, 1);
-                /* The system would refuse again: continue with the existing workers. */
+                /* The system would refuse again, so the pool keeps its current number of workers. */
                 atomic_store(&pool->cpus, started + 1);
             }
         }
@@ -122,7 +122,7 @@ void nacre_start_worker(nacre_pool *pool, int insist) {
     pthread_mutex_unlock(&library.lock);
 }
 
-/* With the lock held. */
+/* Ends all workers of this library. The caller holds the lock. */
 static void stop_workers(void) {
     nacre_pool *pool = atomic_load(&library.pool);
     if (pool == NULL) return;
@@ -143,7 +143,7 @@ void nacre_library_close(void) {
     pthread_mutex_unlock(&library.lock);
 }
 
-/* Sessions that are left may be in the middle of a call where this is the end of the process: they keep the pool. */
+/* At the end of the process, remaining sessions may be in the middle of a call, so the pool stays. */
 __attribute__((destructor)) static void unload(void) {
     pthread_mutex_lock(&library.lock);
     library.unloaded = 1;

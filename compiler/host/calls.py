@@ -25,7 +25,7 @@ from .plan import LoweredEntry
 
 @dataclass
 class Calls:
-    """The calls of a function; the methods take one call each."""
+    """Describes the kernel calls of one function."""
 
     function: Function
     makers: dict[str, Node] = field(init=False)

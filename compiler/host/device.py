@@ -1,8 +1,8 @@
 """Entries whose kernels run on a device: the host evaluates sizes and offsets, and launches.
 
-Tensors are in the memory of the device, so that the entry reaches a number there by a call of the runtime only. The
-functions `nacre_device_...` are in `runtime/cuda/`; after an error, which the runtime keeps until the entry returns,
-they do nothing. The launcher of a kernel of one dim, the third one of the module:
+Tensors are in device memory, so the entry reads and writes numbers by calls of the runtime. The functions
+`nacre_device_...` are in `runtime/cuda/`. After an error, which the runtime keeps until the entry returns, they do
+nothing. The launcher of a kernel with one dim and two tensors, number 2 in the module:
 
     define internal void @add_launch(ptr %team, i64 %a0, ptr %a1, ptr %a2) noinline {
       ...                                                            the arguments, in memory
@@ -36,7 +36,7 @@ _RUNTIME = (
 
 
 class DeviceEntryText(EntryText):
-    """The text of an entry whose kernels run on a device. Checks of weights run in every call."""
+    """The text of an entry whose kernels run on a device. Checks that depend on weights alone run in every call."""
 
     remembers_checks = False
 

@@ -11,11 +11,11 @@ the alarm first, and calls a deferred check only if the alarm is set:
     store i64 0, ptr %alarm      call void @gather_launch(..., ptr %alarm)
                                  br i1 %alarmed, label %due, label %done    due: call void @check_launch(...)
 
-A check of weights alone runs `once`: after the alarm is the address of a byte for each check of the entry. The entry
-skips the check if its byte is not 0, and sets the byte when the check has passed.
+A check that depends on weights alone runs `once`. The word after the alarm is the address of an array with a byte for
+each check of the entry. The entry skips the check if its byte is not 0, and sets the byte when the check has passed.
 
-Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls is
-therefore split into parts, functions of the same arguments that it calls in order:
+The time of code generation grows faster than the length of a function. An entry of more than `CALLS_PER_PART` calls is
+therefore split into parts: functions with the same arguments, which it calls in order:
 
     define hidden i64 @entry(...) {                  define internal i64 @entry_part0(...) noinline {
       %r0 = call i64 @entry_part0(...)                 call void @matmul_0_launch(...)
@@ -75,11 +75,18 @@ CALLS_PER_PART = 256
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A kernel call with the values of its dims and the storage of its tensors; `comment` describes the computation,
-    and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
-    is the storage for the result of a check, which is skipped without an alarm if it is `deferred`, and after it has
-    passed if it runs `once`. `position` is the position among the lowered calls; the memory plan omits some calls.
-    `copies` come before the call. `tensors` are those that it reads and writes; a copy has none."""
+    """A call of a kernel, or of one part of a kernel.
+
+    dims, storages: the values of its dims, and the storage of each tensor argument.
+    comment, span: a description of the computation, and its source location.
+    number: the number of the kernel call, which all parts of the kernel share.
+    record: the storage for the record, if the kernel checks indices.
+    deferred: the check is skipped unless the alarm is set.
+    once: the check is skipped after it has passed in the session.
+    position: the position among the lowered calls, of which the memory plan omits some.
+    copies: copies that precede the call.
+    tensors: the tensors that it reads and writes; none for a copy.
+    """
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -105,7 +112,7 @@ class EntryText:
         self.lines: list[str] = []
         self._memo: dict[str, str] = {}
         self._names = count()
-        self._loops: dict[str, str] = {}  # the numbers of the iterations of the loops around
+        self._loops: dict[str, str] = {}  # by name of an enclosing loop, the iteration number
         self._controls = count(1)
         self._dims = {symbol: number for number, symbol in enumerate(dims)}
 
@@ -156,7 +163,7 @@ class EntryText:
         self.lines += [f"  br label %{label}", f"{after}:"]
 
     def loop(self, loop: Loop[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
-        """The number of the iteration is a value of the entry, and in memory for kernels."""
+        """Writes a loop. The number of the iteration is an SSA value, and is also stored in memory for kernels."""
         number = self.next_control()
         index, limit = self.address(loop.index), self.size(loop.count)
         self.jump(f"enter{number}", f"enter{number}")
@@ -225,8 +232,8 @@ class EntryText:
 
     @contextmanager
     def if_due(self, call: Call, check: int) -> Iterator[None]:
-        """Encloses the code of a call, which only runs after an alarm if the call is deferred, and only until it has
-        passed if it is a check that runs once. `check` is the number of the check, from 1."""
+        """Encloses the code of a call in conditions: a deferred check runs only if the alarm is set, and a check that
+        runs once only until it has passed. `check` is the number of the check, from 1."""
         if call.once and self.remembers_checks:
             with self._until_passed(check):
                 yield

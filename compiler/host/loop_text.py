@@ -37,8 +37,8 @@ Write = Callable[[Sequence[Item[Call, Storage]]], None]
 
 @dataclass
 class WholeLoops:
-    """The loops of the entry `symbol` that are one function: `functions` are their definitions, in order. `inner` are
-    the functions of kernels that have copies."""
+    """The loops of the entry `symbol` that are separate functions. `functions` are their definitions, in order; `inner`
+    are the symbols of the kernels that have copies."""
 
     symbol: str
     inner: Collection[str]

@@ -36,11 +36,15 @@ Operand = str | Input | Weight | Sliced[Tensor]
 
 @dataclass
 class Timeline:
-    """The steps of a function in order. `operands` are the tensors of each call in the order of the kernel's arguments,
-    and `scratch` the bytes of those that only the kernel uses. `omitted` are the moves that need no code; `aliases`
-    maps their sources to the tensors whose memory they share, and `slices` tensors to the larger ones that hold them.
-    `old` are the names of inputs that copies of states read or overwrite, by number; loops keep them to their end.
-    `last_check` is the last step of a kernel that checks indices, or of the loop around it; -1 if there is none.
+    """The steps of a function in order.
+
+    old: by number, the names of the inputs that copies of states read or overwrite; loops keep them live to their end.
+    last_check: the last step of a kernel that checks indices, or of the loop around it; -1 if there is none.
+    operands: for each call, its tensors in the order of the kernel's arguments.
+    scratch: the bytes of tensors that only one kernel uses, by name.
+    omitted: the numbers of the calls that are moves without code.
+    aliases: maps the source of an omitted move to the tensor whose memory it shares.
+    slices: maps a tensor to the slice of a larger tensor that holds it.
     """
 
     function: LoweredFunction

@@ -38,11 +38,17 @@ from .whole_loops import LoopReport, report_loops, tensors_of
 
 @dataclass(frozen=True, slots=True)
 class LoweredEntry:
-    """An entry. `symbol` is the C function of the function `name`; `dims` is the order of its dim arguments. `items`
-    are its calls, with the loops and branches around them. `steps` are the parts of its calls in order, and `sizes` the
-    bytes of the tensors in the workspace. `span` is the source location of the function. `checks` holds the purposes of
-    the calls that check indices, in their order. `omitted` are the positions of lowered calls that it leaves out;
-    `copies` are those of states after all calls, and `states` the reports on the states that the entry changes."""
+    """A planned entry: a C function that computes one function of the model.
+
+    name, symbol, span: the function of the model, the symbol of the C function, and the source location.
+    dims: the dim arguments, in order.
+    workspace: the bytes of the workspace.
+    items: the calls, with the loops and branches around them.
+    steps, sizes: the parts of the calls in order, and the bytes of each tensor in the workspace.
+    checks: for each call that checks indices, in order, the description of the check for messages.
+    omitted: the positions of the lowered calls that the plan omits.
+    copies, states: the copies of states after all calls, and a report on each state that the entry changes.
+    """
 
     name: str
     symbol: str
@@ -206,7 +212,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         # A record that is a result of the function is always written.
         deferred = call.deferred and isinstance(record, Failure) and first_alarm < position
         number, dims = next(numbers), call.kernel.dims
-        # Weights do not change within a session; a size of the call would.
+        # Weights do not change within a session. Dims may differ between calls, so a check of dims is not fixed.
         fixed = not dims and all(isinstance(locate(tensor), Weight) for tensor in call.inputs)
         once = fixed and isinstance(record, Failure) and not deferred
         return (

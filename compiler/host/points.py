@@ -1,9 +1,11 @@
 """Named values: the values of the optimised graph that are also values of the original model.
 
-A pass that replaces a value keeps its name, so that two builds of a model have named values in common even with
-different graphs. Values that passes introduced are not named values. A value that a pass stores channels-last is one,
-with the order of its axes. The carried results of loops are not, since the same memory holds the value of each
-iteration, and kernels that update it in place write it under another name.
+A pass that replaces a value keeps its name, so two builds of a model share named values even if their graphs differ.
+A value that a pass stores channels-last is a named value, with the order of its axes. Two kinds of values are not:
+
+- values that passes introduced;
+- carried results of loops: one memory holds the value of all iterations, and kernels that update it in place write it
+  under another name.
 """
 
 from __future__ import annotations

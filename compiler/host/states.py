@@ -7,7 +7,7 @@ the old value once it may be overwritten, and no check of indices follows:
     n_2 = n + 1                             every element is read before it is written
     a_2 = b;  b_2 = a                       both are copied, since each is read after the other could be written
 
-Other values are copied when all kernels have run. A copy is part of the entry, and the report names it.
+The entry copies other values after all kernels have run. The report of the build lists each copy with its reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """The bytes that a call copies for a state, and why; none if its value is computed in its memory."""
+    """The bytes that a call copies for a state, and the reason; 0 bytes if its value is computed in its memory."""
 
     name: str
     copied: Size = 0
@@ -42,7 +42,7 @@ class StateReport:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A copy at the end of an entry, by the names of tensors: `source` is copied to the state's memory."""
+    """A copy at the end of an entry: the tensor named `source` is copied to the memory of a state."""
 
     state: StateValue
     source: str
@@ -156,7 +156,7 @@ def _order(
         read = {p.source for p in rest if p.source in changed}
         ready = next((p for p in rest if state_tensor(p.state.argument) not in read - {p.source}), None)
         if ready is None:
-            # A cycle: the value that the first one overwrites is saved.
+            # A cycle, as in a_2 = b; b_2 = a: the value that the first copy overwrites is saved.
             old = state_tensor(rest[0].state.argument)
             name = f"saved {rest[0].state.argument}"
             saved[name], sizes[name] = old, rest[0].state.size

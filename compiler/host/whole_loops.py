@@ -1,8 +1,9 @@
-"""Loops of an entry that are one function: the decision, and the reasons against it.
+"""Selects the loops of an entry that become separate functions, and reports the reason for each other loop.
 
-A loop whose body does little work per iteration spends a part of its time between kernels: launches, counts of work
-items, and addresses that are computed again. Such a loop becomes one function of the entry's object, with copies of the
-kernels in it, see `loop_text`. It runs on one thread, because so little work does not benefit from several:
+If the body of a loop does little work, the loop spends much of its time between kernels: on launches, on counts of work
+items, and on addresses that are computed again. Such a loop becomes one function in the object of the entry, with
+inlined copies of its kernels, see `loop_text`. It runs on one thread, because so little work does not benefit from
+several threads:
 
     scan of an LSTM with 8 units, batch B         1024 + 512*B bytes per iteration
     B = 1                                         1536 <= MOST_BYTES: one function
@@ -35,9 +36,9 @@ Place = TypeVar("Place")
 
 @dataclass(frozen=True, slots=True)
 class LoopReport:
-    """A loop of an entry: its operator, the kernels of an iteration, and the bytes that they read and write. A `reason`
-    gives the reason why the loop is not a separate function; without one, it is, where the bytes are at most
-    `MOST_BYTES`."""
+    """A loop of an entry: its operator, the number of kernels in an iteration, and the bytes that they read and write.
+    `reason` states why the loop is not a separate function. If it is empty, calls with at most `MOST_BYTES` bytes run
+    the function."""
 
     entry: str
     operator: str
@@ -64,12 +65,12 @@ def iteration_bytes(loop: Loop[Call, Storage] | While[Call, Storage]) -> Size:
 
 
 def is_one_function(loop: Loop[Call, Storage] | While[Call, Storage], inner: Collection[str]) -> bool:
-    """Returns whether a loop is one function; `inner` are the kernels with copies for such functions."""
+    """Returns whether a loop becomes a separate function; `inner` are the kernels with copies for such functions."""
     return bool(inner) and not _reason(loop, inner)
 
 
 def report_loops(entry: str, items: Sequence[Item[Call, Storage]], inner: Collection[str]) -> Iterator[LoopReport]:
-    """Yields a report on every loop that is in no other one that is one function."""
+    """Yields a report on each loop, except on loops inside a loop that is a separate function."""
     for loop in _loops(items, lambda loop: is_one_function(loop, inner)):
         operator = "scan" if isinstance(loop, Loop) else "while"
         kernels = sum(1 for _ in calls_in(_inside(loop)))
@@ -120,7 +121,7 @@ def _loops(
     items: Iterable[Item[AnyCall, Place]],
     is_whole: Callable[[Loop[AnyCall, Place] | While[AnyCall, Place]], bool],
 ) -> Iterator[Loop[AnyCall, Place] | While[AnyCall, Place]]:
-    """Yields the loops from the outside in, but none inside of those that are whole."""
+    """Yields outer loops before inner ones, and no loop inside one for which `is_whole` holds."""
     for item in items:
         if isinstance(item, Branch):
             yield from _loops((*item.then, *item.otherwise), is_whole)

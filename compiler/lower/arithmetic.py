@@ -56,7 +56,7 @@ def _abs_signed(s: Statements, x: Element) -> Element:
 
 
 def _sign_float(s: Statements, x: Element) -> Element:
-    # NaN is in no comparison and stays itself; both zeros become +0.
+    # Comparisons with NaN are false, so NaN stays; both zeros become +0.
     zero = _zero(s, x)
     at_most = s.select(s.compare("lt", x, zero), s.constant(-1, x.dtype), s.select(s.compare("eq", x, zero), zero, x))
     return s.select(s.compare("gt", x, zero), _one(s, x), at_most)

@@ -111,8 +111,7 @@ def _protect(plan: Arrangement) -> None:
 
 
 def _root(ref: Ref) -> Ref | None:
-    """Returns the value that the memory of `ref` was allocated for, where `ref` is all of it under the same shape, else
-    None."""
+    """Returns the value whose memory `ref` occupies, if `ref` is all of this memory in the same shape; else None."""
     op = ref.op
     if isinstance(op, (Full, Resident)):
         return ref
@@ -142,7 +141,8 @@ def _place_results(plan: Arrangement) -> None:
 
 
 Site = tuple[int, IndexMap]
-"""The site of an operation: the loops of another one (by identity), and these forms of them as its own loops."""
+"""The site of an inlined operation: the operation (by identity) in whose loops it is computed, and its own loop indices
+as linear forms of those loops."""
 
 
 def _inline(plan: Arrangement) -> None:
@@ -158,7 +158,7 @@ def _inline(plan: Arrangement) -> None:
                 readers.setdefault(key(ref), []).append((op, map))
     loops = {id(op): op.loops for op in plan.ops if isinstance(op, Structured)}
     sites: dict[int, set[Site]] = {}
-    # Readers come first: an operation is computed at the sites of its readers.
+    # In reverse order, readers precede their operands: an operation is computed at the sites of its readers.
     for op in reversed(plan.ops):
         if not isinstance(op, Structured):
             continue
@@ -181,8 +181,9 @@ def _inline(plan: Arrangement) -> None:
 
 
 def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
-    """Returns whether a sum reads along columns from a row-major tensor, where a copy would be column-major. Sums of
-    f32 over one loop do not count: their tiles transpose panels themselves."""
+    """Returns whether inlining `op`, such as a transpose, gives a sum strided vectors: the contiguous axis of the
+    operand of `op` is a summed loop, and that of a copy of its result is a parallel loop. Sums of f32 over one loop do
+    not count, because their tiles transpose panels themselves."""
     if not op.input_maps or not op.input_maps[0]:
         return False
     for root, access in inside:

@@ -1,7 +1,7 @@
 """Lowers nodes of control flow to loops and branches around the calls of their regions: see `schedule`.
 
-It decides which memory each carried and collected value has, and places the copies between them. The lowering of a body
-is that of the function, through the protocol `Lowering`.
+It assigns memory to carried and collected values, and places the copies between them. The protocol `Lowering` is the
+lowering of the function, which also lowers the bodies.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Items = tuple[Item[LoweredCall, Tensor], ...]
 
 
 class Lowering(Protocol):
-    """The lowering of a function, as far as control flow needs it. `sources` maps the names of values to where they
-    are; `slices` maps tensors to the larger ones that hold them; `counts` are the numbers of iterations, by the names
-    of the indices of loops."""
+    """The interface of the lowering of a function to control flow. `sources` maps names of values to their sources;
+    `slices` maps tensors to the slices of larger tensors that hold them; `counts` maps the index of a loop, by name, to
+    the number of iterations."""
 
     sources: dict[str, Source]
     slices: dict[str, Sliced[Computed]]
     counts: dict[str, Size]
 
     def declare(self, value: Value) -> None:
-        """Gives a value memory of its own, under its name."""
+        """Assigns separate memory to a value, under its name."""
 
     def lower_body(self, region: Region) -> None:
         """Appends the items of a region."""
@@ -44,7 +44,7 @@ class Lowering(Protocol):
         """Appends a call that copies a value into the memory of another."""
 
     def in_memory(self, value: Value) -> Tensor:
-        """Returns where a value is in memory. A constant that is written into kernels gets memory here."""
+        """Returns the tensor of a value. A constant that is part of the text of kernels is stored in memory first."""
 
 
 def lower_control_flow(lowering: Lowering, node: Node) -> None:
@@ -106,7 +106,7 @@ def _lower_if(lowering: Lowering, node: Node) -> None:
 
 
 def _begin(lowering: Lowering, node: Node, arguments: Sequence[Sequence[Value]]) -> None:
-    """Copies the initial values into the memory of the carried ones, and lets arguments of regions name it."""
+    """Copies the initial values into the memory of the carried values, which the arguments of regions refer to."""
     for initial, result in zip(node.inputs, node.outputs, strict=False):
         lowering.declare(result)
         lowering.copy(initial, result, is_move=True)
@@ -116,7 +116,7 @@ def _begin(lowering: Lowering, node: Node, arguments: Sequence[Sequence[Value]])
 
 
 def _carry(lowering: Lowering, results: Sequence[Value], targets: Sequence[Value]) -> None:
-    """Copies the values of the next iteration into the memory of the carried ones, as if all at once."""
+    """Copies the values of the next iteration into the memory of the carried values, as if simultaneously."""
     places = {target.name for target in targets}
     moved: list[tuple[Value, Value]] = []
     for result, target in zip(results, targets, strict=True):

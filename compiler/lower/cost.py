@@ -36,7 +36,7 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
-    """An element; `most` is its greatest value where it is a size or a constant, or the least of one and others."""
+    """An element. `most` is its upper bound, if it is a size, a constant, or the minimum of such a value and others."""
 
     dtype: DType
     most: Size | None = None
@@ -157,7 +157,7 @@ class _Counter(TypeEmitter[_Tensor]):
 
 
 class _Times:
-    """A context that multiplies the count inside by the sizes of the loops."""
+    """A context in which each operation counts once for each iteration of the loops."""
 
     def __init__(self, counter: _Scalars, sizes: Iterable[Size]) -> None:
         self.counter, self.around, self.sizes = counter, counter.times, product(sizes)
@@ -202,8 +202,8 @@ def _count_node(node: Node) -> Size:
 def count_bytes(node: Node, makers: Mapping[str, Node], outputs: Collection[str] | None = None) -> Size:
     """Returns the bytes that a node, or a group as one, reads and writes; of its results only `outputs`, if given.
 
-    A gather from a table counts only the gathered slices, and a slice of a tensor counts no more than the slice.
-    Constants that are written into the code do not count; `makers` identifies them by the names of values.
+    A gather counts only the gathered slices of its table, and a slice only the elements that it reads. Constants that
+    are written into the code do not count; `makers` maps values to their nodes, which identifies these constants.
     """
     inner = node.regions[0].body if node.regions else (node,)
     arguments = node.regions[0].arguments if node.regions else node.inputs

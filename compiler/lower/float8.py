@@ -50,7 +50,7 @@ def encode(s: Statements, x: Element, dtype: DType) -> Element:
     format = dtype.float_format
     bits = s.convert("arith.bitcast", x, I32)
     magnitude = s.op("math.absf", x)
-    # NaN is below nothing.
+    # Comparisons with NaN are false, so NaN passes both selections below.
     outside = s.op("arith.cmpf ogt,", magnitude, s.constant(format.largest, F32), dtype=BOOL)
     inside = s.select(outside, s.constant(format.largest, F32), magnitude)
     code = s.select(

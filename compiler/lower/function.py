@@ -47,9 +47,9 @@ from .writer import Kernel
 
 @dataclass
 class Shared:
-    """The state shared by functions: weights by name, and kernels by their text. With `debug`, the text includes
-    locations, and the names of kernels are human-readable. `tied` is the packing of parameters that table look-ups
-    read rows of."""
+    """The weights, by name, and the kernels, by text, that all functions of a module share. With `debug`, texts include
+    locations, and kernels have readable names. `tied` has the packing of each parameter that is both packed for a
+    contraction and read by row look-ups."""
 
     module: Module
     pack: PanelSizes | None = None
@@ -62,7 +62,7 @@ class Shared:
     weights_end: int = 0
 
     def weight(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> Weight:
-        """Returns the storage of a source's data, packed for a kernel that reads them with some shape."""
+        """Returns the storage of a source's data; with a packing, for a kernel that reads them with the type `seen`."""
         stored = self._stored(source, packing, seen)
         if stored is not None:
             source, packing, seen = stored.source, stored.packing, stored.source.type
@@ -304,7 +304,8 @@ def _needed(nodes: Sequence[Node], results: Sequence[Value]) -> set[str]:
 
 
 def _check_of(node: Node) -> str:
-    """Returns the purpose of a node's index check, in the words of an error of the call; else the empty string."""
+    """Returns the description of a node's index check for the error of a call, such as "`gather` at m.nacre:3:5"; the
+    empty string for other nodes."""
     if not OPERATORS[node.op].has("checking"):
         return ""
     return f"`{node.attribute('operator')}`{f' at {node.span}' if node.span else ''}"

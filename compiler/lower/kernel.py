@@ -66,7 +66,7 @@ class KernelEmitter:
         return self._add(Argument(types=(type,), slot=slot, weight=weight)).result()
 
     def resident(self, type: TensorType) -> Ref:
-        """Adds the content of a result's memory before the kernel runs; the kernel overwrites parts of it."""
+        """Adds the initial content of the memory of a result, of which the kernel overwrites parts."""
         return self._add(Resident(types=(type,))).result()
 
     def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:

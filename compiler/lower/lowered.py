@@ -37,8 +37,8 @@ class PackingError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredWeight:
-    """A tensor that generated code reads at `offset` bytes of the weights. `source` is the origin of its data;
-    `packing` is their storage order, for data of the type `seen`: the source itself, or a view of it."""
+    """A tensor that generated code reads at `offset` bytes of the weights. `source` is the origin of its data.
+    `packing` is the layout of the stored data: it applies to the source viewed with the type `seen`."""
 
     name: str
     type: TensorType
@@ -83,11 +83,16 @@ Tensor = Input | Weight | Computed | Sliced["Tensor"]
 
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
-    """A call of a kernel: the sources of its inputs, the names of the tensors that it writes, and a description of the
-    computation with its source location `span`. A call with a `check` writes the record of `check_indices` for the
-    check's purpose; a `deferred` one is skipped unless an earlier call has raised the alarm. A call that only copies
-    names the value that it copies; one that `is_move` may be omitted: see `schedule`. A call with `over` writes parts
-    of its output alone; the rest is the content of `over`, which has the same memory or is copied before."""
+    """A call of a kernel: the sources of its inputs, the tensors that it writes, and a description of the computation
+    with its source location `span`.
+
+    check: for a kernel that checks indices, the description of the check for messages; such a call writes a record.
+    deferred: the check is skipped unless an earlier call has set the alarm.
+    copied: for a call that only copies, the name of the copied value.
+    is_move: the memory plan may omit the copy, see `schedule`.
+    over: for a call that overwrites only parts of its output, the tensor with the rest of the content. It has the same
+        memory, or is copied there before the call.
+    """
 
     symbol: str
     kernel: Kernel
@@ -104,10 +109,14 @@ class LoweredCall:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """The calls of a function in order, with the loops and branches around them. `sizes` are the bytes of the
-    intermediate tensors, which need memory; `outputs` are the results, in memory of the caller; `slices` are tensors
-    that are slices of others. `dims` is the order of the dims among the entry's arguments. `states` are the states that
-    the function changes."""
+    """The calls of a function in order, with the loops and branches around them.
+
+    dims: the dim arguments of the entry, in order.
+    sizes: the bytes of the intermediate tensors, to which the memory plan assigns memory.
+    outputs: the results, which are in memory of the caller.
+    slices: tensors that are slices of other tensors.
+    states: the states that the function changes.
+    """
 
     name: str
     symbol: str

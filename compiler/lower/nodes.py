@@ -1,7 +1,7 @@
-"""Lowers the nodes of a graph into one kernel, each through its own lowering, in one emitter.
+"""Lowers a group of nodes into one kernel: each node writes its operations into the same emitter.
 
-Operators that are defined by others are expanded. The kernel's inputs are collected here too, since a group may hold
-constants that are too large to be written into it.
+Operators that are defined by `decompose` are expanded first. The inputs of the kernel are collected on the way, because
+a group may hold constants that are too large for the text of a kernel.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ For numbers narrower than 32 bits, as many as fill 32 bits are multiplied togeth
 This many steps of the last summed axis are then adjacent, `[batch..., panels, summed.../group, width, group]`, and that
 axis is padded with zeros to whole groups. This order is the same for every CPU.
 
-A window of bytes with a kernel for each column uses the same layout. The steps of a group are then adjacent in the
-weight only, and they are steps of the loop before the last, so that a group of the other factor serves several windows.
+A convolution of bytes in which each channel has a separate window (depthwise) uses the same layout. The steps of a
+group are then adjacent in the weight only, and they are steps of the loop before the last, so that several windows
+share a group of the other factor.
 
 The panels of a matrix of 2 steps and 4 columns, 2 columns wide:
 
@@ -35,7 +36,7 @@ from .shapes import panel_indices, plain_loop
 WIDE = PanelSizes()
 """The sizes of panels with adjacent steps, which are the same for every CPU."""
 WIDE_WINDOWS = PanelSizes(most=2)
-"""The same, where every column has a separate kernel."""
+"""The same, for depthwise convolutions, where every column has a separate window."""
 LEAST_COLUMNS = 8
 """The least number of columns that makes panels profitable."""
 FACTORS: Mapping[DType, tuple[DType, ...]] = {
@@ -76,7 +77,7 @@ class Packing:
         return TensorType(type.dtype, (*(sizes[a] for a in self.batch), panels, *groups, *inside))
 
     def map(self, map: IndexMap) -> IndexMap:
-        """Returns the index map of the stored weight for a reader that reads the original by `map`."""
+        """Returns the index map of the stored weight for an op that reads the original by `map`."""
         panel, column = panel_indices(map[self.lane], self.width)
         *outer, last = (map[a] for a in self.summed)
         batch = (map[a] for a in self.batch)
@@ -167,22 +168,22 @@ def choose_packing(
 
 
 def _is_grouped(op: Structured, total: DType, others: Sequence[Reading]) -> bool:
-    """Returns whether the operands that move along the last summed loop all have groups of its steps."""
+    """Returns whether all operands indexed by the last summed loop are narrow enough for groups of its steps."""
     step = max((number for number, loop in enumerate(op.loops) if not loop.parallel), default=None)
     moving = [o for o in others if any(step in dict(index.coefficients) for index in o.map)]
     return bool(moving) and all(GROUPS.get((total, o.dtype), 1) > 1 for o in moving)
 
 
 def _choose_width(columns: int, sizes: PanelSizes) -> int:
-    """Returns the width of as few and as even panels as possible."""
+    """Returns the panel width that gives the fewest panels, and among those the least padding."""
     vectors = -(-columns // sizes.lanes)
     panels = -(-vectors // sizes.most)
     return sizes.lanes * -(-vectors // panels)
 
 
 def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading]) -> Packing | None:
-    """Returns the packing of bytes with separate values per column, where windows run over two axes of the other
-    factor."""
+    """Returns the packing of the weight of a depthwise convolution of bytes: each column has a separate window, which
+    slides over two axes of the other factor."""
     *axes, lane = range(len(map))
     loops = [plain_loop(map[axis]) for axis in axes]
     moving = [(loop, axis) for axis, loop in enumerate(loops) if loop is not None and not op.loops[loop].parallel]
@@ -201,8 +202,8 @@ def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequ
 
 
 def _choose_group(total: DType, weight: DType, others: Sequence[Reading], step: int | None) -> int:
-    """Returns the number of adjacent steps of a sum's loop: the group size of the dtypes, if every operand that moves
-    along the loop has the same groups, else 1."""
+    """Returns the number of adjacent steps of a sum's loop: the group size of the dtypes, if every operand indexed by
+    the loop has the same group size and this loop as its last axis; else 1."""
     group = GROUPS.get((total, weight), 1)
     moving = [o for o in others if any(step in dict(index.coefficients) for index in o.map)]
     beside = all(GROUPS.get((total, o.dtype), 1) == group and plain_loop(o.map[-1]) == step for o in moving)

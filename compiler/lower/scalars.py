@@ -35,8 +35,8 @@ SETS_ALARM = "memref.store"
 
 
 class ScalarWriter(Statements):
-    """A writer that appends scalar statements to a function's text. `load_element` reads tensors for it, and `alarm`
-    returns the memory of the alarm."""
+    """Appends scalar statements to a function's text. `load_element` reads an element of a tensor; `alarm` returns the
+    memory of the alarm."""
 
     def __init__(self, text: FunctionText, load_element: LoadElement, alarm: Alarm, depth: int = 1) -> None:
         super().__init__(text, depth)

@@ -30,8 +30,8 @@ NewTensor = TypeVar("NewTensor")
 
 @dataclass(frozen=True, slots=True)
 class Loop(Generic[Call, Tensor]):
-    """Items that run `count` times. Before each iteration the entry writes its number into the i64 scalar `index`; the
-    places of slices refer to the loop by its `name`."""
+    """Items that run `count` times. Before each iteration, the entry writes its number into the i64 scalar `index`.
+    Slices refer to the loop by its `name`."""
 
     name: str
     index: Tensor
@@ -99,8 +99,8 @@ def map_items(
 
 
 def times_of(items: Iterable[Item[Call, Any]], omitted: Collection[int] = ()) -> Iterator[tuple[Call, Size]]:
-    """Yields every call but those at the positions `omitted`, with the number of times that it runs: once for each
-    iteration of a `scan`, and as if a `while` had one iteration and both sides of a branch ran."""
+    """Yields every call except those at the positions `omitted`, with the number of times that it runs. A call in a
+    `scan` runs once for each iteration; a `while` counts as one iteration, and both sides of a branch count."""
     positions = count()
 
     def visit(items: Iterable[Item[Call, Any]], times: Size) -> Iterator[tuple[Call, Size]]:

@@ -87,9 +87,10 @@ Groups = list[list[int]]
 
 
 def reshape_groups(source: Shape, target: Shape) -> tuple[Groups, Groups]:
-    """Returns the finest pairs of neighbouring axes that hold equally many elements, as axes of either shape.
+    """Returns the finest groups of adjacent axes that a reshape merges or splits, as axes of either shape.
 
-    None where either is a scalar: MLIR merges all axes of size 1 into none.
+    Groups at the same position have equally many elements. From [4, 6] to [2, 2, 3, 2], the groups are [0], [1] and
+    [0, 1], [2, 3]. There are no groups if either shape is a scalar: MLIR merges all axes of size 1 into none.
     """
     if not source or not target:
         return [], []

@@ -30,7 +30,7 @@ class Stored:
 
 
 class Tied:
-    """A finder of the parameters behind transposes and views. `module` has the parameters that were folded."""
+    """Finds the parameter that a transpose or a view reads. `module` has the definitions of folded parameters."""
 
     def __init__(self, module: Module) -> None:
         self._by_formula = {p.formula: p for p in module.parameters if p.formula is not None}
@@ -54,7 +54,7 @@ class Tied:
         return Stored(base, axes)
 
     def _origin(self, source: Parameter) -> tuple[Parameter, tuple[int, ...]]:
-        """Returns the parameter that this is a transpose of, and the axis of it that each axis is."""
+        """Returns the parameter that `source` transposes, and for each axis of `source` the axis of this parameter."""
         same = source, tuple(range(source.type.rank))
         formula = source.formula
         if formula is None or formula.body[-1].op != "transpose":

@@ -125,8 +125,8 @@ def location(span: Span | None) -> str:
 
 
 class KernelWriter:
-    """The writer of one kernel. `tied` maps inputs, by slot, to the order in which other kernels store them; it applies
-    to inputs that are read by single elements only. `panels` are the sizes of panels of packed weights."""
+    """The writer of one kernel. `tied` maps input slots to the packing that other kernels chose; it applies only to
+    inputs that are read element by element. `panels` are the sizes of panels of packed weights."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class KernelWriter:
             dims = merged
         split = group_extents(after, target.shape)
         if dims != split:
-            # A static zero may hide that other axes of a group are dynamic.
+            # MLIR treats a group of axes with a static 0 as static, although other axes of the group may be dynamic.
             value = self._step(op, f"tensor.cast {value}", dims, "to", split)
         if len(after) != target.rank:
             sizes = values(target.shape, self.text)

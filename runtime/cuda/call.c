@@ -10,7 +10,7 @@ enum { MEMORY_OF_DEVICE = 2 };
 
 size_t nacre_align(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* A tensor of a call: where the caller has it, where kernels find it, and whether that is the same. */
+/* A tensor of a call: its address for the caller, its address for kernels, and whether they are the same. */
 typedef struct place {
     const nacre_argument *tensor;
     void *given;
@@ -25,13 +25,13 @@ static size_t tensor_bytes(const nacre_argument *tensor, const int64_t *dims) {
     return bytes;
 }
 
-/* Finds out whether a tensor is in the memory of the session's device. Fails for that of another device. */
+/* Determines whether a tensor is in the memory of the session's device. Fails if it is on another device. */
 static int locate(nacre_device_session *own, place *of) {
     const nacre_driver *driver = own->program->driver;
     unsigned type = 0;
     int number = -1;
     const driver_pointer pointer = (driver_pointer)(uintptr_t)of->given;
-    /* The driver knows nothing of memory that it did not allocate. */
+    /* The driver returns an error for memory that it did not allocate. */
     if (of->bytes == 0 || driver->describe_pointer(&type, MEMORY_TYPE, pointer) || type != MEMORY_OF_DEVICE) return 1;
     if (!nacre_went_well(own, driver->describe_pointer(&number, DEVICE_ORDINAL, pointer), "locate a tensor")) return 0;
     if (number != own->program->device) {
@@ -59,7 +59,7 @@ static int grow(nacre_device_session *own, size_t bytes) {
     return 1;
 }
 
-/* Locates the tensors of a call, and gives those of the host a place in the session's memory. */
+/* Locates the tensors of a call, and assigns memory of the session to those in host memory. */
 static int find_places(nacre_device_session *own, const nacre_entry *entry, const void *const *inputs,
                        void *const *outputs, const int64_t *dims, place *places, size_t workspace) {
     const int32_t arguments = entry->argument_count, count = arguments + entry->result_count;
@@ -82,8 +82,8 @@ static int find_places(nacre_device_session *own, const nacre_entry *entry, cons
     return 1;
 }
 
-/* Copies what the kernels read, runs them, and begins to copy what they wrote. Returns the number of a failed check;
- * `is_waiting` tells whether the caller's memory is in use until the stream has caught up. */
+/* Copies arguments to the device, runs the kernels, and queues copies of the results. Returns the number of the failed
+ * check, or 0. `is_waiting` is set if queued copies use the caller's memory, so the call must wait for the stream. */
 static int64_t compute(const nacre_session *session, const nacre_entry *entry, const void *const *inputs,
                        void *const *outputs, const int64_t *dims, nacre_failure *failure, int *is_waiting) {
     nacre_device_session *own = session->device;
@@ -141,7 +141,7 @@ nacre_status nacre_device_call(const nacre_session *session, const nacre_entry *
     if (!status) {
         int is_waiting = 1;
         *failed = compute(session, entry, inputs, outputs, dims, failure, &is_waiting);
-        /* Copies in progress use memory of the caller. */
+        /* Copies in progress may use memory of the caller. */
         if (is_waiting || own->status) nacre_went_well(own, own->program->driver->synchronize(own->stream), "complete a call");
         status = own->status;
         nacre_exit(own->program);

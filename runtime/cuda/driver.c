@@ -1,4 +1,4 @@
-/* Opens the CUDA driver. No header and no library of CUDA is needed to build an artifact. */
+/* Opens the CUDA driver at run time: building an artifact requires no headers and no libraries of CUDA. */
 #include "driver.h"
 
 #include <dlfcn.h>

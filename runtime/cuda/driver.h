@@ -1,4 +1,4 @@
-/* The functions of the CUDA driver that the runtime calls, found when a device is first asked for. */
+/* The functions of the CUDA driver that the runtime calls. They are looked up when a device is first requested. */
 #ifndef NACRE_CUDA_DRIVER_H
 #define NACRE_CUDA_DRIVER_H
 
@@ -9,10 +9,10 @@ typedef struct driver_module *driver_module;
 typedef struct driver_function *driver_function;
 typedef struct driver_stream *driver_stream;
 typedef struct driver_graph *driver_graph;
-typedef struct driver_exec *driver_exec; /* a graph that can be launched */
-typedef uint64_t driver_pointer; /* into the memory of a device */
+typedef struct driver_exec *driver_exec; /* an executable graph */
+typedef uint64_t driver_pointer; /* an address in device memory */
 
-/* Field, symbol, arguments: https://docs.nvidia.com/cuda/cuda-driver-api/ */
+/* X(field, symbol, parameters): https://docs.nvidia.com/cuda/cuda-driver-api/ */
 #define NACRE_DRIVER(X) \
     X(init, "cuInit", (unsigned flags)) \
     X(count_devices, "cuDeviceGetCount", (int *count)) \
@@ -50,7 +50,7 @@ typedef uint64_t driver_pointer; /* into the memory of a device */
        unsigned block_y, unsigned block_z, unsigned shared, driver_stream stream, void **arguments, void **extra)) \
     X(describe_error, "cuGetErrorString", (int result, const char **text))
 
-/* Functions that only code for some devices needs; older drivers lack them. */
+/* Functions that only code for newer architectures calls; NULL if the driver lacks them. */
 #define NACRE_NEWER_DRIVER(X) \
     X(make_map, "cuTensorMapEncodeTiled", \
       (void *map, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *steps, \
@@ -65,10 +65,10 @@ typedef struct nacre_driver {
 
 enum { DRIVER_OUT_OF_MEMORY = 2 };
 
-/* Loads the driver, once in the process. Returns NULL if there is none; `why` tells the reason. */
+/* Loads the driver, once in a process. Returns NULL on failure, and stores the reason in `why`. */
 const nacre_driver *nacre_open_driver(const char **why);
 
-/* Records the failure of a call of the driver. */
+/* Records the failure of a driver call that was to perform `action`, and returns the status. */
 nacre_status nacre_driver_failed(const nacre_driver *driver, int result, const char *action);
 
 #endif

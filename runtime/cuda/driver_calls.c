@@ -1,4 +1,4 @@
-/* Calls of the driver in a session: their errors, and reads of device memory. */
+/* Results of driver calls in a session, and reads of device memory. */
 #include "session.h"
 
 int nacre_went_well(nacre_device_session *own, int result, const char *action) {

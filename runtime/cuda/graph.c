@@ -1,4 +1,4 @@
-/* Records the kernels of repeated calls as graphs, and launches these; see graph.h. */
+/* Records the kernels of repeated calls as CUDA graphs, and launches the graphs; see graph.h. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -6,34 +6,36 @@
 
 #include "session.h"
 
-/* Bounds of a session: its calls with graphs, the graphs of a call, and the calls that it remembers to have seen once. */
+/* Limits of a session: calls with graphs, graphs of a call, remembered calls that ran once without graphs; and the
+ * least number of operations of a graph. */
 enum { MOST_CALLS = 16, MOST_PARTS = 16, REMEMBERED = 16, FEWEST_OPERATIONS = 2 };
 enum { NON_BLOCKING = 1, RELAXED = 2 };
 
-/* A graph, and the number that the host reads after it; `bytes` is 0 at the end of the call. */
+/* A graph, and the number that the host reads after it: its address, its bytes, and its value. `bytes` is 0 for the
+ * last graph of a call, after which the host reads nothing. */
 typedef struct part {
-    driver_exec graph; /* NULL: nothing is queued before the number */
+    driver_exec graph; /* NULL: no operation precedes the number */
     const void *pointer;
     int bytes;
     int64_t value;
 } part;
 
 typedef struct recorded_call {
-    uint64_t *key; /* NULL: the place is free */
+    uint64_t *key; /* NULL: this slot is free */
     int32_t key_words, part_count;
     uint64_t last_use;
     part parts[MOST_PARTS];
 } recorded_call;
 
-/* The modes of the functions that an entry calls: they queue, they record, or they do nothing until the host has read
- * `skipped` numbers once more. */
+/* The modes of the functions that an entry calls: they queue operations, record them, or do nothing until the host has
+ * read `skipped` numbers again. */
 enum { QUEUES, RECORDS, SKIPS };
 
 struct nacre_graphs {
     recorded_call calls[MOST_CALLS];
     uint64_t seen[REMEMBERED], uses;
     int next_seen, mode;
-    driver_stream stream; /* of recordings; NULL before the first one */
+    driver_stream stream; /* stream of recordings; NULL before the first recording */
     int is_recording;     /* whether an operation has been recorded since the last graph */
     recorded_call *current;
     int operations, reads, skipped;
@@ -58,7 +60,7 @@ void nacre_release_graphs(nacre_device_session *session) {
     session->graphs = NULL;
 }
 
-/* FNV-1a by words; calls with equal hashes only lead to an early recording. */
+/* FNV-1a of words, never 0. Two calls with equal hashes only cause a recording at the first call. */
 static uint64_t hash(const nacre_device_run *run) {
     uint64_t made = 14695981039346656037u;
     for (int32_t i = 0; i < run->key_words; i++) made = (made ^ run->key[i]) * 1099511628211u;
@@ -74,7 +76,7 @@ static recorded_call *find_call(nacre_graphs *own, const nacre_device_run *run) 
     return NULL;
 }
 
-/* Returns whether the session remembers a call, and forgets it. */
+/* Returns whether the session remembers the hash of a call, and removes the hash. */
 static int was_seen(nacre_graphs *own, uint64_t name) {
     for (int i = 0; i < REMEMBERED; i++)
         if (own->seen[i] == name) {
@@ -89,7 +91,7 @@ static int64_t run_code(nacre_device_session *session, const nacre_device_run *r
     return run->code(run->inputs, run->outputs, run->workspace, weights, run->dims, &session->team, run->failure);
 }
 
-/* Makes a place for a call: a free one, or that of the call whose last use is the longest ago. */
+/* Returns a slot for a call: a free one, or that of the least recently used call, which it drops. */
 static recorded_call *take_place(nacre_device_session *session, const nacre_device_run *run) {
     nacre_graphs *own = session->graphs;
     recorded_call *oldest = &own->calls[0];
@@ -104,7 +106,7 @@ static recorded_call *take_place(nacre_device_session *session, const nacre_devi
     return oldest;
 }
 
-/* Ends the recording, and launches the graph of it. */
+/* Ends the recording, and launches its graph. */
 static void finish_part(nacre_device_session *session, const void *pointer, int bytes) {
     nacre_graphs *own = session->graphs;
     const nacre_driver *driver = session->program->driver;
@@ -120,7 +122,7 @@ static void finish_part(nacre_device_session *session, const void *pointer, int 
         if (made) nacre_went_well(session, driver->launch_graph(made, session->stream), "launch a graph");
     }
     own->current->parts[own->current->part_count++] = (part){made, pointer, bytes, 0};
-    /* The last place is kept for the end of the call; the rest of a call with more numbers runs without a graph. */
+    /* The last slot is for the end of the call. A call that reads more numbers continues without graphs. */
     if (pointer && own->current->part_count == MOST_PARTS - 1) own->mode = QUEUES;
 }
 
@@ -140,7 +142,7 @@ static int64_t record(nacre_device_session *session, const nacre_device_run *run
     own->mode = QUEUES;
     if (!is_whole || session->status) drop(driver, own->current);
     if (session->status) {
-        /* An error may leave the stream recording. */
+        /* After an error, the stream may still be recording. */
         driver->destroy_stream(own->stream);
         own->stream = NULL;
     }
@@ -159,7 +161,7 @@ static int64_t replay(nacre_device_session *session, recorded_call *call, const 
         const int64_t value = nacre_read_number(session, each->pointer, each->bytes);
         if (session->status) return 0;
         if (value == each->value) continue;
-        /* The code runs from its beginning, without effect up to this number. */
+        /* The code of the entry runs from its beginning, and its operations up to this number do nothing. */
         const int64_t usual = each->value;
         call->parts[i].value = value;
         own->current = call;
@@ -183,7 +185,7 @@ int64_t nacre_run_graphs(nacre_device_session *session, const nacre_device_run *
     if (was_seen(own, name)) return record(session, run);
     own->operations = own->reads = 0;
     const int64_t failed = run_code(session, run);
-    /* A graph of a single kernel is not faster. */
+    /* A graph of a single kernel is not faster than the kernel. */
     if (!failed && !session->status && own->operations >= FEWEST_OPERATIONS && own->reads < MOST_PARTS - 1) {
         own->seen[own->next_seen] = name;
         own->next_seen = (own->next_seen + 1) % REMEMBERED;

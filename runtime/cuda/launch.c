@@ -1,4 +1,4 @@
-/* The functions that entries call while they run. After an error of the device, each does nothing until the entry returns. */
+/* The functions that running entries call. After an error of the device, they do nothing until the entry returns. */
 #include <limits.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 static int is_running(const nacre_device_session *session) { return session->status == NACRE_OK; }
 
-/* Reads memory of the device, once the kernels before are through. */
+/* Copies device memory to host memory, after all earlier kernels. */
 void nacre_device_read(nacre_device_session *session, void *target, const void *source, int64_t bytes) {
     int64_t unused;
     if (is_running(session) && nacre_begin_read(session, source, 0, &unused))
@@ -22,7 +22,7 @@ static int64_t load(nacre_device_session *session, const void *pointer, int byte
     return is_running(session) ? value : after_error;
 }
 
-/* The value after an error ends a loop and passes a check. */
+/* After an error, the result is a number that ends a loop and passes a check. */
 int8_t nacre_device_load_i8(nacre_device_session *session, const void *pointer) {
     return (int8_t)load(session, pointer, 1, 0);
 }
@@ -32,7 +32,7 @@ int64_t nacre_device_load_i64(nacre_device_session *session, const void *pointer
 void nacre_device_store(nacre_device_session *session, int64_t value, void *pointer) {
     const nacre_driver *driver = session->program->driver;
     const driver_pointer target = (driver_pointer)(uintptr_t)pointer;
-    /* Words are part of a graph by their values, but memory of the host by its address. */
+    /* A graph keeps the values of words, but only the address of a copy from host memory. */
     const uint32_t words[] = {(uint32_t)value, (uint32_t)((uint64_t)value >> 32)};
     driver_stream stream;
     if (!nacre_begin_operation(session, &stream)) return;
@@ -60,7 +60,7 @@ void nacre_device_launch(nacre_device_session *session, int64_t number, int64_t 
                                      image->name, (long long)blocks);
         return;
     }
-    /* The driver copies arguments, and therefore maps, when it queues or records the launch. */
+    /* The driver copies all arguments when it queues or records the launch, so the maps can be on the stack. */
     nacre_tensor_map maps[NACRE_MAPS];
     void *extended[image->arguments + NACRE_MAPS];
     if (image->read) {

@@ -13,7 +13,7 @@ static nacre_program *programs[MOST_DEVICES];
 
 nacre_status nacre_enter(const nacre_program *program) {
     const int result = program->driver->push_context(program->context);
-    return result ? nacre_driver_failed(program->driver, result, "become current") : NACRE_OK;
+    return result ? nacre_driver_failed(program->driver, result, "activate its context") : NACRE_OK;
 }
 
 void nacre_exit(const nacre_program *program) {
@@ -21,14 +21,14 @@ void nacre_exit(const nacre_program *program) {
     program->driver->pop_context(&context);
 }
 
-/* The best code for the device: the first that it can run. */
+/* Selects the code for the device: the first level that it can run. */
 static nacre_status choose_level(nacre_program *program) {
     const nacre_driver *driver = program->driver;
     const nacre_device_code *code = &nacre_this_device_code;
     int major = 0, minor = 0;
     int result = driver->get_attribute(&major, CAPABILITY_MAJOR, program->device);
     if (!result) result = driver->get_attribute(&minor, CAPABILITY_MINOR, program->device);
-    if (result) return nacre_driver_failed(driver, result, "tell its architecture");
+    if (result) return nacre_driver_failed(driver, result, "report its architecture");
     const int own = major * 10 + minor;
     for (int32_t i = 0; i < code->level_count; i++) {
         const nacre_device_level *level = &code->levels[i];
@@ -76,7 +76,7 @@ static nacre_status load_kernels(nacre_program *program) {
         if (result) return nacre_driver_failed(program->driver, result, "find a kernel");
         if (image->shared) {
             result = program->driver->set_function(program->functions[i], MOST_DYNAMIC_SHARED, (int)image->shared);
-            if (result) return nacre_driver_failed(program->driver, result, "give shared memory to a kernel");
+            if (result) return nacre_driver_failed(program->driver, result, "allocate shared memory for a kernel");
         }
     }
     return NACRE_OK;

@@ -1,4 +1,4 @@
-/* The code and the weights of the artifact on one device, which all its sessions there share. */
+/* The code and the weights of the artifact on one device. All sessions on the device share them. */
 #ifndef NACRE_CUDA_PROGRAM_H
 #define NACRE_CUDA_PROGRAM_H
 
@@ -7,22 +7,22 @@
 typedef struct nacre_program {
     const nacre_driver *driver;
     int device;
-    int32_t level; /* of the artifact's code */
+    int32_t level; /* index of the selected architecture in the artifact's device levels */
     driver_context context;
-    driver_module *modules; /* one for each kernel, NULL where it is in the module of another one */
+    driver_module *modules; /* one for each kernel; NULL if the kernel is in the module of another one */
     driver_function *functions;
     driver_pointer weights;
     int references;
 } nacre_program;
 
-/* Returns the program for a device by its number, made at the first call. Afterwards its context is not current. */
+/* Stores the program of a device, and creates it at the first call. Its context is not current afterwards. */
 nacre_status nacre_take_program(int number, nacre_program **program);
 void nacre_leave_program(nacre_program *program);
 
-/* Copies weights to the device, unless they are there: all files of an artifact have the same. */
+/* Copies weights to the device, once: all weights files of an artifact have the same content. */
 nacre_status nacre_load_weights(nacre_program *program, const char *weights);
 
-/* Makes the context of a program current for the thread, and takes it away again. */
+/* `nacre_enter` makes the context of a program current for the thread, `nacre_exit` the previous one. */
 nacre_status nacre_enter(const nacre_program *program);
 void nacre_exit(const nacre_program *program);
 

@@ -1,4 +1,4 @@
-/* Sessions on a GPU: the choice of the device, and of the stream of calls. */
+/* Sessions on a GPU: selects the device and the stream of calls. */
 #include "session.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "../device.h"
 
-/* Work in a stream of this kind follows what the process did in the default stream. */
+/* Work in a blocking stream waits for earlier work of the process in the default stream. */
 enum { BLOCKING = 0 };
 
 static const char *chosen_name(const nacre_options *options) {
@@ -74,7 +74,7 @@ nacre_status nacre_device_load_weights(const nacre_session *session) {
 void nacre_device_close(nacre_session *session) {
     nacre_device_session *own = session->device;
     if (own == NULL) return;
-    if (own->process != getpid()) return; /* the device belongs to the process that this one was forked from */
+    if (own->process != getpid()) return; /* in the child of a fork, the device belongs to the parent */
     const nacre_driver *driver = own->program->driver;
     if (driver->push_context(own->program->context) == 0) {
         if (own->stream != own->own) driver->synchronize(own->stream);

@@ -1,6 +1,6 @@
-/* States on a GPU: they stay there between calls, and are copied when the host reads or writes one.
+/* States on a GPU: they stay on the device between calls, and are copied to the host when it reads or writes one.
  *
- * The states of the host are one piece of memory, and those of the device have the same places. */
+ * All states are in one allocation, in host memory and on the device, at the same offsets. */
 #include "../device.h"
 #include "session.h"
 
@@ -16,7 +16,7 @@ driver_pointer nacre_place_state(const nacre_session *session, int32_t state) {
         if (!nacre_went_well(own, driver->to_device(own->states, session->state_memory, bytes, own->stream),
                              "receive the states"))
             return 0;
-        /* The host may write its copy as soon as the call is over. */
+        /* Waits: the host may write its copy as soon as this function returns. */
         if (!nacre_went_well(own, driver->synchronize(own->stream), "receive the states")) return 0;
     }
     own->is_state_here = 1;

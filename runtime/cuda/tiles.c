@@ -1,7 +1,8 @@
-/* Makes tensor maps; see tiles.h. */
+/* Encodes tensor maps; see tiles.h. */
 #include "tiles.h"
 
-/* Rows of 128 bytes are exchanged by pieces of 16 bytes, memory is read by 256 bytes, and zeros are beyond the ends. */
+/* Options of a map: no interleaving; a swizzle of 16-byte pieces within 128-byte rows, which avoids bank conflicts in
+ * shared memory; reads of 256 bytes into the L2 cache; zeros for elements out of bounds. */
 enum { NOT_INTERLEAVED = 0, SWIZZLE_128_BYTES = 3, PROMOTE_256_BYTES = 3, FILL_ZEROS = 0 };
 
 static int make_map(nacre_device_session *session, const nacre_tile_map *from, nacre_tensor_map *map) {

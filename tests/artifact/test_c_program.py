@@ -38,6 +38,10 @@ def test_headers_are_cplusplus_too(tmp_path: Path) -> None:
     subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "x.cpp"], cwd=tmp_path, check=True)
 
 
+def test_the_header_names_no_page_that_it_comes_without() -> None:
+    assert "ABI.md" not in emit_header(zoo())
+
+
 def test_names_that_c_does_not_allow(tmp_path: Path) -> None:
     assert CC
     size = Symbol("int", 1)

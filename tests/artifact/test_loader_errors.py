@@ -100,17 +100,17 @@ REFUSED: list[tuple[str, Call, str]] = [
     (
         "split",
         lambda e: e(f32(4)),
-        "argument `x`: expected f32[2*T + 1], got f32[4] (axis 0 is 4, which `2*T + 1` is for no `T`)",
+        "argument `x`: expected f32[2*T + 1], got f32[4] (axis 0 is 4, and `2*T + 1` has this value for no `T`)",
     ),
     (
         "split",
         lambda e: e(f32(0)),
-        "argument `x`: expected f32[2*T + 1], got f32[0] (axis 0 is 0, which `2*T + 1` is for no `T`)",
+        "argument `x`: expected f32[2*T + 1], got f32[0] (axis 0 is 0, and `2*T + 1` has this value for no `T`)",
     ),
     (
         "flat",
         lambda e: e(f32(7), f32(2)),
-        "argument `x`: expected f32[B*T], got f32[7] (axis 0 is 7, which `B*T` is for no `T`)",
+        "argument `x`: expected f32[B*T], got f32[7] (axis 0 is 7, and `B*T` has this value for no `T`)",
     ),
     (
         "groups",

@@ -1,1 +1,1 @@
-"""Model sources of known architectures, which GGUF files and folders of Hugging Face configure."""
+"""Model sources of known architectures, configured by GGUF files and Hugging Face folders."""

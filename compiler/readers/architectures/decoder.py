@@ -23,21 +23,23 @@ class Decoder:
 
     family: the source of its layers: `llama`, `gpt2`, `phi` or `mamba`.
     context: the longest session and the longest call, in tokens.
-    width, hidden: numbers of a token between layers, and inside of a feed-forward layer, an expert or a mixer.
-    heads, shared, head: heads of queries, heads of keys and values, and numbers of a head.
-    rotated, neighbours: numbers of a head that positions rotate, and whether pairs are neighbours or half a row apart.
-    base, local_base: of the angles of positions; `local_base` of layers with a window, 0 if it is the same.
-    factors, rotary_scale: divisors of the frequencies of pairs, empty if they are 1, and a factor of both functions.
-    has_factors: the divisors are a parameter, `rope_freqs.weight`.
-    windows: by layer, the number of tokens in the attention window; 0 for all.
+    width, hidden: the features of a token between layers, and inside of a feed-forward layer, an expert or a mixer.
+    heads, shared, head: the number of query heads, the number of key-value heads, and the features of a head.
+    rotated, neighbours: the number of features of a head that rotary positions rotate, and whether the two features of
+        a pair are adjacent or half of `rotated` apart.
+    base, local_base: the base of the angles of rotary positions; `local_base` is for layers with a window, 0 if equal.
+    factors, rotary_scale: the divisors of the frequencies of pairs, empty if all are 1; a factor of sine and cosine.
+    has_factors: whether the divisors are a parameter, `rope_freqs.weight`.
+    windows: by layer, the number of tokens in the attention window; 0 for all tokens.
     activation: `silu`, `gelu`, `gelu-tanh` or `relu`.
-    norm_offset: the difference of gains from the stored values.
-    fused: queries, keys and values are one product, and so are gate and feed-forward.
-    experts, chosen, shares_are_normed: experts of a layer, 0 for none, those of a token, and whether their shares add
-        up to 1; shared_hidden: the width of the expert of all tokens, 0 for none.
-    states, taps, rank: of a mixer: numbers of a channel, length of its convolution, and rank of its steps.
-    page: tokens of a page of the cache that several texts share; 0 for no such cache, and no entries that use one.
-    cache: the format of stored keys and values, one of `CACHES`; `int8` with a scale for each token and head.
+    norm_offset: the number that is added to the stored gains of normalizations.
+    fused: whether one product computes queries, keys and values, and one computes gate and feed-forward.
+    experts, chosen: the number of experts of a layer (0: none), and the number of selected experts of a token.
+    shares_are_normed: whether the weights of the selected experts are normalized to add up to 1.
+    shared_hidden: the width of the expert that processes all tokens; 0: none.
+    states, taps, rank: of a Mamba mixer, the states of a channel, the length of the convolution, and the rank of steps.
+    page: the number of tokens in a page of the cache that several texts share; 0: no such cache, and no entries for it.
+    cache: the format of stored keys and values, one of `CACHES`; `int8` has a scale for each token and head.
     """
 
     family: str = "llama"

@@ -1,4 +1,4 @@
-"""An entry that returns bytes which the artifact carries, such as its tokenizer: a function of one constant."""
+"""An entry that returns bytes stored in the artifact, such as the tokenizer: a function that returns a constant."""
 
 from __future__ import annotations
 

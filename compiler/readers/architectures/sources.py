@@ -1,6 +1,6 @@
 """Reads a model source of this folder with a configuration, for the checkpoint of a file or folder.
 
-The parameters of a source have separate names; `named` gives their keys in the checkpoint.
+The parameters have the names of the source; `named` maps them to keys of the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a GGUF file as a model: its metadata are the configuration of a model source."""
+"""Reads a GGUF file as a model: its metadata configure a model source in `architectures`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_gguf_model(
     """Reads the model of a file; `settings` are those of its configuration that a caller chooses. Raises
     DiagnosticError."""
     if weights is not None:
-        raise bad_gguf(f"`{path}` holds its own weights, and no others can be given")
+        raise bad_gguf(f"`{path}` contains its weights, and accepts no other checkpoint")
     try:
         opened = open_gguf(path)
     except OSError as error:

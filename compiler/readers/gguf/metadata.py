@@ -41,7 +41,7 @@ class Metadata:
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and (value == value[0]).all():
             value = int(value[0])
         if value is None:
-            raise bad_gguf(f"`{self.path}` does not say its `{self.architecture}.{key}`")
+            raise bad_gguf(f"`{self.path}` does not state its `{self.architecture}.{key}`")
         if type(value) is not int or not 0 < value < 1 << 31:
             raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a size")
         return value
@@ -50,10 +50,10 @@ class Metadata:
         """Returns a finite number."""
         value = self.find(key, default)
         if value is None:
-            raise bad_gguf(f"`{self.path}` does not say its `{self.architecture}.{key}`")
+            raise bad_gguf(f"`{self.path}` does not state its `{self.architecture}.{key}`")
         if type(value) not in (int, float) or not math.isfinite(value):
             raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a number")
-        # f32 in the file: the shortest decimal number that is this f32, 1e-5 and not 9.999999747e-06.
+        # The file stores f32: the shortest decimal of this f32 is 1e-5, and not 9.999999747e-06.
         return float(str(np.float32(value)))
 
     def positive(self, key: str, default: float) -> float:
@@ -69,13 +69,13 @@ class Metadata:
 def read_metadata(header: GgufHeader) -> Metadata:
     architecture = header.metadata.get("general.architecture")
     if not isinstance(architecture, str):
-        raise bad_gguf(f"`{header.path}` does not say its `general.architecture`")
+        raise bad_gguf(f"`{header.path}` does not state its `general.architecture`")
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     return Metadata(header.path, architecture, header.metadata, shapes)
 
 
 class Family(Protocol):
-    """A function of the metadata: the configuration of a source."""
+    """A function that derives the configuration of a source from the metadata."""
 
     def config(self, m: Metadata) -> Decoder: ...
 
@@ -119,13 +119,13 @@ class Gpt2:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """The differences between members of the Llama family that the metadata do not contain."""
+    """A member of the Llama family: the properties that the metadata do not contain."""
 
     neighbours: bool = False
     activation: str = "silu"
     embedding_scaled: bool = False
     shares_are_normed: bool = True
-    """Whether the shares of the experts of a token add up to 1."""
+    """Whether the weights of the selected experts of a token are normalized to add up to 1."""
 
     def config(self, m: Metadata) -> Decoder:
         width, heads = m.size("embedding_length"), m.size("attention.head_count")

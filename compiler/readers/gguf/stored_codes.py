@@ -1,4 +1,4 @@
-"""Parameters in the formats of a file: a graph that declares f32 reads the stored values as they are.
+"""Replaces parameters of f32 by parameters in the formats of the file, with operators that convert them.
 
     weight: f32[5, 64], stored as BF16     cast(weight: bf16[5, 64], f32)
     weight: f32[5, 64], stored as Q8_0     dequantize_blocks(weight: q8[block 32][5, 64])
@@ -6,8 +6,8 @@
     weight[ids],        stored as Q4_1     dequantize_blocks(codes)[ids] + minima[ids] of each block
     x @ weight.T,       stored as Q6_K     x @ reshape(dequantize(codes: i8[5, 4, 16], scales: f32[5, 4, 1]), [5, 64]).T
 
-The numbers are those that f32 would have; sums of products are reassociated. Parameters in other formats, those of
-repeated blocks, and vectors of short floats stay f32 and are converted when the artifact is written.
+The converted values equal those of the f32 parameter; sums of products are reassociated. Parameters in other formats,
+parameters of repeated blocks, and vectors of f16 or bf16 stay f32: they are converted when the artifact is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HALVES = (F16, BF16)
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The parameters that a weight is split into, as `planes` describes them."""
+    """The parameters into which a weight is split, as described by `planes`."""
 
     planes: Planes
     codes: Parameter
@@ -106,7 +106,7 @@ class _Reader(Rewriter):
             return None
         half = self.half(moved.inputs[0])
         if half is not None:
-            # The cast is directly before the product, so that the product takes the short floats.
+            # The cast directly precedes the product, so that the product reads f16 or bf16.
             return b.matmul(x, b.cast(b.matrix_transpose(half), dtype=F32))
         parts = self.parts(moved.inputs[0])
         if parts is None or x.type.rank != 2:
@@ -152,7 +152,7 @@ class _Reader(Rewriter):
         return b.reshape(numbers, shape=node.output.type.shape)
 
     def half(self, value: Value) -> Value | None:
-        """Returns the parameter of short floats that a value is cast from."""
+        """Returns the parameter of f16 or bf16 from which a value is cast; None if there is none."""
         node = self.definitions.get(value.name)
         if node is None or node.op != "cast" or node.inputs[0].type.dtype not in _HALVES:
             return None

@@ -19,7 +19,7 @@ from .metadata import bad_gguf
 
 _PREFIX = "tokenizer.ggml."
 _CONTROL, _USER = 3, 4
-"""Types of tokens that are cut out of a text before it is split."""
+"""Types of tokens that are matched in a text before it is split."""
 _SPACE = "\u2581"
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>")
 """Tokens that end an answer, besides the one that the file names."""
@@ -104,7 +104,7 @@ def _begin(header: GgufHeader, kind: str) -> list[int]:
 def _ends(header: GgufHeader, tokens: list[str], begin: list[int]) -> list[int]:
     named = [_id(header, name) for name in ("eos", "eot")]
     known = {token: number for number, token in enumerate(tokens)}
-    # The token that begins every text begins the next one.
+    # A model that continues with the token that begins texts starts another text, so this token ends an answer.
     found = [number for number in (*named, *begin, *map(known.get, _ENDS)) if number is not None]
     return sorted(dict.fromkeys(found))
 
@@ -138,7 +138,8 @@ def _byte_level(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
 
 
 def _sentence_piece(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
-    """Pairs are merged by the score of the piece that they make: every split of a piece into two others is a merge."""
+    """Returns a SentencePiece model as a BPE model: every split of a piece into two other pieces is a merge, ordered by
+    the score of the piece."""
     scores = header.metadata.get(f"{_PREFIX}scores")
     if not isinstance(scores, np.ndarray) or len(scores) != len(tokens):
         raise bad_gguf(f"`{header.path}` has a tokenizer without a score for each token")

@@ -1,4 +1,4 @@
-"""The `config.json` of a folder, read by keys with checks, beside the checkpoint of the folder."""
+"""The `config.json` of a folder, with checked access to its values, and the checkpoint of the folder."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Configuration:
         value = self.find(key)
         if value is None:
             if default is _REQUIRED:
-                raise bad_folder(f"`{self.path}` does not say its `{key}`")
+                raise bad_folder(f"`{self.path}` does not state its `{key}`")
             return default
         return value
 

@@ -14,7 +14,7 @@ from .naming import Names
 from .positions import read_rotary, rotary_parameters
 
 _MAMBA_CONTEXT = 65536
-"""Tokens of a call; a session of Mamba has no capacity."""
+"""The maximum number of tokens in a call of Mamba; its sessions have no maximum."""
 
 LLAMA = Names(
     "layers",

@@ -16,7 +16,7 @@ from .config_json import Configuration
 from .naming import Names
 
 _T5_CONTEXT = 512
-"""Tokens that T5 was trained with; its file names no limit."""
+"""The number of tokens that T5 was trained with; its file states no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _bert(c: Configuration) -> Encoder:
 
 
 def _counted(c: Configuration) -> dict[str, Any]:
-    """Positions of RoBERTa begin after the number of the padding token."""
+    """Returns the configuration of RoBERTa, whose first position is the id of the padding token + 1."""
     padding = c.count("pad_token_id", 1)
     positions = c.size("max_position_embeddings")
     if positions <= padding + 1:

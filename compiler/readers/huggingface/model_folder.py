@@ -35,7 +35,7 @@ def read_folder(
     kind = values.get("model_type")
     if kind not in DECODERS and kind not in ENCODERS:
         known = ", ".join(sorted({**DECODERS, **ENCODERS}))
-        said = f"has the unknown `model_type` `{kind}`" if isinstance(kind, str) else "does not say its `model_type`"
+        said = f"has the unknown `model_type` `{kind}`" if isinstance(kind, str) else "does not state its `model_type`"
         raise bad_folder(f"`{path / CONFIG}` {said}", f"known are {known}")
     checkpoint = weights if isinstance(weights, Checkpoint) else open_checkpoint(weights or path)
     configuration = Configuration(path / CONFIG, values, checkpoint)

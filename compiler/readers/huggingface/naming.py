@@ -27,9 +27,9 @@ class Names:
     """The names of a kind of checkpoints.
 
     layers: the name of the array of layers.
-    whole, inner: names outside of layers and in them, each without `.weight` or `.bias` after it, or whole.
-    prefixes: texts before every key, one of which a checkpoint has; `bare` keys have none.
-    transposed: the names, of those in layers, of matrices that are stored as [inputs, outputs].
+    whole, inner: the names of parameters outside and inside of layers; the suffix `.weight` or `.bias` may be omitted.
+    prefixes: the possible prefixes of keys, of which a checkpoint uses one; keys in `bare` have no prefix.
+    transposed: the names inside of layers of matrices that are stored as [inputs, outputs].
     """
 
     layers: str
@@ -54,7 +54,7 @@ class Names:
         return replace(parameter, source=key, transpose=(1, 0) if turned else parameter.transpose)
 
     def prefix(self, checkpoint: Checkpoint, name: str) -> str:
-        """Returns the prefix of the keys of a checkpoint, in which the parameter `name` is always found."""
+        """Returns the prefix of the keys of a checkpoint: the one with which it has the parameter `name`."""
         found = (p for p in self.prefixes if p + self.key(name) in checkpoint)
         return next(found, self.prefixes[0])
 
@@ -67,7 +67,8 @@ def _renamed(name: str, table: Mapping[str, str]) -> str:
 
 
 def with_stacks(checkpoint: Checkpoint, keys: Iterable[str]) -> Checkpoint:
-    """Returns the checkpoint with a tensor for each key with a star: the tensors with numbers in its place, stacked."""
+    """Returns the checkpoint with an additional tensor for each key with `*`: the stack of the tensors whose keys have
+    a number instead."""
     added: dict[str, StoredTensor] = {}
     for key in keys:
         if "*" not in key or key in added:

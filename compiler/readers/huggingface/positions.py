@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """See `Decoder`."""
+    """The parameters of rotary positions; `Decoder` documents the fields."""
 
     base: float
     factors: tuple[float, ...] = ()
@@ -39,7 +39,7 @@ def rotary_parameters(c: Configuration, kind: str = "") -> Configuration:
 
 
 def read_rotary(c: Configuration, rotated: int, kind: str = "") -> Rotary:
-    """Returns the positions of a model that rotates so many numbers of a head. Raises DiagnosticError."""
+    """Returns the rotary positions of a model that rotates `rotated` elements of a head. Raises DiagnosticError."""
     p = rotary_parameters(c, kind)
     base, type = p.positive("rope_theta", 10000.0), p.text("rope_type", "default")
     if type == "default":
@@ -74,7 +74,7 @@ def _yarn(p: Configuration, c: Configuration, base: float, rotated: int, factor:
     length = c.size("max_position_embeddings") if type(context) is not int else context
 
     def pair(turns: float) -> float:
-        """Returns the pair that turns so often in the original context."""
+        """Returns the index of the pair that makes `turns` rotations in the original context."""
         return rotated * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = pair(p.positive("beta_fast", 32)), pair(p.positive("beta_slow", 1))

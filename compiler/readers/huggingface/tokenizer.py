@@ -27,7 +27,7 @@ def tokenizer_document(folder: Path, config: Mapping[str, Any]) -> bytes | None:
     ids = _ids(tokenizer)
     ends = [*_listed(config.get("eos_token_id")), *_listed(generation.get("eos_token_id")), *behind, *begin]
     ends += [ids[token] for token in (*_ENDS, _text(settings.get("eos_token"))) if token in ids]
-    # Settings of a batch would cut texts, and pad them.
+    # Truncation and padding are settings for batches.
     plain = {**tokenizer, "truncation": None, "padding": None}
     document: dict[str, Any] = {"tokenizer": plain, "begin": begin, "behind": behind, "end": sorted(set(ends))}
     template = _template(folder, settings)
@@ -59,7 +59,7 @@ def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _around(tokenizer: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-    """Returns the ids that the template of single texts puts before and after a text."""
+    """Returns the ids that the template for single texts inserts before and after a text."""
     steps = _steps(tokenizer.get("post_processor"))
     before: list[int] = []
     behind: list[int] = []

@@ -22,7 +22,7 @@ _MOST_SECONDS = 120
 _MOST_DATASETS = 100_000
 _SPARE_BYTES = 64 << 20
 _MOST_GROWTH = 16
-"""The most bytes of the datasets, relative to those of the file: compressed ones are larger than it."""
+"""The maximum ratio of the bytes of all datasets to those of the file: compressed datasets are larger than the file."""
 
 
 def main(path: str, output: str) -> None:
@@ -44,7 +44,7 @@ def main(path: str, output: str) -> None:
                 orders[name] = [_text(each) for each in item.attrs["weight_names"]]
             if not isinstance(item, h5py.Dataset):
                 return
-            # HDF5 holds numbers of bf16 as two bytes without a type.
+            # HDF5 stores bf16 as two bytes without a numeric type.
             is_bfloat = item.dtype == "V2" and item.attrs.get("dtype") == "bfloat16"
             if is_bfloat or item.dtype.kind in "fiub":
                 left -= item.size * (4 if is_bfloat else item.dtype.itemsize)

@@ -29,8 +29,8 @@ _DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, ValueError,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Archive:
-    """The configuration of a model, the version of Keras, and arrays by their paths. `orders` has the names of the
-    arrays of each layer in a file of HDF5 alone; the paths of others give their order."""
+    """The configuration of a model, the version of Keras, and the arrays by path. `orders` has the order of the arrays
+    of each layer in an `.h5` file; in a `.keras` file, the paths give the order."""
 
     config: Mapping[str, Any]
     version: str
@@ -39,7 +39,7 @@ class Archive:
 
 
 def open_archive(path: Path) -> Archive:
-    """Raises DiagnosticError."""
+    """Returns the content of a `.keras` or `.h5` file. Raises DiagnosticError."""
     if not path.is_file():
         raise DiagnosticError([Diagnostic("missing-file", f"`{path}` cannot be read: no such file")])
     require_h5py()
@@ -82,9 +82,9 @@ def _json(text: str, path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _bad(path, f"has a configuration that is no JSON: {error}") from None
+        raise _bad(path, f"has a configuration that is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _bad(path, "has a configuration that is no JSON object")
+        raise _bad(path, "has a configuration that is not a JSON object")
     return found
 
 

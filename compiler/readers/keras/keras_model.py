@@ -1,7 +1,8 @@
-"""Reads a Keras model: calls its layers in the order of their operands, and gives each to its converter.
+"""Reads a Keras model: orders the calls of layers by their operands, and calls the converter of each layer.
 
-Sequential and functional models are read, also as layers of others in `.keras` files. The reader refuses layers that
-contain Python code, and classes without a converter. It reports all of them together, before it converts a layer.
+The reader supports sequential and functional models; in `.keras` files, a model may be a layer of another one. It
+refuses layers that contain Python code, and classes without a converter, and reports all of them before it converts any
+layer.
 """
 
 from __future__ import annotations
@@ -155,11 +156,13 @@ class _Run:
                     later.append(call)
             if len(later) == len(waiting):
                 names = ", ".join(f"`{call.layer.name}`" for call in later[:8])
-                raise _error(f"layers of `{self.file}` need results of each other, or of no layer: {names}")
+                raise _error(
+                    f"layers of `{self.file}` depend on each other, or on results that no layer computes: {names}"
+                )
             waiting = later
         missing = [source for source in model.outputs if source not in held]
         if missing:
-            raise _error(f"`{self.file}` has the output `{missing[0][0]}`, which no layer gives")
+            raise _error(f"`{self.file}` has the output `{missing[0][0]}`, which no layer computes")
         return [held[source] for source in model.outputs]
 
     def _call(self, call: Call, given: Sequence[_Held], named: Mapping[str, _Held], path: str) -> Sequence[_Held]:
@@ -169,7 +172,7 @@ class _Run:
         if further:
             message = f"the layer `{layer.name}` ({layer.kind}) gets the tensor `{further[0]}` by keyword"
             raise _error(message, "wrong-operands")
-        # The first versions keep it in inference; version 3 does not.
+        # Keras 2 keeps `training=True` in inference; Keras 3 does not.
         if call.flags.get("training") is True and self.version < 3:
             message = f"the layer `{layer.name}` ({layer.kind}) is called with `training=True`"
             raise _error(message, "unsupported-attribute")

@@ -23,7 +23,7 @@ Source: TypeAlias = tuple[str, int, int]
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """`place` is the name of its group in the file of weights of Keras 3; `model` is given if the layer is a model."""
+    """A layer. `place` is the name of its group in the weights file of Keras 3; `model` is set if it is a model."""
 
     kind: str
     name: str
@@ -35,8 +35,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """`keywords` are the tensors that the layer gets by keyword, `flags` its other keywords; the numbers among its
-    arguments are the flag `numbers`."""
+    """A call of a layer. `keywords` are its tensor arguments by keyword, `flags` its other keyword arguments. Arguments
+    that are numbers are listed in the flag `numbers`."""
 
     layer: Layer
     number: int
@@ -64,7 +64,7 @@ class _BadConfigError(Exception):
 
 
 def decode_model(config: Mapping[str, Any], file: str) -> Model:
-    """Raises DiagnosticError."""
+    """Returns the record of a model from its configuration. Raises DiagnosticError."""
     try:
         if config.get("class_name") not in _MODELS:
             kind = config.get("class_name")
@@ -73,13 +73,13 @@ def decode_model(config: Mapping[str, Any], file: str) -> Model:
         return _model(config, [_MOST_LAYERS], 0)
     except (_BadConfigError, KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, _BadConfigError) else f"{type(error).__name__} {error}"
-        message = f"`{file}` has a configuration of another form than Keras writes: {reason}"
+        message = f"`{file}` has a configuration that Keras does not write: {reason}"
         raise DiagnosticError([Diagnostic("bad-keras", message)]) from None
 
 
 def _model(config: Mapping[str, Any], left: list[int], depth: int) -> Model:
     inner = config["config"]
-    # The first versions of Keras 2 wrote a list of layers alone.
+    # The first versions of Keras 2 wrote only a list of layers.
     listed = inner if isinstance(inner, list) else inner["layers"]
     left[0] -= len(listed)
     if left[0] < 0 or depth > _DEEPEST:

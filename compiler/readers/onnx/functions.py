@@ -1,7 +1,11 @@
 """Operators that are defined by nodes: the functions of a file, and those of the standard's own definitions.
 
 A use of a function becomes its nodes. Names of values inside are its own; references to attributes are replaced by the
-attributes of the use. The standard defines many operators by others; such a definition is the converter of last resort.
+attributes of the use. The standard defines many operators by others; the reader uses such a definition if an operator
+has no converter.
+
+    function f(a) -> b {scale}      t = Constant {value_float = @scale};  b = Mul(a, t)
+    y = f(x) {scale = 2}            t' = Constant {value_float = 2};      y = Mul(x, t')
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ def find_definition(
 
 
 def _bound_proto(node: NodeRecord) -> bytes:
-    """Returns the message of a node with the attributes of its record: inside a function, those of the use."""
+    """Returns the message of a node with the attributes of its record: inside a function, references to attributes are
+    replaced by the values of the use."""
     proto = load_onnx().NodeProto()
     proto.CopyFrom(node.proto)
     del proto.attribute[:]

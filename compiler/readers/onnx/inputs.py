@@ -13,14 +13,17 @@ from .writing.narrow import ELEMENTS
 from .writing.records import NodeRecord, ValueRecord, ValueType
 
 _MOST_BYTES = 1 << 47
-"""The most bytes of a tensor: the address space of a process."""
+"""The maximum number of bytes of a tensor: the address space of a process."""
 
 
 @dataclass(slots=True)
 class Dims:
-    """The symbolic sizes of a model, by their names in the file. A size without a name is a separate dim, unless an
-    operator needs it to equal another one: `same` maps the one to the other. `stated` are sizes that the caller of the
-    reader gives for names, and `most` are the greatest values of dims that an operator needs."""
+    """The symbolic sizes of a model, by their names in the file. A size without a name becomes a separate dim.
+
+    same: maps a dim to the dim that it must equal, because an operator requires equal sizes.
+    stated: the sizes that the caller of the reader states, by name.
+    most: the upper bounds of dims that operators require.
+    """
 
     stated: Mapping[str, int] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
@@ -51,7 +54,7 @@ class Dims:
         return self.stated[name] if name in self.stated else self._new(name).size
 
     def find_equal(self, types: Sequence[TensorType]) -> tuple[str, str] | None:
-        """Returns two sizes without a name of the same axis of the types, counted from the last."""
+        """Returns two unnamed sizes of the same axis of the types, counted from the last; None if there are none."""
         sizes = {symbol.size: name for name, symbol in self.unnamed.items()}
         for axis in range(1, 1 + max((type.rank for type in types), default=0)):
             found = dict.fromkeys(type.shape[-axis] for type in types if type.rank >= axis)
@@ -63,8 +66,11 @@ class Dims:
         return None
 
     def find_bound(self, types: Sequence[TensorType]) -> tuple[str, int] | None:
-        """Returns a dim and its greatest value, where a size and its minimum with a number are sizes of one axis of the
-        types, counted from the last: both are equal up to this number. A table of positions has so many rows."""
+        """Returns a dim and an upper bound with which two sizes of the types become equal, or None.
+
+        If an axis has the sizes T and min(T, 512) in two of the types, both are equal for T <= 512: an example is the
+        sum of T embeddings and the first T rows of a table of 512 positions. Axes are counted from the last.
+        """
         for axis in range(1, 1 + max((type.rank for type in types), default=0)):
             found = {type.shape[-axis] for type in types if type.rank >= axis}
             for size in found:
@@ -167,8 +173,8 @@ _SAME_SHAPE = frozenset(
 
 
 def with_deduced(nodes: Sequence[NodeRecord], types: Mapping[str, ValueType]) -> Mapping[str, ValueType]:
-    """Returns the declared types, and for other values the shape that an elementwise use suggests. Such a shape is used
-    where one depends on data of a call, and the call checks it."""
+    """Returns the declared types, and for other values the shape that an elementwise use suggests. The reader uses such
+    a shape where the actual one depends on data, and the call checks it."""
     found = dict(types)
     for node in reversed(nodes):
         type = found.get(node.outputs[0]) if node.outputs else None

@@ -1,4 +1,4 @@
-"""Counts the fields of a protobuf before it is parsed: two bytes may be a whole node, which takes a hundred in memory.
+"""Counts the fields of a protobuf before it is parsed: a node of two bytes in the file may take a hundred in memory.
 
 The walk follows the fields that the schema declares as messages and skips the content of all others, so that the data
 of tensors costs nothing. It does not report damage: the parser does.

@@ -1,11 +1,11 @@
-"""The data of initializers, mapped from the file and not parsed: a parser of protobufs keeps a copy of it.
+"""Maps the data of large initializers from the file, so that the parser of protobufs makes no copy of them.
 
     file            graph { node.. initializer { name, dims, raw_data: 40 MB } .. }
     parsed bytes    graph { node.. initializer { name, dims } .. }
     mapped          initializer 0: 40 MB of the file
 
-The walk reads the fields of the model, of its graph and of the initializers alone. It gives up where the file has
-another form than usual: the parser gets the whole file then, and reports damage.
+The walk reads only the fields of the model, its graph and the initializers. If the file has an unexpected form, the
+parser reads the whole file instead, and reports damage.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def read_proto(
 
 
 def _convert(record: ModelRecord, file: str, entry: str, settings: Mapping[str, Any]) -> tuple[_Run, Function]:
-    """Converts the graph. Whenever two sizes without a name turn out to be equal, or a size has a greatest value,
-    it begins again with that."""
+    """Converts the graph. If a node requires that two unnamed sizes are equal, or that a size is bounded, the
+    conversion restarts with this fact."""
     same: dict[str, str] = {}
     most: dict[str, int] = {}
     while True:
@@ -347,7 +347,7 @@ class _Run:
 
 
 class _EqualSizesError(Exception):
-    """Two sizes without a name are equal: an operator needs it."""
+    """An operator requires that two unnamed sizes are equal."""
 
     def __init__(self, names: tuple[str, str]) -> None:
         super().__init__(names)
@@ -355,7 +355,7 @@ class _EqualSizesError(Exception):
 
 
 class _BoundedSizeError(Exception):
-    """A size has a greatest value: an operator needs it."""
+    """An operator requires an upper bound of a size."""
 
     def __init__(self, name: str, most: int) -> None:
         super().__init__(name, most)

@@ -1,7 +1,7 @@
 """Decodes an ONNX file to records, and checks its form: names, types of attributes, sizes of data.
 
-Every damaged file is a diagnostic. A file of another format, a truncated file and invalid UTF-8 are all rejected by the
-parser of protobufs.
+Every damaged file gives a diagnostic. The parser of protobufs rejects files of other formats, truncated files and
+invalid UTF-8.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def parse_model(data: bytes, file: str) -> Any:
         model.ParseFromString(data)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise file_error("bad-onnx", f"`{file}` is no ONNX model, or is damaged: {reason}") from error
+        raise file_error("bad-onnx", f"`{file}` is not an ONNX model, or is damaged: {reason}") from error
     _check_text(model)
     if not model.HasField("graph"):
-        raise file_error("bad-onnx", f"`{file}` is no ONNX model: it has no graph")
+        raise file_error("bad-onnx", f"`{file}` is not an ONNX model: it has no graph")
     return model
 
 

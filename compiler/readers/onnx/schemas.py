@@ -51,15 +51,15 @@ def find_misuse(node: NodeRecord, version: int) -> tuple[str, str] | None:
                 return f"lacks the attribute `{name}`", "missing-attribute"
         elif not given.reference and given.proto.type != int(attribute.type.value):
             expected = attribute.type.name.lower()
-            return f"has an attribute `{name}` of another kind than {expected}", "bad-attribute"
+            return f"has an attribute `{name}` that is not of kind {expected}", "bad-attribute"
     return None
 
 
 def with_elements(
     node: NodeRecord, version: int, operands: Sequence[Held | None], results: Sequence[Held]
 ) -> Sequence[Held]:
-    """Returns the results, with the element type of an operand where the standard gives both one type. An element type
-    that the graph has no dtype for stays known that way."""
+    """Returns the results with the element type of an operand for which the schema has the same type variable. This
+    propagates element types without a dtype of the graph, such as INT4."""
     if not any(isinstance(held, Tensor) and held.element for held in operands):
         return results
     schema = schema_of(node.op, node.domain, version)

@@ -1,4 +1,4 @@
-"""Statements about arguments, which the caller of the reader gives as settings: `shape=[2, 3]`, `images=[[3, 8], [3]]`.
+"""Arguments whose values or shapes the caller states as settings: `shape=[2, 3]`, `images=[[3, 8], [3]]`.
 
 A tensor has the stated value in every call, which the artifact checks: axes and shapes among the arguments are then
 known while the file is read. A sequence is stated by the shapes of its tensors, each a separate argument. An

@@ -126,7 +126,9 @@ def _read_external(
         raise file_error("missing-data", message) from error
     _check_bytes(name, element, shape, expected, length)
     if offset < 0 or offset + length > stored:
-        message = f"the data of `{name}` lies at {offset}..{offset + length} of `{location}`, which has {stored} bytes"
+        message = (
+            f"the data of `{name}` is at bytes {offset}..{offset + length} of `{location}`, which has {stored} bytes"
+        )
         raise file_error("missing-data", message)
     if count == 0:
         return _plain(

@@ -1,4 +1,4 @@
-"""Models from JAX: a function is traced by `jax.export`, whose StableHLO is read."""
+"""Models from JAX: `jax.export` traces a function to StableHLO, which the reader converts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...base.mlir import PACKAGE, ir
 
 MOST_OPERATIONS = 100_000
-"""More than the operations of any network; each takes kilobytes on its way to the graph."""
+"""The maximum number of operations, more than in any network; each takes kilobytes until it is in the graph."""
 _KINDS = {"FloatAttr": float, "IntegerAttr": int, "BoolAttr": bool}
 
 
@@ -34,7 +34,7 @@ def main(path: str) -> int:
         else:
             module = ir.Module.parse(data.decode(), context)
     except UnicodeDecodeError as error:
-        print(f"it is no UTF-8 text: {error.reason} at byte {error.start}", file=sys.stderr)
+        print(f"it is not UTF-8 text: {error.reason} at byte {error.start}", file=sys.stderr)
         return 1
     except Exception as error:  # the bindings have errors of their own classes
         lines = [line.strip() for line in str(error).splitlines() if "error:" in line] or [str(error)]
@@ -63,7 +63,7 @@ def count_operations(operation: Any, most: int) -> int:
 def _from_bytecode(stablehlo: Any, context: Any, data: bytes) -> Any:
     try:
         return stablehlo.deserialize_portable_artifact(context, data)
-    except Exception:  # bytecode that is no portable artifact is parsed as MLIR
+    except Exception:  # bytecode that is not a portable artifact is parsed as MLIR
         return ir.Module.parse(data, context)
 
 

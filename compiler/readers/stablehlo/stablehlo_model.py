@@ -1,4 +1,4 @@
-"""Reads StableHLO: walks the operations of the main function, and gives each to its converter."""
+"""Reads StableHLO: visits the operations of the main function, and calls the converter of each."""
 
 from __future__ import annotations
 

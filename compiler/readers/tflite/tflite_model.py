@@ -1,7 +1,7 @@
-"""Reads a TFLite file: walks the operators of its first graph, and gives each to its converter.
+"""Reads a TFLite file: visits the operators of its first graph, and calls the converter of each.
 
-Variables become states: the graph that `CALL_ONCE` names gives their initial values. A file with several signatures is
-read as its first graph alone. Operators without a converter are reported together.
+Variables become states; the graph that `CALL_ONCE` names defines their initial values. If a file has several
+signatures, only its first graph is read. All operators without a converter are reported together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .writing.use import Use
 
 _DEEPEST = 50
 _MOST_CONVERTED = 200_000
-"""The most operators that are converted: a graph may be used by several operators of others."""
+"""The maximum number of converted operators: several operators may use the same graph, which is converted for each."""
 
 
 def read_tflite(path: Path, weights: WeightSource | None = None) -> SourceModel:
@@ -93,7 +93,7 @@ class _Run:
     errors: Collector = field(default_factory=Collector)
     states: dict[str, tuple[State, Value]] = field(default_factory=dict)
     current: dict[str, Tensor] = field(default_factory=dict)  # the values of variables at this point of a call
-    initial: dict[str, Tensor] | None = None  # those of the graph that runs once, while it is read
+    initial: dict[str, Tensor] | None = None  # initial values, while the graph of CALL_ONCE is read
     depth: int = 0
     converted: int = 0
 
@@ -227,7 +227,7 @@ class _Run:
         for number in graph.outputs:
             found = held.get(number) or _constant(graph.tensors[number])
             if found is None:
-                message = f"the output `{graph.tensors[number].name}` is the result of no operator"
+                message = f"the output `{graph.tensors[number].name}` is not computed by any operator"
                 raise _error("bad-tflite", message)
             outputs.append(found)
         return outputs
@@ -237,7 +237,7 @@ class _Run:
         if found is None:
             found = _constant(graph.tensors[number])
             if found is None:
-                message = f"reads `{graph.tensors[number].name}`, which no operator before it gives"
+                message = f"reads `{graph.tensors[number].name}`, which no earlier operator computes"
                 raise self._failure(operator, message, "wrong-operands")
             held[number] = found
         return found
@@ -281,7 +281,7 @@ def _constant(record: TensorRecord) -> Tensor | None:
 
 
 def _label(name: str) -> str:
-    """Returns the name of a parameter: the part of a name that is its own, since converters join several with `;`."""
+    """Returns the name of a parameter from the name of a tensor, in which exporters join several names by `;`."""
     parts = [re.sub(r"[^\w.]+", "_", part).strip("_") for part in name.split(";")[0].split("/")]
     return ".".join(part for part in parts if part)
 
@@ -292,7 +292,7 @@ def _span(model: ModelRecord, file: str, operator: OperatorRecord) -> Span:
 
 
 def _word(name: str) -> str:
-    """Returns a name of the file as a plain word; converters add the number of a result to names, as `:0`."""
+    """Returns a name of the file as an identifier; exporters append the number of a result to names, as in `:0`."""
     return identifier(name.removesuffix(":0"))
 
 

@@ -1,4 +1,4 @@
-"""Makes a model of a program: its arguments and parameters, the converted nodes, its results and states."""
+"""Converts a program to a model: its arguments and parameters, the nodes, the results and the states."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assemble(program: Program, file: str, weights: WeightSource | None = None) -
 
 
 def _place_inputs(program: Program, walk: Walk) -> tuple[list[Value], dict[str, Value]]:
-    """Gives placeholders their tensors; returns the arguments, and the states by name."""
+    """Assigns tensors to the placeholders. Returns the arguments, and the states by name."""
     arguments: list[Value] = []
     states: dict[str, Value] = {}
     taken: set[str] = set()

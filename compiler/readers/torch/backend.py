@@ -1,8 +1,8 @@
 """The backend of `torch.compile(model, backend="nacre")`, for inference.
 
-PyTorch traces the model, and gives each graph of operators to `compile_graph`. A graph is compiled at its first call,
-when its parameters are there: they become weights of the artifact. If one of them is replaced or written later, the
-graph is compiled again. Gradients are refused.
+PyTorch traces the model, and passes each graph of operators to `compile_graph`. A graph is compiled at its first call,
+when its parameters are known: they become weights of the artifact. If a parameter is replaced or written later, the
+graph is compiled again. Models that require gradients are refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
 """Sizes that depend on data: tensors have their largest possible size, and a count gives the number of valid elements.
 
-A symbol of PyTorch without a value, such as the number of boxes that are kept, has a bound and a count. Tensors with
-such an axis have the size of the bound; elements after the count are computed and have no meaning. Operators that read
-each element of the axis by itself may take such tensors. Others, such as a sum over the axis, are refused.
+PyTorch represents a size that depends on data, such as the number of selected boxes, by a symbol without a value. Here
+it has a bound and a count. A tensor with such an axis has the size of the bound; its elements after the count are
+unspecified. Operators that process each element of the axis independently accept such tensors. Other operators, such as
+a sum over the axis, are refused.
+
+    i = nonzero(mask)     mask = [0, 1, 1, 0]     i: i64[u0, 1] in PyTorch     here i64[4, 1] = 1, 2, 0, 0, count 2
+    x[i] * 2              each element alone      the same bound and count
+    sum(x[i])             mixes elements          refused
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ _FREE = frozenset(
         "view.default", "where.self", "zeros_like.default", "unbind.int",
     }
 )  # fmt: skip
-"""Operators that read each element of an axis by itself, if the axis is none of their `dim` and stays in the result."""
+"""Operators that process each element of an axis independently, if the axis is not in `dim` and stays in the result."""
 _BY_ELEMENT = frozenset(
     name for family in (unary, arithmetic, comparisons, activations) for name in family.CONVERTERS
 ) - {"glu.default", "isin.Tensor_Tensor"}
@@ -45,7 +50,7 @@ class Bounds:
     counts: dict[str, Tensor] = field(default_factory=dict)
 
     def add(self, made: BoundedTensor, described: Any) -> Tensor:
-        """Keeps the count of a result, and returns the tensor."""
+        """Records the count of a result, and returns the tensor of the result."""
         name = str(described.shape[made.axis].node.expr)
         self.sizes[name], self.counts[name] = made.tensor.shape[made.axis], made.size
         return made.tensor
@@ -61,7 +66,7 @@ class Bounds:
         return {axis: self.counts[symbol] for axis, symbol in self.symbols(described)}
 
     def depends(self, value: Any) -> bool:
-        """Returns whether a size or a condition depends on data."""
+        """Returns whether a size or a condition depends on data of the call."""
         found = getattr(getattr(value, "node", None), "expr", None)
         return found is not None and any(str(symbol) in self.sizes for symbol in found.free_symbols)
 
@@ -103,7 +108,7 @@ _SHAPED = frozenset(
         "sym_constrain_range_for_size.default", "view.default", "zeros.default",
     }
 )  # fmt: skip
-"""Operators that take sizes of their results."""
+"""Operators with arguments that are sizes of their results."""
 _INSERTS = frozenset({"slice.Tensor", "stack.default", "unsqueeze.default"})
 """Operators whose `dim` is an axis of the result, or is no longer in the result if they change it."""
 

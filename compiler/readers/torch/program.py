@@ -1,7 +1,7 @@
 """The signature of a program: arguments, parameters and buffers by name, states, and results.
 
-The names of parameters are those of the module. A buffer that the program writes becomes a state, which begins with
-the stored value. A program that writes into its arguments is refused.
+The names of parameters are those of the module. A buffer that the program writes becomes a state, whose initial
+value is the stored one. A program that writes into its arguments is refused.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Program:
 
     stored: parameters, buffers and constants, by the name of their placeholder.
     fixed: arguments that are numbers, strings or None, by placeholder; the program is specialized to them.
-    results: names, each with the node (or number) that it returns; `written` the nodes of new values of buffers, by the
-        name of the buffer.
+    results: the names of the results, each with the node (or number) that the program returns.
+    written: the nodes of the new values of buffers, by the name of the buffer.
     """
 
     graph_module: Any
@@ -80,7 +80,7 @@ def _results(exported: Any, name: str) -> tuple[list[tuple[str, Any]], dict[str,
             message = f"`{name}` writes into its argument or parameter `{spec.target}`"
             raise _refused("writes-argument", message, help_text)
     named = _result_names(exported.call_spec.out_spec, len(user))
-    # `None` among the results of a module is no tensor, and no result of the entry.
+    # A result `None` of a module is not a result of the entry.
     return [(label, node) for label, node in zip(named, user, strict=True) if node is not None], written
 
 

@@ -1,8 +1,8 @@
-"""Opens `.pt2` files without running code that they hold.
+"""Opens `.pt2` files without running code that they contain.
 
-Such a file is a zip archive of JSON and of tensors. PyTorch loads pickles from it where they are named, resolves the
-names of operators as Python attributes, and evaluates the text of sizes. Here pickles hold tensors only, operators are
-those of `torch.ops`, and sizes are arithmetic; any other file is refused before PyTorch reads it.
+Such a file is a zip archive of JSON and tensors. From it, PyTorch loads pickles, resolves names of operators as Python
+attributes, and evaluates the text of sizes. This module checks that pickles contain only tensors, that operators are in
+`torch.ops`, and that sizes are arithmetic. It refuses any other file before PyTorch reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     r"\b(?:[A-Z]\w*|\d+(?:\.\d+)?|positive|nonnegative|negative|integer|real|nonzero|zero|finite|extended_real)\b"
     r"|'\w+'|[\s+\-*/%(),<>=!&|~]"
 )
-"""A part of the text of a size: classes and facts of SymPy, names of symbols in quotes, numbers and signs."""
+"""A token in the text of a size: classes and assumptions of SymPy, names of symbols in quotes, numbers and signs."""
 _PLAIN_PICKLE = re.compile(r"[^/]+/data\.pkl")
 
 
@@ -102,7 +102,7 @@ def _strings(value: Any) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _tensors_only(path: Path) -> Iterator[None]:
-    """Lets PyTorch load pickles of tensors alone."""
+    """Makes PyTorch refuse pickles of objects other than tensors."""
     torch = load_torch()
     original = torch.load
     torch.load = partial(_load_tensors, original)
@@ -110,7 +110,9 @@ def _tensors_only(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if "weights_only" in str(error) or "Weights only" in str(error):
-            message = f"`{path}` holds a pickle of other things than tensors, which can run any code when it is read"
+            message = (
+                f"`{path}` contains a pickle of objects other than tensors, which can run any code when it is read"
+            )
             raise _error("refused-pickle", message) from error
         raise
     finally:

@@ -26,7 +26,8 @@ from ....dialect.dims import (
 
 @dataclass(slots=True)
 class Sizes:
-    """The dims of a program. `names` gives the names that its author chose, by symbol; `ranges` the bounds."""
+    """The dims of a program. By symbol, `names` are the names that the author of the program chose, and `ranges` the
+    bounds."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -36,13 +37,13 @@ class Sizes:
     is_deciding: bool = False
 
     def of(self, value: Any) -> Size:
-        """Returns an `int` or a `SymInt` as a size. Raises DimError for one that the graph does not have."""
+        """Returns an `int` or a `SymInt` as a size. Raises DimError for an expression that sizes of the graph lack."""
         if isinstance(value, int):
             return int(value)
         return self._read(value.node.expr)
 
     def decide(self, expression: Any) -> bool | None:
-        """Returns whether a comparison holds for all values of the dims; None if they do not decide it."""
+        """Returns True if a comparison holds for all values of the dims, False if it holds for none, None otherwise."""
         kind = type(expression).__name__
         if kind in ("BooleanTrue", "BooleanFalse"):
             return kind == "BooleanTrue"
@@ -91,7 +92,7 @@ class Sizes:
         raise DimError(f"the size {expression} has no equivalent: {kind}")
 
     def _product(self, expression: Any) -> Size:
-        """Returns a product, whose constant factor may be a fraction: s/2 is exact where it is a size."""
+        """Returns a product. Its constant factor may be a fraction, as in s/2, if the product is always an integer."""
         above, below = expression.as_numer_denom()
         if below == 1:
             return product(self._read(part) for part in expression.args)

@@ -65,7 +65,8 @@ def from_torch(
     """Returns the model of a PyTorch module, for `nacre.compile`.
 
     module: a `torch.nn.Module`, or an `ExportedProgram`, which needs no arguments.
-    args, kwargs: example arguments. Their values do not matter, their dtypes and shapes do.
+    args, kwargs: example arguments. Only dtypes and shapes of tensors matter; the program is specialized to the values
+        of other arguments.
     dynamic_shapes: the symbolic axes of the arguments, as `torch.export.export` takes them. The dims of the model have
         the names and the bounds of these `Dim`s.
     name: the name of the entry; by default the name of the module's class.

@@ -1,7 +1,8 @@
 """Traces modules with `torch.export`, with recurrent layers as single nodes.
 
-PyTorch traces a recurrent layer step by step, so that the length of a sequence could not be symbolic. While a module is
-traced here, its recurrent layers call operators such as `nacre::lstm`, for which the tracer has shape functions.
+PyTorch traces a recurrent layer step by step, which requires a constant sequence length. While this module traces a
+module, recurrent layers call operators such as `nacre::lstm`, which the tracer records as single nodes: it has shape
+functions for them.
 """
 
 from __future__ import annotations

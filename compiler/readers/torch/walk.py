@@ -1,7 +1,7 @@
-"""Visits the nodes of a program in order, and gives each to its converter.
+"""Visits the nodes of a program in order, and calls the converter of each.
 
-Operators without a converter are reported first, all at once. A node that cannot be converted is reported, its results
-are missing, and nodes that read them are left out without a separate error.
+All operators without a converter are reported first. A node that cannot be converted is reported, and nodes that read
+its results are skipped without a separate error.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Walk:
         return results if isinstance(described, (list, tuple)) else results[0] if results else None
 
     def _has_new_size(self, described: Any) -> bool:
-        """Returns whether a result has a size that PyTorch gives a separate name, and that no bound is known of."""
+        """Returns whether a result has a size that is a new symbol of PyTorch without a known bound."""
         if not hasattr(described, "shape"):
             return False
         try:
@@ -205,7 +205,7 @@ class Walk:
             raise DiagnosticError([Diagnostic("data-dependent", message, self.spans[node], help=help_text)]) from None
 
     def _checked(self, use: Use, made: Any, expected: TensorType | None) -> Any:
-        """Compares a result with the type that PyTorch found, and returns it in the same form of its sizes."""
+        """Asserts that a result has the type that PyTorch inferred, and returns it with the sizes of this type."""
         if expected is None or not isinstance(made, Tensor):
             return made
         assert made.dtype == expected.dtype, f"{use.operator} of {use.name} gives {made.type}, expected {expected}"

@@ -25,9 +25,9 @@ TENSORS = [
     Stored("blk.0.attn_norm.weight", (32,), 0, bytes(128)),
 ]
 BAD: dict[str, tuple[dict[str, object], str]] = {
-    "no architecture": ({"general.architecture": None}, "does not say its `general.architecture`"),
+    "no architecture": ({"general.architecture": None}, "does not state its `general.architecture`"),
     "other architecture": ({"general.architecture": "whisper"}, "has the unknown architecture `whisper`"),
-    "no size": ({"llama.context_length": None}, "does not say its `llama.context_length`"),
+    "no size": ({"llama.context_length": None}, "does not state its `llama.context_length`"),
     "many layers": ({"llama.block_count": 1 << 30}, "has 1073741824 blocks, without tensors of the last one"),
     "factor": (
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0},
@@ -45,7 +45,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         "`llama.rope.freq_base` of .* is inf, not a number",
     ),
     "scaling": ({"llama.rope.scaling.type": "yarn"}, "scales rotary positions by `yarn`, which is not supported"),
-    "experts": ({"llama.expert_count": 8}, "does not say its `llama.expert_used_count`"),
+    "experts": ({"llama.expert_count": 8}, "does not state its `llama.expert_used_count`"),
     "chosen": ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "chooses 9 of 8 experts"),
     "missing tensors": ({}, "has no tensor|is missing"),
     "tokenizer": ({"tokenizer.ggml.model": "bert"}, "tokenizer of the unknown kind `bert`"),

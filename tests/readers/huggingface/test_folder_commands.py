@@ -124,9 +124,9 @@ def test_only_chosen_experts_are_read(
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no kind": ({"model_type": None}, "does not say its `model_type`"),
+    "no kind": ({"model_type": None}, "does not state its `model_type`"),
     "unknown": ({"model_type": "flamingo"}, "unknown `model_type` `flamingo`"),
-    "no size": ({"hidden_size": None}, "does not say its `hidden_size`"),
+    "no size": ({"hidden_size": None}, "does not state its `hidden_size`"),
     "text": ({"hidden_size": "32"}, "`hidden_size` of .* is '32', not a size"),
     "heads": ({"num_key_value_heads": 3}, "4 heads of queries for 3 heads of keys"),
     "activation": ({"hidden_act": "mish"}, "`hidden_act` of .* is 'mish'"),

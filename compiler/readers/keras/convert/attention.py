@@ -47,7 +47,7 @@ def _mask(use: Use) -> Tensor | None:
 
 
 def _with_causal(use: Use, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """Returns the mask with that of `use_causal_mask`: query i attends to the keys up to i."""
+    """Returns the mask combined with the causal mask, if `use_causal_mask` is set: query i attends to keys 0 to i."""
     if not use.flags.get("use_causal_mask"):
         return mask
     g, queries, keys = use.g, query.shape[1], key.shape[1]
@@ -128,7 +128,7 @@ def _direct(use: Use) -> Sequence[Tensor]:
     counts = use.masks.get(1)
     mask = _with_causal(use, None if counts is None else g.unsqueeze(counts, axes=(1, 2)), query, key)
     if mask is not None:
-        # As Keras writes it: a query without any key takes the mean of all values.
+        # As in Keras, a query whose keys are all masked receives the mean of all values.
         scores = g.where(g.squeeze(mask, axes=(1,)), scores, g.subtract(scores, g.like(1e9, scores)))
     made = g.matmul(g.softmax(scores, axis=-1), value)
     return [made if 0 not in use.masks else masked(use, use.masks[0], made, g.like(0, made))]

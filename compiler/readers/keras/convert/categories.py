@@ -37,7 +37,7 @@ def _category_encoding(use: Use) -> Sequence[Tensor]:
 
 
 def _discretization(use: Use) -> Sequence[Tensor]:
-    """The number of an interval is that of the boundaries that are not greater than the operand."""
+    """Returns the number of the interval of each element, which is the number of boundaries <= the element."""
     g, x = use.g, use.x
     if not x.dtype.is_float:
         x = g.cast(x, dtype=F32)

@@ -1,4 +1,4 @@
-"""Cells of recurrent layers, one step at a time: cells with any activations, cells in `RNN`, and convolutional ones.
+"""Recurrent layers as loops over single steps: cells with any activations, cells in `RNN`, and convolutional cells.
 
 The product of all steps with the weights of the operand is computed before the loop; the loop has the product with the
 state alone. A layer that goes backwards returns its steps in the order in which it computes them.
@@ -17,7 +17,7 @@ from .activations import FUNCTIONS, Function, activation_name
 from .convolutions import convolved
 
 Product: TypeAlias = Callable[[Tensor, Elements, str], Tensor]
-"""The product of a state with a recurrent weight, which gets a name."""
+"""Multiplies a state by a recurrent weight; the last argument names the weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def run_steps(
     mask: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns the results [time, batch, ...] of the steps x [time, batch, ...], and the last states. Where the mask
-    [time, batch, 1] is false, the states stay, and the result is that of the step before, or 0."""
+    [time, batch, 1] is false, the states stay, and the result is that of the previous step, or 0."""
     g, time = use.g, x.shape[0]
 
     def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -198,7 +198,7 @@ def _rnn(use: Use) -> Sequence[Tensor]:
         word = {"LSTMCell": "lstm_cell", "GRUCell": "gru_cell", "SimpleRNNCell": "simple_rnn_cell"}[kind]
         group = f"{word}_{counts[word]}" if word in counts else word
         counts[word] = counts.get(word, 0) + 1
-        # A file of arrays by paths has a group for each cell of a stack; another lists the weights in their order.
+        # A `.keras` file has a group for each cell of a stack; an `.h5` file lists all weights in order.
         own = [each for each in use.weights if group in each[0].split("/")] if is_stack else weights
         if not own:
             count = 3 if config.get("use_bias", True) else 2

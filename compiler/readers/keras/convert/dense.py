@@ -25,7 +25,7 @@ def _embedding(use: Use) -> Sequence[Tensor]:
 
 
 def _product_of_steps(use: Use) -> Tensor:
-    """Returns the product of the operands whose steps count, and 0 where none counts and all have masks."""
+    """Returns the product of the operands that are not masked at a step; 0 if all of them have masks and are masked."""
     g, total, found = use.g, None, []
     for place, x in enumerate(use.inputs):
         mask = use.masks.get(place)
@@ -53,7 +53,7 @@ def _folded(name: str) -> Convert:
         for place, each in enumerate(use.inputs[1:], 1):
             if picks and use.masks:
                 other = use.masks.get(place)
-                # An operand whose step does not count is replaced by the other one.
+                # At a step where one operand is masked, the other one replaces it.
                 each = each if other is None else masked(use, other, each, total)
                 total = total if mask is None else masked(use, mask, total, each)
                 mask = None if mask is None or other is None else use.g.logical_or(mask, other)
@@ -86,7 +86,7 @@ def _einsum_dense(use: Use) -> Sequence[Tensor]:
         after = right.replace("...", "")
         if not isinstance(axes, str) or any(after.count(axis) != 1 for axis in axes):
             use.fail(f"has `bias_axes` = {axes!r}", code="bad-keras")
-        # A bias has the axes of the result from its first one on, with sizes of 1 for those that it does not name.
+        # The bias has the axes of the result from the first one in `bias_axes` on; other axes have size 1.
         start = min(after.index(axis) for axis in axes)
         behind = made.rank - len(after) if right.endswith("...") else 0
         made = g.add(made, use.weight(1, len(after) - start + behind, "bias"))

@@ -14,7 +14,7 @@ from ..writing.use import Converters, Use
 from .convolutions import spatial
 
 MOST_WEIGHTS = 1 << 24
-"""The most numbers that a matrix of weights may have."""
+"""The maximum number of elements of a matrix of weights."""
 _SHARPNESS = -0.5
 """The coefficient of cubic interpolation."""
 
@@ -133,7 +133,7 @@ def _center_crop(use: Use) -> Sequence[Tensor]:
 
 def _random_crop(use: Use) -> Sequence[Tensor]:
     if use.version < 3:
-        use.fail("is of Keras 2, which cuts in inference as well")
+        use.fail("is of Keras 2, which crops in inference as well")
     return [use.x]
 
 

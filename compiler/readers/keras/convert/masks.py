@@ -1,7 +1,7 @@
-"""Masks of steps: layers that make them, layers that keep them, and the operands of the others.
+"""Masks of time steps: layers that create, propagate and consume them.
 
-`Embedding` with `mask_zero` and `Masking` make the mask of their result. A layer that the table names gives its result
-a mask as well; the result of any other layer has none.
+`Embedding` with `mask_zero` and `Masking` create the mask of their result. A layer in the table below propagates the
+mask of its operand; the result of any other layer has no mask.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def as_mask(use: Use, x: Tensor) -> Tensor:
 
 
 def masked(use: Use, mask: Tensor, x: Tensor, other: Tensor) -> Tensor:
-    """Returns x [batch, steps, ...] where a step counts, and the other tensor elsewhere."""
+    """Returns x [batch, steps, ...] where the mask is true, and the other tensor elsewhere."""
     if mask.rank >= x.rank:
         use.fail(f"gets a mask {mask.type} for {x.type}", code="unsupported-rank")
     return use.g.where(use.g.unsqueeze(mask, axes=tuple(range(mask.rank, x.rank))), x, other)
@@ -77,7 +77,7 @@ def _concatenated(use: Use) -> Sequence[Tensor | None]:
     g, parts = use.g, []
     for place, x in enumerate(use.inputs):
         mask = use.masks.get(place, known(True))
-        # A mask of as many axes is joined as it is; one with an axis less applies to all features.
+        # A mask with all axes is concatenated as it is; a mask with one axis fewer applies to all features.
         mask = g.unsqueeze(mask, axes=(mask.rank,)) if 0 < mask.rank < x.rank else mask
         parts.append(g.broadcast_to(mask, shape=x.shape))
     return [g.any(g.concat(*parts, axis=use.integer("axis", -1)), axis=-1)]
@@ -103,7 +103,7 @@ _MASKS: Mapping[str, Masks] = {
 
 
 def check_masks(use: Use) -> None:
-    """Refuses layers whose result would differ with the mask of an operand."""
+    """Fails if an operand has a mask that would change the result of the layer."""
     if use.masks and use.kind in _REFUSING:
         use.fail("gets an operand with a mask of its steps", help="give the mask to layers before it alone")
 

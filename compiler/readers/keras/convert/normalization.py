@@ -1,4 +1,4 @@
-"""Normalization, with the statistics of training."""
+"""Normalization layers. Batch normalization uses the stored statistics."""
 
 from __future__ import annotations
 

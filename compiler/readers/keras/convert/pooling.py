@@ -1,4 +1,4 @@
-"""Pooling in windows, and over all of the spatial axes. Padding takes no part in averages."""
+"""Pooling over windows, and over all spatial axes. Averages do not count padding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _pool(kind: str, rank: int) -> Convert:
 
 
 def _mean_of_steps(use: Use, mask: Tensor, axis: int, attributes: Mapping[str, Any]) -> Tensor:
-    """Returns the mean over the steps that count."""
+    """Returns the mean over the steps at which the mask is true."""
     g = use.g
     if mask.rank != 2:
         use.fail(f"gets the mask {mask.type} of {use.x.type}", code="unsupported-rank")

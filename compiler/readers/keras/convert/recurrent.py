@@ -98,7 +98,7 @@ def _bidirectional(use: Use) -> Sequence[Tensor]:
         part = replace(
             use,
             name=f"{use.name}.{word}",
-            # Steps that do not count are 0 in both directions.
+            # Masked steps are 0 in both directions.
             config={**inner["config"], "zero_output_for_mask": bool(inner["config"].get("return_sequences"))},
             weights=use.weights[place * count : (place + 1) * count],
         )
@@ -122,7 +122,7 @@ def _bidirectional(use: Use) -> Sequence[Tensor]:
 
 
 def _other(forward: Mapping[str, Any], backward: Any) -> bool:
-    """Whether two layers differ in more than their names and directions."""
+    """Returns whether two layers differ in more than their names and directions."""
     if not isinstance(backward, Mapping) or backward.get("class_name") != forward.get("class_name"):
         return True
     names = ("units", "activation", "recurrent_activation", "use_bias", "return_sequences", "reset_after")

@@ -1,4 +1,4 @@
-"""Layers that move elements, and layers that have an effect in training only."""
+"""Layers that reshape, permute, pad or repeat, and layers that only affect training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers around another one: `TimeDistributed` applies it to each step, `SpectralNormalization` scales its weights."""
+"""Wrappers: `TimeDistributed` applies a layer to each step, `SpectralNormalization` scales the weights of a layer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
         if x.rank < 3:
             use.fail(f"gets {x.type}, expected steps", code="unsupported-rank")
         batch, steps = x.shape[:2]
-        # Each step is an element of a longer batch.
+        # The steps become elements of a longer batch.
         flat = g.reshape(x, shape=(batch * steps, *x.shape[2:]))
         if use.masks and kind in USERS:
             use.fail(f"gives the mask of its steps to a layer of class `{kind}`")
@@ -30,7 +30,7 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
         return [g.reshape(each, shape=(batch, steps, *each.shape[1:])) for each in made]
 
     def spectral(use: Use) -> Sequence[Tensor]:
-        """The weights of the layer are divided by their norm in training alone."""
+        """Converts the wrapped layer: its weights are divided by their norm in training only."""
         inner = use.value("layer")
         kind = str(inner.get("class_name")) if isinstance(inner, Mapping) else ""
         convert = find(kind)

@@ -18,9 +18,13 @@ REQUIRED = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """`kind` is the class of the layer, `version` the main version of Keras, `weights` the arrays by their names.
-    `keywords` are the tensors that the call gives by keyword, `flags` its other keywords. `masks` are the masks of the
-    operands by their positions or keywords, boolean tensors [batch, steps] that are true where a step counts."""
+    """A call of a layer for its converter.
+
+    kind, version: the class of the layer, and the major version of Keras.
+    weights: the names and arrays of the weights, in order.
+    keywords, flags: the tensor arguments by keyword, and the other keyword arguments.
+    masks: the masks of the operands, by position or keyword: bool tensors [batch, steps], false for ignored steps.
+    """
 
     kind: str
     name: str

@@ -85,8 +85,8 @@ assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert 
 
 
 def find_converter(op: str, domain: str, version: int, has_strings: bool = False) -> Convert | None:
-    """Returns the converter of an operator in a version of its set, or None. Some operators have another one for
-    operands that are strings."""
+    """Returns the converter of an operator in a version of its set, or None. `has_strings` selects the converter for
+    string operands, if the operator has a separate one."""
     name = f"{domain}::{op}" if domain else op
     versions = _BY_NAME.get(name, {})
     fitting = [first for first in versions if first <= version]
@@ -95,5 +95,6 @@ def find_converter(op: str, domain: str, version: int, has_strings: bool = False
 
 
 def operator_names() -> list[str]:
-    """Returns the names of all operators with a converter; those of other sets have the name of the set before."""
+    """Returns the names of all operators with a converter; those of other operator sets have a prefix, as in
+    `ai.onnx.ml::Scaler`."""
     return sorted(_BY_NAME)

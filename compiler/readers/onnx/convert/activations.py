@@ -12,7 +12,7 @@ from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 
 _MOST_RANDOM = 1 << 20
-"""The most random numbers that an artifact holds for one operator."""
+"""The maximum number of random numbers that an artifact stores for one node."""
 
 
 def _plain(name: str) -> Convert:
@@ -70,8 +70,8 @@ def _shrink(use: Use) -> Sequence[Tensor]:
 
 
 def _drop(use: Use, x: Tensor, ratio: Tensor | None, training: Tensor) -> Sequence[Tensor]:
-    """Drops the elements that the standard's reference drops: its generator starts from the seed in every call, so its
-    numbers are constants."""
+    """Drops the same elements as the reference implementation of the standard. Its generator starts from the seed in
+    every call, so the random numbers are constants of the graph."""
     g = use.g
     shape = tuple(size for size in x.shape if isinstance(size, int))
     if len(shape) != x.rank or math.prod(shape) > _MOST_RANDOM:

@@ -14,7 +14,7 @@ from ...writing.tensors import Tensor, known
 from ..writing.use import Use
 
 _MOST_SAMPLES = 1 << 16
-"""The most samples along an axis of a box."""
+"""The maximum number of samples along an axis of a box."""
 
 
 def greatest_in_boxes(

@@ -101,7 +101,7 @@ def _imputer(use: Use) -> Sequence[Tensor]:
 
 
 def _vectorizer(use: Use) -> Sequence[Tensor]:
-    """Joins columns; each operand is cut, or filled with zeros, to its declared number of them."""
+    """Concatenates columns; each operand is truncated or padded with zeros to its declared number of columns."""
     g, parts = use.g, []
     wanted = use.ints_of("inputdimensions", REQUIRED)
     if len(wanted) != len(use.operands):
@@ -119,7 +119,8 @@ def _vectorizer(use: Use) -> Sequence[Tensor]:
 
 
 def _zip_map(use: Use) -> Sequence[Tensor]:
-    """A map of classes to scores for each row is a row of scores in the order of the classes."""
+    """Returns the scores unchanged: the graph represents a map from classes to scores as a row of scores in the order
+    of the classes."""
     return [use.input()]
 
 

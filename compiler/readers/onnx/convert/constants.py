@@ -1,4 +1,4 @@
-"""Constants and tensors that are computed from sizes alone."""
+"""Constants, and tensors whose elements depend only on sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _constant(use: Use) -> Sequence[Held]:
     for name, kind in (("value_int", use.integer), ("value_ints", use.ints_of)):
         if use.has(name):
             return [known(kind(name), I64)]
-    use.fail("holds a sparse tensor", code="unsupported-dtype")
+    use.fail("is a sparse tensor, which is not supported", code="unsupported-dtype")
 
 
 def _constant_of_shape(use: Use) -> Sequence[Tensor]:

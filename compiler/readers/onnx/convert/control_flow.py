@@ -1,8 +1,9 @@
 """`If`, `Loop` and `Scan` as regions of the graph.
 
-A branch that is known while the file is read is taken at once; so is the first of two branches that a comparison of
-sizes chooses, if their results differ in type. A loop of a known number of iterations becomes a `scan`,
-or is unrolled if a carried value changes its type; any other loop becomes a `while`.
+If the condition of an `If` is known while the file is read, only its branch is converted. If the condition compares
+sizes and the results of the branches differ in type, only the first branch is converted, and calls that would take the
+other branch fail. A loop with a known number of iterations becomes a `scan`, or is unrolled if a carried value changes
+its type. Any other loop becomes a `while`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MOST_UNROLLED = 128
 
 
 class _TypesDifferError(Exception):
-    """A carried value has another type after an iteration."""
+    """A carried value changes its type in an iteration."""
 
 
 def _tensors(use: Use, held: Sequence[Held]) -> list[Tensor]:
@@ -38,7 +39,7 @@ def _if(use: Use) -> Sequence[Held]:
     condition, g = use.input(), use.g
     then, otherwise = use.graph("then_branch"), use.graph("else_branch")
     if not len(then.outputs) == len(otherwise.outputs) == len(use.node.outputs):
-        use.fail("has branches with other numbers of results than its own", code="wrong-operands")
+        use.fail("has branches whose number of results differs from its own", code="wrong-operands")
     if condition.array is not None:
         return use.run_graph(then if bool(condition.array.reshape(-1)[0]) else otherwise, ())
     condition = g.reshape(condition, shape=()) if condition.rank else condition
@@ -50,7 +51,7 @@ def _if(use: Use) -> Sequence[Held]:
     types = [value.type for value in regions[0].results]
     differ = [a.type for a in regions[0].results] != [b.type for b in regions[1].results]
     if differ and condition.elements is not None:
-        # The condition compares sizes, as in an optional `Squeeze`: calls whose sizes lead to the second branch fail.
+        # The condition compares sizes, as around an optional `Squeeze`. Calls that would take the second branch fail.
         use.require(condition)
         return use.run_graph(then, ())
     for number, (a, b) in enumerate(zip(regions[0].results, regions[1].results, strict=True)):
@@ -171,7 +172,7 @@ def _while(
 def _collecting(
     use: Use, body: GraphRecord, carried: Sequence[Tensor], trips: Tensor | None, condition: Tensor | None
 ) -> Sequence[Tensor]:
-    """Writes a loop that collects values: the declared shape gives the number of iterations, the call checks it."""
+    """Writes a loop that collects values. The declared shape gives the number of iterations, which the call checks."""
     g, count = use.g, use.declared_shape("a number of iterations", len(carried))[0]
     zero, one = known(np.int64(0)), known(np.int64(1))
     first = known(True) if condition is None else g.reshape(condition, shape=())
@@ -188,7 +189,7 @@ def _collecting(
     types = [TensorType(I64), TensorType(BOOL), TensorType(I64), *(x.type for x in carried)]
     region = g.region(types, build)
     going, taken, *results = scan(use, [first, zero, *carried], region, count)
-    # The loop has ended by itself, or by its number of iterations, exactly after the declared number.
+    # The loop must end after exactly the declared number of iterations, by its condition or by its limit.
     ended = g.logical_not(going)
     if trips is not None:
         ended = g.logical_or(ended, g.equal(g.cast(g.reshape(trips, shape=()), dtype=I64), g.size(count)))

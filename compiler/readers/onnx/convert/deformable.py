@@ -1,4 +1,5 @@
-"""`DeformConv`: a convolution whose elements lie at offsets that a tensor gives, as bilinear samples and a product."""
+"""`DeformConv`: a convolution that reads each window at offsets given by a tensor. It becomes bilinear sampling and a
+matrix product."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def _deform_conv(use: Use) -> Sequence[Tensor]:
     if x.rank != 4 or weight.rank != 4:
         use.fail(f"takes images of two axes, not {x.type} and {weight.type}")
     dtype = x.dtype
-    # The grid below is relative to the size of the image: in f32, whole offsets would not stay whole.
+    # The grid below is relative to the size of the image. In f32, its rounding would move samples at whole offsets.
     x, weight, offset = (g.cast(each, dtype=F64) for each in (x, weight, offset))
     batch, channels, *sizes = x.shape
     kernel = [size if isinstance(size, int) else use.fail_unknown("a kernel") for size in weight.shape[2:]]

@@ -1,8 +1,8 @@
-"""`NonMaxSuppression`: boxes with the best scores that overlap little.
+"""`NonMaxSuppression`: selects the boxes with the best scores that overlap little.
 
-The number of selected boxes depends on data: it is the one that the file declares, and the call checks it. With limits
-that are known while the file is read, the operator `nms` selects the boxes; with limits that come with the call, all
-classes of all images select one box in each step of a loop.
+The number of selected boxes depends on data. The file must declare it, and the call checks it. If the limits are known
+while the file is read, the operator `nms` selects the boxes. If the limits are arguments of the call, a loop selects
+one box of each class of each image in a step.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ def _binary(name: str) -> Convert:
 
 
 def aligned(use: Use) -> Tensor:
-    """Returns the second operand. Before version 7, the attributes `broadcast` and `axis` say where its axes are."""
+    """Returns the second operand, aligned with the first one. Before version 7, the attributes `broadcast` and `axis`
+    specify the alignment."""
     x, y = use.input(0), use.input(1)
     if use.version >= 7 or not use.integer("broadcast", 0):
         return y

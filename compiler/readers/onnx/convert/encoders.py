@@ -30,7 +30,8 @@ def _one_hot(use: Use) -> Sequence[Tensor]:
 
 
 def _label_encoder(use: Use) -> Sequence[Held]:
-    """Returns the value of the equal key, or the default. NaN equals NaN, and the first of equal keys counts."""
+    """Maps each element to the value of the equal key, or to the default. NaN equals NaN; of equal keys, the first one
+    counts."""
     keys, values = _listed(use, "keys"), _listed(use, "values")
     if len(keys) != len(values):
         use.fail(f"has {len(keys)} keys and {len(values)} values", code="bad-attribute")
@@ -58,8 +59,8 @@ def _category_mapper(use: Use) -> Sequence[Held]:
 
 
 def _place_of_number(use: Use, x: Tensor, keys: Any) -> tuple[Tensor, Any]:
-    """Returns the position of the equal key in sorted order, or the number of keys if there is none, and the order of
-    the keys."""
+    """Returns the index of the equal key among the sorted keys (the number of keys if there is none), and the
+    permutation that sorts the keys."""
     g = use.g
     _, first = np.unique(keys, return_index=True)
     if not len(first):

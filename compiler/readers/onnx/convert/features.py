@@ -19,7 +19,7 @@ def _binarizer(use: Use) -> Sequence[Tensor]:
 
 
 def _mel_weights(use: Use) -> Sequence[Tensor]:
-    """Triangles over the frequencies of a spectrum, which are equally wide in the mel scale."""
+    """Computes triangular filters over the frequencies of a spectrum, which are equally wide on the mel scale."""
     what = "sizes and frequencies"
     bands, length, rate, low, high = (float(use.known_array(index, what).reshape(())) for index in range(5))
     ends = 2595 * np.log10(1 + np.array([low, high]) / 700)
@@ -39,8 +39,8 @@ _MOST_COLUMNS = 1 << 24
 
 
 def _ngrams(use: Use) -> Sequence[Tensor]:
-    """Counts each n-gram of the pool in rows of integers or strings: n elements, with up to `max_skip_count` others
-    between two of them."""
+    """Counts each n-gram of the pool in rows of integers or strings. Between two successive elements of an n-gram, the
+    row may have up to `max_skip_count` other elements."""
     g = use.g
     if use.has("pool_strings"):
         # Strings are replaced by their indices in the pool.
@@ -87,7 +87,8 @@ def _ngrams(use: Use) -> Sequence[Tensor]:
 
 
 def _count(use: Use, x: Tensor, grams: Array, width: int, steps: range) -> Tensor:
-    """Returns how often each n-gram [count, n] occurs, with elements at any of the distances."""
+    """Returns the number of occurrences of each n-gram [count, n] in each row: i64 [..., count]. `steps` are the
+    distances between successive elements of an n-gram."""
     g, size = use.g, grams.shape[1]
     total = g.broadcast_to(known(np.int64(0)), shape=(*x.shape[:-1], len(grams)))
     wide = g.cast(x, dtype=I64)

@@ -12,8 +12,8 @@ from ..writing.use import REQUIRED, Converters, Use
 
 
 def _gradient(use: Use) -> Sequence[Tensor]:
-    """The operands are the values of the named variables, at which the derivatives are taken: the graph computes `y`
-    from these variables, so they must be the variables themselves."""
+    """The operands of the node are the points at which the derivatives are taken. The graph computes `y` from the named
+    variables, so only these variables are accepted as operands."""
     g = use.g
     xs, y = use.strings_of("xs", REQUIRED), use.look_up(use.string("y", REQUIRED))
     names = [*xs, *(use.strings_of("zs", ()) or ())]
@@ -22,7 +22,7 @@ def _gradient(use: Use) -> Sequence[Tensor]:
             f"takes derivatives at {list(use.node.inputs)}; its variables are {names}", code="unsupported-attribute"
         )
     if g.is_in_region:
-        use.fail("stands in a branch or a loop", code="unsupported-attribute")
+        use.fail("is inside a branch or a loop", code="unsupported-attribute")
     if not isinstance(y, Tensor):
         use.fail(
             f"derives `{use.string('y')}`, which is not a tensor that is computed before it", code="undefined-value"

@@ -37,7 +37,7 @@ def _gather_nd(use: Use) -> Sequence[Tensor]:
     if not 0 <= batch < min(x.rank, indices.rank):
         use.fail(f"has `batch_dims` = {batch}, for operands of ranks {x.rank} and {indices.rank}", code="bad-attribute")
     for axis in reversed(range(batch)):
-        # An index into a leading axis is the position in that axis itself.
+        # Along each earlier axis, the index is the position in that axis.
         places = g.iota(shape=(indices.shape[axis],))
         shape = (*(1,) * axis, indices.shape[axis], *(1,) * (indices.rank - axis - 1))
         column = g.broadcast_to(g.reshape(places, shape=shape), shape=(*indices.shape[:-1], 1))
@@ -77,7 +77,7 @@ def _compress(use: Use) -> Sequence[Tensor]:
 
 
 def _compress_in_call(use: Use, x: Tensor, condition: Tensor) -> Tensor:
-    """Selects elements by a condition of the call: the declared shape gives their number, the call checks it."""
+    """Selects elements by a condition of the call. The declared shape gives their number, which the call checks."""
     g, declared = use.g, use.declared_shape("a condition")
     if not use.has("axis"):
         x, axis = g.reshape(x, shape=(x.type.elements,)), 0

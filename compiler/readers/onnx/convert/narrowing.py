@@ -1,4 +1,5 @@
-"""Conversions to element types that the graph has no dtype for: integers wrap, floats are rounded to their numbers."""
+"""Conversions to element types without a dtype of the graph, such as INT4: integers wrap, floats are rounded to values
+of the element type."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _EXPONENT = 0xFF << 23
 
 
 def narrowed(use: Use, x: Tensor, to: Narrow) -> Tensor:
-    """Returns the numbers of an element type that x converts to, in the dtype that holds them."""
+    """Returns x converted to an element type, stored in the dtype that represents this element type."""
     g = use.g
     if to.bits:
         made = _wrapped(use, x, to)
@@ -25,7 +26,7 @@ def narrowed(use: Use, x: Tensor, to: Narrow) -> Tensor:
 
 
 def _wrapped(use: Use, x: Tensor, to: Narrow) -> Tensor:
-    """Floats truncate toward zero first."""
+    """Returns x converted to an integer type, modulo its range. Floats are truncated first."""
     g = use.g
     whole = g.cast(x, dtype=I32)
     low = g.bitwise_and(whole, g.like((1 << to.bits) - 1, whole))
@@ -43,7 +44,7 @@ def _exponent_of(use: Use, x: Tensor) -> Tensor:
 
 
 def _rounded(use: Use, x: Tensor, to: Narrow) -> Tensor:
-    """Rounds to nearest, halves to even. Numbers beyond the largest one become it, or NaN if the node says so."""
+    """Rounds to nearest, halves to even. Numbers beyond the largest one saturate, or become NaN with `saturate` = 0."""
     g = use.g
     largest = g.like(to.largest, x)
     inside = g.minimum(g.maximum(x, g.negate(largest)), largest)
@@ -51,14 +52,14 @@ def _rounded(use: Use, x: Tensor, to: Narrow) -> Tensor:
     step = g.multiply(g.maximum(_exponent_of(use, inside), g.like(to.smallest, x)), g.like(2.0**-to.fraction, x))
     made = g.multiply(g.round(g.divide(inside, step)), step)
     if to.name == "FLOAT4E2M1":
-        # It has no NaN.
+        # The element type has no NaN.
         return g.where(g.isnan(x), g.like(0, x), made)
     if not use.integer("saturate", 1):
         # Half a step above the largest number is a tie, and the number after it is the even one.
         spacing = to.largest - to.largest / (2 - 2.0**-to.fraction) * (2 - 2.0 ** (1 - to.fraction))
         limit = g.like(to.largest + spacing / 2, x)
         made = g.where(g.less(g.abs(x), limit), made, g.like(float("nan"), x))
-    # There is one zero.
+    # The element type has only one zero.
     return g.where(g.equal(made, g.like(0, x)), g.like(0, x), made)
 
 

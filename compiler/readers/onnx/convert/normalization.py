@@ -11,7 +11,7 @@ from ..writing.use import Convert, Converters, Use
 
 
 def _softmax_of_matrix(name: str) -> Convert:
-    """Before version 13, all axes from `axis` on are one row."""
+    """Returns the converter of versions before 13, which reduces over all axes from `axis` on together."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         x, g = use.input(), use.g
@@ -113,7 +113,7 @@ def _lp_norm(use: Use) -> Sequence[Tensor]:
 
 
 _MOST_TERMS = 1024
-"""The most channels whose squares are added one by one; networks have 5."""
+"""The maximum size of the window of channels in `LRN`; networks use 5."""
 
 
 def _local_response(use: Use) -> Sequence[Tensor]:
@@ -124,7 +124,7 @@ def _local_response(use: Use) -> Sequence[Tensor]:
         use.fail(f"has windows of {size} channels", code="bad-attribute")
     low, high = (size - 1) // 2, size // 2
     if isinstance(channels, int):
-        # Beyond the other channels, a window has only zeros.
+        # The part of a window outside of the channels contains only zeros.
         low, high = min(low, max(channels - 1, 0)), min(high, max(channels - 1, 0))
     if low + high >= _MOST_TERMS:
         use.fail(f"adds {low + high + 1} channels; up to {_MOST_TERMS} are supported")

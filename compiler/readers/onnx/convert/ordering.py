@@ -34,7 +34,7 @@ def _cumulative(name: str) -> Convert:
         if given.sizes is not None:
             axis = use.ints(1, "an axis")[0]
             return g.apply(name, [x], {"axis": axis, **attributes})
-        # The axis comes with the call: of the results along each axis, one is chosen.
+        # The axis is an argument of the call: the results along all axes are computed, and one is selected.
         axis_given = g.remainder(g.cast(g.reshape(given, shape=()), dtype=I64), known(np.int64(max(x.rank, 1))))
         result = g.apply(name, [x], {"axis": 0, **attributes})[0]
         for axis in range(1, x.rank):

@@ -66,7 +66,7 @@ def _average_pool(use: Use) -> Sequence[Tensor]:
 
 
 _LARGEST = 1 << 24
-"""The most elements of a window that is a convolution with ones."""
+"""The maximum number of elements in a window that is computed by a convolution with ones."""
 
 
 def _ones(use: Use, kernel: Sequence[int], dtype: DType) -> Tensor:
@@ -80,7 +80,7 @@ def averaged(use: Use, x: Tensor, attributes: dict[str, Any], counts_padding: bo
     dilation = attributes.pop("dilation")
     if all(step == 1 for step in dilation):
         return g.apply(f"avg_pool{rank}d", [x], {**attributes, "count_include_pad": counts_padding})[0]
-    # A mean over spread windows is a convolution of each channel with ones, divided by the number of elements.
+    # A mean over dilated windows is a convolution of each channel with ones, divided by the number of elements.
     if attributes["ceil_mode"]:
         return _dilated_ceil(use, x, attributes, dilation, counts_padding)
     return _dilated(use, x, attributes, dilation, counts_padding)
@@ -103,7 +103,8 @@ def _dilated(use: Use, x: Tensor, attributes: dict[str, Any], dilation: Sequence
 def _dilated_ceil(
     use: Use, x: Tensor, attributes: dict[str, Any], dilation: Sequence[int], counts_padding: bool
 ) -> Tensor:
-    """Extends the operand by the positions that the last windows reach; they count as no elements."""
+    """Returns means over dilated windows with `ceil_mode`: the operand is padded so that the last windows fit, and the
+    means do not count the additional positions."""
     g, rank = use.g, x.rank - 2
     pairs, widths = [], [(0, 0), (0, 0)]
     shape = g.apply(f"max_pool{rank}d", [x], {**attributes, "dilation": tuple(dilation), "ceil_mode": True})[0].shape[
@@ -183,7 +184,7 @@ def _max_unpool(use: Use) -> Sequence[Tensor]:
         else:
             shape = use.declared_shape("a shape")
             use.require(g.all(g.equal(given, known(np.array(shape, np.int64)))))
-    # Indices count elements of the usual result, also where the result is larger.
+    # Indices refer to the result of the default size, even if `output_shape` makes the result larger.
     flat = g.broadcast_to(g.like(0, x), shape=(product(usual),))
     count = x.type.elements
     made = g.scatter(flat, g.reshape(places, shape=(count,)), g.reshape(x, shape=(count,)), axis=0)

@@ -15,8 +15,8 @@ from .narrowing import narrowed
 
 
 def _spread(use: Use, scale: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Returns scales or zero points so that they broadcast to x: one, one for each index of an axis, or one for each
-    block."""
+    """Returns scales or zero points in a shape that broadcasts to x: a scalar, one for each index of an axis, or one
+    for each block."""
     g = use.g
     block = use.integer("block_size", 0)
     if scale.rank == 0 or scale.shape == (1,):
@@ -72,8 +72,8 @@ def _quantize(use: Use) -> Sequence[Tensor]:
 
 
 def _ratio(use: Use, x: Tensor, scale: Tensor) -> Tensor:
-    """Returns x / scale, correctly rounded. Division by a number that the call computes may become a product with its
-    reciprocal, whose rounding error moves ties of quantized values; in float64 it moves none."""
+    """Returns x / scale, correctly rounded. A pass may replace the division by a product with the reciprocal, whose
+    rounding error changes how ties are quantized. In f64, the error is too small to do so."""
     g = use.g
     if scale.array is not None and scale.rank == 0:
         return g.divide(x, scale)

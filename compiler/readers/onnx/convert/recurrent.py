@@ -1,7 +1,8 @@
 """Recurrent layers: RNN, GRU and LSTM, each direction a separate operator, or a `scan` over time.
 
-The operators `rnn`, `gru` and `lstm` have the usual activations, and no lengths, limits or peepholes; a GRU must have
-`linear_before_reset`. They order their gates in another way, which `_Kind` states. Every other layer is a `scan`.
+The operators `rnn`, `gru` and `lstm` have the default activations, and neither sequence lengths, nor clipping, nor
+peepholes; a GRU must have `linear_before_reset`. `_Kind` maps their order of gates to that of ONNX. Every other layer
+is a `scan`.
 
 X is [time, batch, input], or [batch, time, input] with `layout` = 1. The product with the input weight is computed for
 all steps before the loop. With sequence lengths, a step after the end of a sequence keeps the state and gives zeros.

@@ -1,7 +1,7 @@
 """Reductions over axes, and the index of an extreme element.
 
-Axes are an attribute, and an operand from version 13 (`ReduceSum`) or 18 on. Axes that are computed in a call are
-deduced from the declared type of the result, and the call checks them.
+Axes are an attribute in old versions, and an operand from version 13 (`ReduceSum`) or 18 (others) on. Axes that are
+computed in a call are deduced from the declared type of the result, and the call checks them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Reduce = Callable[[Use, Tensor, tuple[int, ...], bool], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Axes that lead to the declared shape; `chosen` is a boolean scalar that is true if the call gives these."""
+    """A set of axes that gives the declared shape; `chosen` is a boolean scalar, true if the call passes these axes."""
 
     axes: tuple[int, ...]
     chosen: Tensor
@@ -48,7 +48,7 @@ def reduced_axes(use: Use, x: Tensor, keepdims: bool) -> tuple[int, ...] | list[
 
 
 def _deduced(use: Use, x: Tensor, axes: Tensor, keepdims: bool) -> tuple[int, ...] | list[_Choice]:
-    """Returns the axes that lead to the declared shape, and lets the call check that it gives one of these choices."""
+    """Returns all sets of axes that give the declared shape, and adds a check that the call passes one of them."""
     shape, g = use.declared_shape("axes"), use.g
     if axes.rank != 1 or not isinstance(axes.shape[0], int):
         use.fail_unknown("axes")

@@ -1,8 +1,14 @@
 """Resampling: `Resize` and `Upsample`.
 
-Each axis is resampled by itself: a result element is a weighted sum of elements at positions that depend on the sizes
-alone. The positions and weights are computed in float64 while the file is read, if the sizes are known; the common
-modes at symbolic sizes are the graph's `resize`.
+The axes are resampled one after another: a result element is a weighted sum of elements at positions that depend only
+on the sizes. If the sizes are known, the positions and weights are computed in float64 while the file is read. For
+symbolic sizes, the common modes become the graph's `resize`.
+
+The weights [new, old] of an axis of size 2, resized to 4 in the mode `linear` with `half_pixel` coordinates:
+
+    element      0       1      2      3
+    position    -0.25    0.25   0.75   1.25        (element + 0.5) * 2 / 4 - 0.5
+    weights     1 0     .75 .25   .25 .75   0 1    positions outside take the edge element
 """
 
 from __future__ import annotations
@@ -143,7 +149,7 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[_Axis], mode: str, coordinate
 
 
 def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:
-    """Returns the sums of gathered slices: as many as the row with the most weights has."""
+    """Returns weighted sums of gathered slices, with as many terms as the row with the most nonzero weights."""
     g = use.g
     order = np.argsort(weights == 0, axis=1, kind="stable")
     terms = int((weights != 0).sum(1).max(initial=1))
@@ -263,7 +269,7 @@ def _symbolic(
     fits = mode == "linear" and coordinates in ("half_pixel", "asymmetric", "align_corners")
     fits |= mode == "nearest" and coordinates == "asymmetric" and nearest == "floor"
     whole = scales is not None and all(float(scale).is_integer() for scale in scales)
-    # At whole scales, the nearest element is the same for both.
+    # At integer scales, this mode and `asymmetric` with `floor` select the same elements.
     fits |= mode == "nearest" and whole and (coordinates, nearest) == ("half_pixel", "round_prefer_floor")
     if not fits or use.integer("antialias", 0) or use.string("keep_aspect_ratio_policy", "stretch") != "stretch":
         use.fail(f"resamples a symbolic size in the mode {mode} of {coordinates}, {nearest}", code="data-dependent")

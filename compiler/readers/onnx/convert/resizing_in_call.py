@@ -79,7 +79,7 @@ def _common(use: Use, scales: Sequence[Tensor]) -> Tensor | None:
 
 
 def _require_size(use: Use, size: Tensor, new: int, *, exact: bool) -> None:
-    """Lets the call check that a size leads to the declared one; scales in f32 are off by their rounding."""
+    """Adds a check that the computed size is the declared one. The check tolerates the rounding of scales in f32."""
     g = use.g
     low, high = (new - 0.51, new + 0.51) if exact else (new - 1e-3, new + 1 + 1e-3)
     use.require(g.logical_and(g.greater(size, _f64(low)), g.less(size, _f64(high))))
@@ -136,7 +136,7 @@ def _taps(use: Use, axis: CallAxis, place: Tensor, mode: str) -> Taps:
     part = g.subtract(place, base)
     widened = bool(use.integer("antialias", 0))
     stretch = g.minimum(axis.scale, _f64(1)) if widened else _f64(1)
-    # Weights beyond the filter are 0, so the reach may be too long; declared sizes bound the scale.
+    # Weights beyond the filter are 0, so an upper bound of its length suffices; declared sizes bound the scale.
     reach = -(-axis.old // max(axis.new, 1)) if widened else 1
     radius = reach if mode == "linear" else 2 * reach
     taps: list[tuple[Tensor, Tensor]] = []

@@ -79,7 +79,7 @@ def _col2im(use: Use) -> Sequence[Tensor]:
 
 
 def _block_of(use: Use, x: Tensor, rank: int) -> tuple[int, ...]:
-    """Returns the block that the declared number of channels leaves; only one with a single candidate is certain."""
+    """Returns the shape of a block, deduced from the declared number of channels. Fails if several shapes fit."""
     channels, columns = use.declared_shape("sizes")[1], x.shape[1]
     image = use.declared_shape("sizes")[2:]
     if not isinstance(channels, int) or not isinstance(columns, int):

@@ -48,7 +48,7 @@ def _scattered(use: Use, x: Tensor, indices: Tensor, updates: Tensor, reduction:
 
 
 def _one_by_one(use: Use, x: Tensor, indices: Tensor, updates: Tensor, operator: str) -> Tensor:
-    """Combines updates in their order, in a loop: indices may repeat."""
+    """Applies the updates in order, in a loop, because indices may repeat."""
     g, depth = use.g, indices.shape[-1]
     if not isinstance(depth, int):
         use.fail("has indices of unknown length", code="data-dependent")

@@ -31,7 +31,7 @@ def transform(use: Use, name: str, scores: Tensor) -> Tensor:
 
 
 def _softmax_of_others(g: GraphWriter, x: Tensor) -> Tensor:
-    """Softmax over the scores that are not 0; a zero keeps the weight 0."""
+    """Returns the softmax over the scores that are not 0; the other results are 0."""
     most = g.max(x, axis=-1, keepdims=True)
     is_other = g.greater(g.abs(x), g.like(_NEAR_ZERO, x))
     parts = g.where(is_other, g.exp(g.subtract(x, most)), g.multiply(x, g.exp(g.negate(most))))
@@ -40,8 +40,8 @@ def _softmax_of_others(g: GraphWriter, x: Tensor) -> Tensor:
 
 
 def _probit(g: GraphWriter, x: Tensor) -> Tensor:
-    """The inverse of the normal distribution, by the approximation of the inverse error function that ONNX Runtime
-    uses: S. Winitzki, "A handy approximation for the error function and its inverse", 2008."""
+    """Returns the inverse of the normal distribution function, by ONNX Runtime's approximation of the inverse error
+    function: S. Winitzki, "A handy approximation for the error function and its inverse", 2008."""
     centred = g.subtract(g.multiply(x, g.like(2.0, x)), g.like(1.0, x))
     log = g.log(g.multiply(g.subtract(g.like(1.0, x), centred), g.add(g.like(1.0, x), centred)))
     v = g.add(g.multiply(log, g.like(0.5, x)), g.like(2 / (math.pi * 0.147), x))
@@ -50,7 +50,7 @@ def _probit(g: GraphWriter, x: Tensor) -> Tensor:
 
 
 def class_labels(use: Use, name: str) -> Tensor | Strings | None:
-    """Returns the classes, which are integers or text; None if they are the numbers from 0 on."""
+    """Returns the class labels, integers or strings; None if they are 0, 1, 2, ..."""
     named = use.strings_of("classlabels_strings", ())
     if named:
         return strings_of(named)
@@ -72,7 +72,7 @@ def label_of(g: GraphWriter, labels: Tensor | Strings | None, index: Tensor) -> 
 
 
 def float_rows(use: Use, index: int = 0) -> Tensor:
-    """Returns a matrix of features, in f64 if it is such, else in f32. A vector is one row."""
+    """Returns the matrix of features, in f64 if the operand has this dtype, else in f32. A vector is one row."""
     g, x = use.g, use.input(index)
     x = x if x.dtype.is_float and x.dtype.bits >= 32 else g.cast(x, dtype=F32)
     if x.rank == 1:

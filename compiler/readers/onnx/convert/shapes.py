@@ -1,6 +1,7 @@
-"""Operators on shapes: reading them, and giving the same elements another shape.
+"""Operators on shapes: `Shape` and `Size`, and operators that reshape, expand or tile a tensor.
 
-A shape that is computed in a call is taken from the declared type of the result, and the call checks it.
+If a shape is computed in the call, the result has the declared type, and the call checks that it agrees with the
+computed shape.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _size(use: Use) -> Sequence[Tensor]:
 
 
 def require_equal(use: Use, given: Tensor, expected: Sequence[Size]) -> None:
-    """Lets the call check that a vector holds the expected sizes."""
+    """Adds a check that a vector holds the expected sizes."""
     g = use.g
     if given.shape != (len(expected),):
         use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
@@ -57,7 +58,7 @@ def _reshape(use: Use) -> Sequence[Tensor]:
 
 
 def _inferred(x: Tensor, shape: list[Size]) -> tuple[Size, ...]:
-    """Replaces -1 by the size that keeps the number of elements, where that is a polynomial of dims."""
+    """Replaces -1 by the size that keeps the number of elements, if this size is a polynomial of dims."""
     if shape.count(-1) != 1:
         return tuple(shape)
     others = product(size for size in shape if size != -1)
@@ -117,7 +118,7 @@ def _squeeze(use: Use) -> Sequence[Tensor]:
     if any(not -x.rank <= axis < x.rank for axis in axes):
         use.fail(f"has no axes {list(axes)}: the operand has rank {x.rank}", code="bad-axis")
     dropped = sorted({axis % x.rank for axis in axes}, reverse=True)
-    # A symbolic size is 1 in every call that does not fail.
+    # The call checks that a symbolic size among these axes is 1.
     symbolic = [axis for axis in dropped if isinstance(x.shape[axis], Poly)]
     for axis in symbolic:
         use.require(g.equal(g.size(x.shape[axis]), known(np.int64(1))))
@@ -142,7 +143,8 @@ def _unsqueeze(use: Use) -> Sequence[Tensor]:
 
 
 def _require_axes(use: Use, axes: Tensor, longer: Sequence[Size], shorter: Sequence[Size]) -> None:
-    """Lets the call check axes of size 1 by which two shapes differ, one of the choices that are possible."""
+    """Adds a check of the axes that the call passes: inserting axes of size 1 there must turn the shorter shape into
+    the longer one. Several choices of axes may do so."""
     g, rank = use.g, len(longer)
     choices = [
         subset
@@ -165,7 +167,7 @@ def _transpose(use: Use) -> Sequence[Tensor]:
 
 
 def expanded_shape(use: Use, shape: Sequence[Size], wanted: Sequence[Size]) -> tuple[Size, ...]:
-    """Returns the shape that both broadcast to. A symbolic size that may be 1 is taken as the greater one."""
+    """Returns the shape that both broadcast to. A symbolic size that may be 1 is assumed to be the larger one."""
     rank = max(len(shape), len(wanted))
     left = (*(1,) * (rank - len(shape)), *shape)
     right = (*(1,) * (rank - len(wanted)), *wanted)

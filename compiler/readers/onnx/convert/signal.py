@@ -14,7 +14,7 @@ from ..writing.use import Convert, Converters, Use
 
 
 def _window(terms: Sequence[float]) -> Convert:
-    """A sum of cosines: `terms[k] * cos(2 pi k n / size)`."""
+    """Returns the converter of a window that is a sum of cosines: `terms[k] * cos(2 pi k n / size)`."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         given, g = use.input(), use.g
@@ -39,7 +39,7 @@ def _dft(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     given = use.optional(2) if use.version >= 20 else None
     if given is not None and given.sizes is None:
-        # The axis comes with the call: of the transforms that have the declared shape, one is chosen.
+        # The axis is an argument of the call: all transforms of the declared shape are computed, one is selected.
         declared = use.declared_shape("an axis")
         place = g.remainder(g.cast(g.reshape(given, shape=()), dtype=I64), known(np.int64(x.rank)))
         axes = range(x.rank - 1)
@@ -79,7 +79,7 @@ def _transformed(use: Use, x: Tensor, axis: int) -> Tensor:
 
 
 def _parts(use: Use, x: Tensor) -> list[Tensor]:
-    """Returns the real numbers, and the imaginary ones if there are some, in a dtype that transforms support."""
+    """Returns the real parts, and the imaginary parts of complex operands, in a dtype that transforms support."""
     g = use.g
     if x.shape[-1] not in (1, 2):
         use.fail(f"takes real numbers [..., 1] or complex ones [..., 2], not {x.type}", code="shape-mismatch")
@@ -114,7 +114,7 @@ def _spectrum(use: Use, parts: Sequence[Tensor], axis: int, *, inverse: bool = F
 
 
 def _frame_step(use: Use) -> int:
-    """Returns the distance of frames; one that the call gives follows from the declared number of frames."""
+    """Returns the distance between frames. If it is an argument of the call, the declared number of frames gives it."""
     given, g = use.input(1), use.g
     if given.sizes is not None:
         return use.ints(1, "a step")[0]

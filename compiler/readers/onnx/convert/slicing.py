@@ -13,7 +13,7 @@ from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 _FAR = (1 << 31) - 1
-"""A bound that is at least as large as this means the end of an axis: exporters write the greatest integer."""
+"""A bound of at least this value is the end of an axis: exporters write the largest integer for it."""
 
 
 def _slice_by_attributes(use: Use) -> Sequence[Tensor]:
@@ -80,7 +80,7 @@ def _end(end: Size, size: Size, step: int) -> Size | None:
 
 
 def _slice_in_call(use: Use, x: Tensor, starts: Tensor, ends: Tensor, count: int) -> Tensor:
-    """Takes a slice with bounds of the call: the declared shape gives its sizes, the call checks them.
+    """Takes a slice with bounds of the call. The declared shape gives its sizes, which the call checks.
 
     Elements are gathered along each axis at start + i * step, with bounds clipped as the standard specifies.
     """
@@ -151,7 +151,7 @@ def _pad(use: Use) -> Sequence[Tensor]:
 def _pad_in_call(
     use: Use, x: Tensor, pads: Tensor, axes: Sequence[int] | None, mode: str, value: Tensor | None
 ) -> Tensor:
-    """Pads by widths of the call: the declared shape gives the sizes, the call checks them."""
+    """Pads by widths of the call. The declared shape gives the sizes, which the call checks."""
     g, declared = use.g, use.declared_shape("widths")
     zero, one = known(np.int64(0)), known(np.int64(1))
     inside = g.broadcast_to(known(True), shape=(1,) * x.rank)
@@ -168,7 +168,7 @@ def _pad_in_call(
             places = [axes.index(axis), axes.index(axis) + len(axes)]
             before, after = (g.gather(widths, known(np.int64(at)), axis=0) for at in places)
         else:
-            # The axes come with the call as well: a width counts if its axis is this one.
+            # The axes are arguments of the call as well: a width applies to this axis if its entry in `axes` equals it.
             normal = g.remainder(g.cast(use.input(3), dtype=I64), known(np.int64(x.rank)))
             hits = g.cast(g.equal(normal, known(np.int64(axis))), dtype=I64)
             halves = g.reshape(widths, shape=(2, count // 2))

@@ -47,12 +47,12 @@ def _concat(use: Use) -> Sequence[Held]:
 
 
 _MOST_SPLITS = 1 << 62
-"""More than any string has."""
+"""A number of splits that no string reaches."""
 
 
 def _split(use: Use) -> Sequence[Held]:
-    """Splits at delimiters from left to right. The results are as many as they can become, with empty strings after
-    the last one."""
+    """Splits at delimiters from left to right. The result has the maximum possible number of pieces, with empty strings
+    after the last one."""
     g, data = use.g, use.strings().data
     delimiter, most = use.string("delimiter", "").encode(), use.integer("maxsplit")
     if most is not None and most < 0:
@@ -75,7 +75,8 @@ def _split(use: Use) -> Sequence[Held]:
 
 
 def _split_at(g: GraphWriter, data: Tensor, delimiter: bytes, most: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the number of the piece of each byte, whether it belongs to the piece, and the number of pieces."""
+    """Returns the index of the piece of each byte, a mask that is false for bytes of delimiters, and the number of
+    pieces."""
     width, before = data.shape[-1], (None,) * (data.rank - 1)
     size = len(delimiter)
     longer = widened(g, data, width + size - 1)
@@ -117,7 +118,7 @@ def _split_at_spaces(g: GraphWriter, data: Tensor, most: int | None) -> tuple[Te
 
 
 def _pieces(g: GraphWriter, data: Tensor, piece: Tensor, inside: Tensor, bound: Size) -> Tensor:
-    """Returns the bytes of each piece, which lie beside each other: u8[..., bound, width]."""
+    """Returns the bytes of each piece, moved to the start of its row: u8[..., bound, width]."""
     width, axis = data.shape[-1], data.rank - 1
     numbers = g.reshape(g.iota(shape=(bound,)), shape=(bound, 1))
     belongs = g.logical_and(g.equal(g.unsqueeze(piece, axes=(axis,)), numbers), g.unsqueeze(inside, axes=(axis,)))
@@ -173,7 +174,7 @@ def _normalize(use: Use) -> Sequence[Held]:
 
 
 def _full_match(use: Use) -> Sequence[Tensor]:
-    """Walks an automaton over the bytes of all strings, one byte of each in a step."""
+    """Runs the automaton of the pattern over all strings at once, one byte of each in a step."""
     g, data = use.g, use.strings().data
     pattern = use.string("pattern", REQUIRED)
     try:

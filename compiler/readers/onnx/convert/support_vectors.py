@@ -28,7 +28,7 @@ from .scores import class_labels, count_classes, float_rows, label_of, transform
 
 _LEAST_PROBABILITY = 1e-7
 _TURNS, _TOLERANCE = 100, 0.005
-"""The most turns of the coupling, and the error at which it ends, divided by the number of classes."""
+"""The coupling ends after `_TURNS` iterations, or when its error is below `_TOLERANCE` / number of classes."""
 
 
 def _regressor(use: Use) -> Sequence[Tensor]:
@@ -90,7 +90,8 @@ def _classifier(use: Use) -> Sequence[Held]:
 
 
 def _decide_linearly(use: Use, x: Tensor, classes: int, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Returns the index of the class and the scores of a model without support vectors: one line for each class."""
+    """Returns the index of the class and the scores of a model without support vectors: one linear function for each
+    class."""
     g, width = use.g, width_of(use, x)
     weights = _list(use, "coefficients", classes * width)
     rho = _list(use, "rho", 1)
@@ -108,7 +109,8 @@ def _decide_linearly(use: Use, x: Tensor, classes: int, counts: Sequence[int]) -
 
 
 def _decide_pairs(use: Use, x: Tensor, classes: int, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Returns the index of the class, and the scores: of classes with probabilities, else of pairs of classes."""
+    """Returns the index of the class, and the scores: class probabilities if the model has them, else the decisions of
+    all pairs of classes."""
     g, post, total = use.g, use.string("post_transform", "NONE"), sum(counts)
     if len(counts) != classes:
         use.fail(f"has {classes} classes, and support vectors of {len(counts)}", code="bad-attribute")

@@ -1,4 +1,4 @@
-"""`TensorScatter`: a cache of keys or values with new rows at a position of each image."""
+"""`TensorScatter`: writes new rows into a cache of keys or values, at one position for each element of the batch."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from .scores import TRANSFORMS, class_labels, count_classes, float_rows, label_o
 from .tree_nodes import MODES, Branch, build_tree, find_comparison
 
 _MOST_VALUES = 1 << 27
-"""The most values of leaves that are stored for all targets."""
+"""The maximum number of stored leaf values, over all targets."""
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
@@ -49,8 +49,8 @@ class _Tables:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """The trees of a node: roots, branches by number, and the targets and weights of each leaf. `numbers` are those of
-    the file: the tree and node of each branch."""
+    """The trees of an ONNX node: the roots, the branches by number, and the targets and weights of each leaf. `numbers`
+    maps a branch to its tree and node ids in the file, for diagnostics."""
 
     roots: Sequence[int]
     branches: Mapping[int, Branch]
@@ -78,7 +78,9 @@ def _sum_trees(use: Use, file: _File, aggregate: str) -> tuple[Tensor, Tensor]:
     apart = all(len(targets) == 1 for targets in single)
     elements = file.targets * (1 if apart else sum(len(leaves) for _, leaves in built))
     if elements > _MOST_VALUES:
-        use.fail(f"has {file.targets} targets, which are {elements} values of leaves", code="bad-attribute")
+        use.fail(
+            f"has {file.targets} targets and {elements} leaf values, more than {_MOST_VALUES}", code="bad-attribute"
+        )
     trees, groups = [], []
     for (tree, leaves), targets in zip(built, single, strict=True):
         values = np.zeros((len(leaves), 1 if apart else file.targets))
@@ -223,7 +225,7 @@ def _classifier(use: Use) -> Sequence[Held]:
         total = _with_base(use, total, classes)
         chosen = label_of(g, labels, g.argmax(total, axis=1))
         return [chosen, g.cast(transform(use, post, total), dtype=F32)]
-    # Two classes with the score of one: the other score is its complement, or its negative.
+    # Two classes with one score: the score of the other class is the complement or the negative.
     base = _numbers(use, "base_values")
     if len(base) > 1:
         use.fail("has two base values for one score, which is not supported", code="unsupported-attribute")
@@ -255,7 +257,7 @@ def _owners(roots: Sequence[int], sides: Sequence[tuple[Sequence[int], Sequence[
 
 
 def _ensemble(use: Use) -> Sequence[Tensor]:
-    """Version 5: nodes and leaves are numbered over all trees."""
+    """Converts `TreeEnsemble` of version 5, whose nodes and leaves are numbered over all trees."""
     modes = use.stored("nodes_modes").array.reshape(-1).tolist()
     count = len(modes)
     values = use.stored("nodes_splits").array.reshape(-1).tolist()

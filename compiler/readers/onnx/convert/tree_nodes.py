@@ -80,8 +80,8 @@ class _Built:
 def build_tree(
     root: int, nodes: Mapping[int, Branch], compare: str, dtype: type, *, flags: bool, fail: Fail
 ) -> tuple[Tree, list[int]]:
-    """Returns the tree, and for each of its leaves the number of the leaf in the file. `flags` is whether NaN needs
-    flags in the ensemble."""
+    """Returns the tree, and for each of its leaves the number of the leaf in the file. `flags` states whether nodes of
+    the ensemble need flags for the direction of NaN."""
     rows: list[tuple[int, float, int]] = []
     children: list[list[int]] = []
     names: list[int] = []

@@ -1,5 +1,5 @@
-"""Results with as many elements as data decide: `Unique` and `NonZero`. They are as large as they can become, with
-zeros after the last element, and have their size beside them."""
+"""`Unique` and `NonZero`, whose number of results depends on data. A result has its maximum possible size, with zeros
+after the last valid element, and a scalar with the number of valid elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..writing.use import Converters, Use
 
 
 def bounded(use: Use, x: Tensor, axis: int, size: Tensor) -> BoundedTensor:
-    """Returns the first `size` elements of an axis."""
+    """Returns x with `size` valid elements along an axis, and zeros after them."""
     g = use.g
     line = g.reshape(g.iota(shape=(x.shape[axis],)), shape=(x.shape[axis], *(1,) * (x.rank - axis - 1)))
     return BoundedTensor(g.where(g.less(line, size), x, g.like(0, x)), axis, size)
@@ -71,7 +71,7 @@ def _unique(use: Use) -> Sequence[Held]:
 
 
 def _sorted_rows(use: Use, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the order of rows that compares their first elements first, and the rows in this order."""
+    """Returns the permutation that sorts rows lexicographically, and the sorted rows."""
     g, width = use.g, rows.shape[1]
     assert isinstance(width, int), rows
     order = g.iota(shape=rows.shape[:1])

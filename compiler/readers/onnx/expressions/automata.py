@@ -39,8 +39,8 @@ class Automaton:
 
 @dataclass(slots=True)
 class _Place:
-    """A position in the expression: after a byte of `bytes` (None: after nothing) follows one of `after`; if
-    `condition` is given, only where it holds."""
+    """A position in the expression: a byte of `bytes` (None: no byte) leads to the positions `after`. If `condition` is
+    given, the transition requires that it holds."""
 
     bytes: tuple[int, int] | None = None
     condition: Where | None = None
@@ -58,7 +58,7 @@ class _Places:
         return len(self.all) - 1
 
     def write(self, tree: Tree, after: int) -> int:
-        """Returns the position before a tree that is followed by a position."""
+        """Returns the position before a tree, where `after` is the position after it."""
         if isinstance(tree, Where):
             return self.new(_Place(condition=tree, after=[after]))
         if isinstance(tree, Join):
@@ -157,8 +157,8 @@ def build_automaton(tree: Tree) -> Automaton:
 
 
 def _classes(places: Sequence[_Place]) -> tuple[Any, list[int]]:
-    """Returns the class of each byte, and one byte of each class: bytes with the same transitions from all positions
-    are one class."""
+    """Returns the class of each byte, and one byte of each class. Bytes with the same transitions from all positions
+    form a class."""
     cuts = {0, *(byte for byte in range(1, 256) if (byte in _WORD_BYTES) != (byte - 1 in _WORD_BYTES))}
     for place in places:
         if place.bytes is not None:

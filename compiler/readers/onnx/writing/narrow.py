@@ -1,6 +1,7 @@
-"""Element types that the graph has no dtype for. Their tensors have a wider dtype, which holds all of their numbers.
+"""Element types without a dtype of the graph, such as INT4. Their tensors have a wider dtype, which represents all of
+their values.
 
-A `Tensor` names such a type as its `element`. Only conversions depend on it: they round or wrap to its numbers.
+A `Tensor` names such a type as its `element`. Only conversions depend on it: they round or wrap to its values.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Use:
         return tuple(self.input(index) for index in range(len(self.operands)))
 
     def inputs_given(self) -> tuple[Tensor, ...]:
-        """All operands that are not omitted."""
+        """Returns all operands that are not omitted."""
         return tuple(self.input(index) for index, held in enumerate(self.operands) if held is not None)
 
     def sequence(self, index: int = 0) -> TensorSequence:
@@ -194,7 +194,7 @@ class Use:
     # --- conditions that a call checks ---
 
     def require(self, holds: Tensor) -> None:
-        """Fails the call unless a boolean scalar is true: an index out of range reports the violation."""
+        """Adds a check that fails the call if a boolean scalar is false: a read whose index is then out of range."""
         if holds.array is None:
             require_true(self.g, holds)
         elif not bool(holds.array):

@@ -1,7 +1,7 @@
 """Gathers and scatters: parts of a tensor at positions that a call computes.
 
-Both operations address a tensor by vectors of positions. A vector has one position for each axis of `scatter_dims` (or
-`start_index_map`); batching axes follow with the position of the vector itself:
+Both operations address a tensor by vectors of positions. A vector has one position for each axis of `start_index_map`
+(or `scatter_dims`). Along a batching axis, the position is that of the vector itself:
 
     x [B, R, C], indices [B, K, 1], batching axis 0, indexed axis 1:   rows (b, indices[b, k, 0]) of x, each [C]
 """
@@ -27,7 +27,7 @@ class _Addresses:
 
 
 def _addresses(use: Use, indices: Tensor, starts: Sequence[int], batching: Sequence[tuple[int, int]]) -> _Addresses:
-    """`batching` has pairs of an axis of the tensor and an axis of the indices."""
+    """Returns the addresses of an operation. `batching` has pairs of a tensor axis and an index axis."""
     g, vector = use.g, (use.lists(_NUMBERS[use.record.name]).get("index_vector_dim") or (0,))[0]
     if vector == indices.rank:
         indices = g.unsqueeze(indices, axes=(indices.rank,))
@@ -49,7 +49,7 @@ _NUMBERS = {
 
 
 def outside_if_negative(use: Use, places: Tensor) -> Tensor:
-    """A negative index of the graph would count from the end."""
+    """Replaces negative positions by one that is out of range, because the graph counts negative ones from the end."""
     g = use.g
     return g.where(g.less(places, g.like(0, places)), g.like(_OUTSIDE, places), places)
 
@@ -62,7 +62,7 @@ def _pairs(lists: Mapping[str, tuple[int, ...]], first: str, second: str) -> lis
 
 
 def _clamped(use: Use, found: _Addresses, x: Tensor, sizes: Sequence[Size]) -> _Addresses:
-    """Moves starts so that the slices are inside. A negative index of the graph would count from the end."""
+    """Clamps starts so that the slices are inside the tensor."""
     g = use.g
     inside = g.maximum(found.vectors, g.like(0, found.vectors))
     if any(sizes[axis] != 1 for axis in found.axes):
@@ -101,7 +101,7 @@ def _turned(use: Use, x: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 def _gather(use: Use) -> Sequence[Tensor]:
-    """Starts are moved so that slices are inside, as StableHLO specifies."""
+    """Gathers slices; starts are clamped so that slices are inside the tensor, as StableHLO specifies."""
     x, indices = use.operands[:2]
     g, lists = use.g, use.lists("dimension_numbers")
     sizes: Sequence[Size] = use.sizes(2, "sizes of slices") if len(use.operands) > 2 else use.integers("slice_sizes")
@@ -126,7 +126,7 @@ def _gather(use: Use) -> Sequence[Tensor]:
 
 
 def _scatter(use: Use) -> Sequence[Tensor]:
-    """Updates of positions outside are left out, as StableHLO specifies."""
+    """Scatters updates; updates out of bounds are skipped, as StableHLO specifies."""
     if len(use.operands) != 3:
         use.fail(f"writes {len(use.operands) // 3} tensors together")
     x, indices, updates = use.operands
@@ -153,7 +153,7 @@ def _scatter(use: Use) -> Sequence[Tensor]:
 
 
 def _combination(use: Use, body: BlockRecord) -> str:
-    """Returns the operator of a body that returns the update, or the sum of the element and the update."""
+    """Returns the operator for a body that returns the update, or the sum of the element and the update."""
     (old, _), (new, _) = body.arguments
     *operations, last = body.operations
     if not operations and last.operands[0] == new:

@@ -72,8 +72,8 @@ def _round_away(use: Use) -> Sequence[Tensor]:
 
 
 def _reduce_precision(use: Use) -> Sequence[Tensor]:
-    """Rounds to the nearest number with fewer bits of mantissa, to the even one of two. Greater numbers than the
-    exponent can express become infinite, and smaller ones zero."""
+    """Rounds to the nearest number with fewer bits of mantissa, ties to even. Numbers beyond the range of the exponent
+    become infinite; numbers below it become zero."""
     g, x = use.g, use.x
     exponent, mantissa = use.integer("exponent_bits"), use.integer("mantissa_bits")
     if x.dtype not in _WORDS:
@@ -101,7 +101,7 @@ def _reduce_precision(use: Use) -> Sequence[Tensor]:
 
 
 def _device(use: Use) -> Sequence[Tensor]:
-    """The number of the device or the process: an artifact runs on one."""
+    """Returns 0, the number of the device or the process: an artifact runs on a single one."""
     return [use.g.full(shape=(), value=0, dtype=use.dtype)]
 
 
@@ -127,7 +127,7 @@ _TAIL = (
 
 
 def _erf_inv(use: Use) -> Sequence[Tensor]:
-    """x p(w) with w = -log(1 - x^2): one polynomial for w below 5, and one of sqrt(w) in the tails."""
+    """Returns x p(w) with w = -log(1 - x^2): p is a polynomial of w for w below 5, and one of sqrt(w) in the tails."""
     g, x = use.g, use.x
     if x.dtype == F64:
         use.fail("of f64 is not supported", code="unsupported-dtype")

@@ -12,7 +12,8 @@ from ..writing.use import Converters, Use
 
 
 def _dot(use: Use) -> Sequence[Tensor]:
-    """A product of matrices or vectors, by the last axis of the one and the first axis of the other."""
+    """Returns a product of matrices or vectors: it sums over the last axis of the first operand and the first axis of
+    the second."""
     x, y = use.operands
     return [_contracted(use, x, y, (), (), (x.rank - 1,), (0,))]
 

@@ -20,12 +20,12 @@ def _composite(use: Use) -> Sequence[Tensor]:
 
 
 def _case(use: Use) -> Sequence[Tensor]:
-    """`case`, and `if`: the first branch of `if` is that for true."""
+    """Converts `case` and `if`. The first branch of `if` is the one for true."""
     return _chosen(use, use.x, list(use.record.regions))
 
 
 def _chosen(use: Use, index: Tensor, blocks: Sequence[BlockRecord]) -> Sequence[Tensor]:
-    """Chooses the first block for the index 0, and among the others otherwise; the last one is for any other index."""
+    """Returns the results of the block selected by the index; the last block is the default for any other index."""
     g = use.g
     if index.array is not None:
         number = 0 if index.dtype == BOOL and bool(index.array) else int(index.array) if index.dtype != BOOL else 1
@@ -53,7 +53,7 @@ def _while(use: Use) -> Sequence[Tensor]:
 def _custom_call(use: Use) -> Sequence[Tensor]:
     target = str(use.record.attributes.get("call_target_name", ""))
     if target == "shape_assertion":
-        # The dims of the model keep the conditions of the assertion, if they are known to hold.
+        # An assertion that depends on dims is omitted; one that is known while the file is read must hold.
         if use.x.array is None or bool(use.x.array):
             return []
         use.fail("asserts a relation of dims that does not hold", code="failed-assertion")

@@ -42,7 +42,7 @@ def _binary(name: str, plain: str) -> Convert:
 
 
 def _divide(use: Use) -> Sequence[Tensor]:
-    """Whole numbers are divided toward zero."""
+    """Divides; quotients of integers are truncated."""
     x, y = use.operands
     g = use.g
     if x.dtype.is_float:
@@ -55,7 +55,7 @@ def _divide(use: Use) -> Sequence[Tensor]:
 
 
 def _remainder(use: Use) -> Sequence[Tensor]:
-    """The remainder has the sign of the dividend."""
+    """Returns the remainder with the sign of the dividend."""
     x, y = use.operands
     g = use.g
     if not x.dtype.is_float and not x.dtype.is_signed:
@@ -96,7 +96,7 @@ def _select(use: Use) -> Sequence[Tensor]:
 
 
 def _spread(convert: Convert) -> Convert:
-    """Operations of CHLO that broadcast: axes are aligned at the last one, as those of the graph are."""
+    """Returns the converter of a CHLO operation that broadcasts. Like the graph, it must align the last axes."""
 
     def converted(use: Use) -> Sequence[Tensor]:
         ranks = sorted(each.rank for each in use.operands)

@@ -16,7 +16,7 @@ def _inference(use: Use) -> Sequence[Tensor]:
 
 
 def _training(use: Use) -> Sequence[Tensor]:
-    """The statistics are those of the operand, and results as well."""
+    """Normalizes by the statistics of the operand, and returns them as further results."""
     g = use.g
     x, scale, offset = use.operands
     axis, eps = use.integer("feature_index"), float(use.record.attributes["epsilon"])
@@ -26,7 +26,7 @@ def _training(use: Use) -> Sequence[Tensor]:
 
 
 def _gradient(use: Use) -> Sequence[Tensor]:
-    """With n = (x - mean) / sqrt(variance + eps), and sums over all axes but that of the channels:
+    """Returns the gradients, with n = (x - mean) / sqrt(variance + eps) and sums over all axes except the channels:
 
     d offset = sum(dy), d scale = sum(dy n), d x = scale / sqrt(variance + eps) (dy - mean(dy) - n mean(dy n))
     """
@@ -54,7 +54,8 @@ def _others(x: Tensor, axis: int) -> tuple[int, ...]:
 
 
 def _cholesky(use: Use) -> Sequence[Tensor]:
-    """The upper factor is the transposed lower factor of the transposed matrix, whose lower triangle is read."""
+    """Returns the lower factor, which reads the lower triangle. The upper factor is the transpose of the lower factor
+    of the transposed matrix."""
     g = use.g
     if use.flag("lower"):
         return [g.cholesky(use.x)]
@@ -62,12 +63,12 @@ def _cholesky(use: Use) -> Sequence[Tensor]:
 
 
 def _triangular_solve(use: Use) -> Sequence[Tensor]:
-    """With the unknown on the left of the matrix, both sides are turned: x a = b is a.mT x.mT = b.mT."""
+    """Solves a x = b, or x a = b by transposing both sides: a.mT x.mT = b.mT."""
     g = use.g
     a, b = use.operands
     turn = use.word("transpose_a")
     if turn not in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
-        use.fail("does not state whether the matrix is turned", code="bad-attribute")
+        use.fail("does not state whether the matrix is transposed", code="bad-attribute")
     is_left = use.flag("left_side")
     made = g.triangular_solve(
         a,

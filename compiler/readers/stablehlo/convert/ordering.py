@@ -17,8 +17,8 @@ def _sort(use: Use) -> Sequence[Tensor]:
 
 
 def _direction(use: Use) -> str:
-    """Returns the comparison of a body that compares two elements of the first operand. JAX brings zeros and NaNs to
-    one form first, by comparisons of an element with itself and with constants."""
+    """Returns the direction of a comparator that compares elements of the first operand. In the comparator, JAX first
+    canonicalizes zeros and NaNs, by comparing an element with itself and with constants."""
     body = use.record.regions[0]
     *operations, last = body.operations
     others = {number for number, _ in body.arguments[2:]}

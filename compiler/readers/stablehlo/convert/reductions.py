@@ -67,8 +67,8 @@ def _reduce(use: Use) -> Sequence[Tensor]:
 
 
 def _extreme_with_place(use: Use) -> Sequence[Tensor]:
-    """The greatest or least element along an axis, and its index, as JAX writes them for `argmax` and `argmin`. The
-    index is the first one of equal elements; NaN is the greatest and the least element."""
+    """Returns the greatest or least element along an axis and its index: the reduction of two tensors that JAX writes
+    for `argmax` and `argmin`. Of equal elements, the first one counts; a NaN counts as greatest and as least."""
     g = use.g
     x, places, start, first = use.operands
     axes, axis_of_places = use.integers("dimensions"), _axis_of_iota(use, places)

@@ -29,7 +29,7 @@ def _reshape(use: Use) -> Sequence[Tensor]:
 
 
 def _broadcast_in_dim(use: Use) -> Sequence[Tensor]:
-    """Axis i of the operand becomes axis `dims[i]` of the result; axes of size 1 are repeated."""
+    """Broadcasts: axis i of the operand becomes axis `dims[i]` of the result, and axes of size 1 are repeated."""
     x, g = use.x, use.g
     shape: tuple[Size, ...] = use.sizes(1, "sizes") if len(use.operands) > 1 else use.shape
     dims = use.integers("broadcast_dimensions")
@@ -42,7 +42,7 @@ def _broadcast_in_dim(use: Use) -> Sequence[Tensor]:
 
 
 def _broadcast(use: Use) -> Sequence[Tensor]:
-    """New axes precede those of the operand."""
+    """Broadcasts along new axes, which precede those of the operand."""
     return [use.g.broadcast_to(use.x, shape=(*use.integers("broadcast_sizes"), *use.x.shape))]
 
 
@@ -80,13 +80,13 @@ def _dynamic_update_slice(use: Use) -> Sequence[Tensor]:
 
 
 def _starts(use: Use, starts: Sequence[Tensor]) -> list[Tensor]:
-    """A negative start of the graph would count from the end; one of StableHLO is clamped to 0."""
+    """Returns starts clamped to 0, as StableHLO specifies: the graph counts negative starts from the end."""
     g, found = use.g, [use.g.cast(each, dtype=I64) for each in starts]
     return [g.maximum(each, g.like(0, each)) for each in found]
 
 
 def _pad(use: Use) -> Sequence[Tensor]:
-    """Widths are attributes, or operands of integers."""
+    """Pads by widths that are attributes or integer operands; negative widths remove elements."""
     x, value = use.operands[:2]
     g = use.g
     if len(use.operands) > 2:
@@ -115,7 +115,7 @@ def _pad(use: Use) -> Sequence[Tensor]:
 
 
 def _spread(use: Use, x: Tensor, axis: int, gap: int, value: Tensor) -> Tensor:
-    """Puts `gap` fillers between neighbours of an axis."""
+    """Inserts `gap` copies of `value` between neighbours along an axis."""
     g, size = use.g, x.shape[axis]
     wide = g.unsqueeze(x, axes=(axis + 1,))
     filler = g.broadcast_to(value, shape=(*x.shape[: axis + 1], gap, *x.shape[axis + 1 :]))

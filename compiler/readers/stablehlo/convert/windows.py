@@ -1,4 +1,9 @@
-"""Reductions over windows, and the gradient of a maximum over windows."""
+"""Reductions over windows, and the gradient of a maximum over windows.
+
+Axes with windows of size 1 become the batch of images with one channel, so that a reduction over the others is pooling:
+
+    x [B, H, W, C], windows [1, 2, 2, 1]     ->     images [B*C, 1, H, W], pooled by 2 x 2, and transposed back
+"""
 
 from __future__ import annotations
 
@@ -49,7 +54,7 @@ def _running(use: Use, x: Tensor, name: str, window: Sequence[int], pairs: Seque
 
 
 def _reduce_window(use: Use) -> Sequence[Tensor]:
-    """Pooling: windows of size 1 along the first axes or the last one, as images have them."""
+    """Converts a reduction over windows to pooling. Axes with windows of size 1 become the batch."""
     g = use.g
     if len(use.operands) != 2:
         use.fail("reduces several tensors together")
@@ -113,7 +118,7 @@ def _select_and_scatter(use: Use) -> Sequence[Tensor]:
         "padding": tuple(pairs[axis] for axis in used),
     }
     count, spatial = images.data.shape[0], images.data.shape[2:]
-    chosen = g.max_pool_indices(images.data, **attributes)  # -1 for a window of padding alone
+    chosen = g.max_pool_indices(images.data, **attributes)  # -1 for a window of padding only
     flat = (count, product(chosen.shape[2:]))
     places = outside_if_negative(use, g.reshape(chosen, shape=flat))
     updates = g.reshape(images.take(source), shape=flat)

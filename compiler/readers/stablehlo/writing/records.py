@@ -36,7 +36,7 @@ class BlockRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperationRecord:
-    """`name` is without the prefix of the dialect StableHLO. Values are numbers."""
+    """An operation. `name` omits the prefix `stablehlo.`; operands and results are numbers of values."""
 
     name: str
     operands: Sequence[int]

@@ -20,7 +20,7 @@ RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Tensor]], list[Tensor]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """`call` converts a function of the file by its name."""
+    """An operation for its converter. `call` converts a function of the file, by name."""
 
     record: OperationRecord
     g: GraphWriter

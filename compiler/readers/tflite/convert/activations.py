@@ -1,4 +1,4 @@
-"""Activations. On quantized values of 8 bits, all but the rectified linear ones are tables."""
+"""Activations. For quantized values of 8 bits, all except ReLU and its variants become tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _rectified(name: str) -> Convert:
 
 
 def _sigmoid(x: Elements) -> Elements:
-    # The exponential is that of f64, since f32 ones of libraries differ in the last bit.
+    # The exponential is computed in f64: f32 exponentials of different libraries differ in the last bit.
     return np.asarray(np.float32(1) / (np.float32(1) + np.exp(-x.astype(np.float64)).astype(np.float32)))
 
 

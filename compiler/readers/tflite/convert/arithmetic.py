@@ -1,6 +1,6 @@
 """Elementwise operators of two operands, with broadcasting.
 
-Quantized sums bring both operands to one scale, of 20 further bits, before they add them.
+Quantized sums convert both operands to a common scale with 20 more bits before they add them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def require_bytes(use: Use) -> None:
 
 
 def _on_one_scale(use: Use, bits: int) -> tuple[Tensor, Tensor, float]:
-    """Returns both operands times the inverse of twice the greater scale, with further bits, and this scale."""
+    """Returns both operands in units of twice the greater scale, with `bits` fractional bits, and this common scale."""
     require_bytes(use)
     a, b = use.quantized(0), use.quantized(1)
     twice = 2.0 * max(float(a.scale), float(b.scale))
@@ -98,7 +98,7 @@ def _divide(use: Use) -> Sequence[Tensor]:
 
 
 def _select(name: str) -> Convert:
-    """Returns the converter of a maximum or minimum, which operands of one scale permit."""
+    """Returns the converter of a maximum or minimum; quantized operands and result must have the same scale."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         if use.is_quantized and not (use.same_quantization(0) and use.same_quantization(1)):

@@ -64,7 +64,7 @@ def float_weight(use: Use, weight: Tensor, index: int = 1) -> Tensor:
 
 
 def transposed(use: Use, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Returns a transposed tensor; a constant is transposed at once."""
+    """Returns a transposed tensor; a constant is transposed while the file is read."""
     if x.array is not None:
         return known(np.ascontiguousarray(x.array.transpose(axes)), label=x.label)
     return use.g.transpose(x, axes=axes)

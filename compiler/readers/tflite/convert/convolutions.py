@@ -1,6 +1,6 @@
 """Convolutions over [N, height, width, channels].
 
-A padded position of a quantized tensor counts as 0, so that the tensor is padded with its zero point.
+Padding represents the real number 0, so a quantized tensor is padded with its zero point.
 """
 
 from __future__ import annotations

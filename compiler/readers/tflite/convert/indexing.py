@@ -1,4 +1,4 @@
-"""Elements that indices select. An index out of range fails the call."""
+"""Gathers. An index out of range fails the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joined tensors."""
+"""Concatenation and stacking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling over [N, height, width, channels]. Padding takes no part in averages."""
+"""Pooling over [N, height, width, channels]. Averages do not count padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..writing.use import Converters, Use
 from .convolutions import strides_of, window_padding
 
 _LARGEST = 1 << 20
-"""The most elements of a window."""
+"""The maximum number of elements in a window."""
 
 
 def _window(use: Use, x: Tensor) -> tuple[tuple[int, int], tuple[int, int], Pairs]:

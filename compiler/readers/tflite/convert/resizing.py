@@ -82,7 +82,8 @@ def _float_places(use: Use, old: int, new: int) -> tuple[Elements, Elements, Ele
 
 
 def _bilinear_bytes(use: Use, x: Tensor) -> Tensor:
-    """Interpolates u8 in f32: each of four products is rounded twice, in this order, and half of a step is added."""
+    """Interpolates u8 in f32, with the order of multiplications and additions of the reference kernel, so that results
+    are equal. Adding 0.5 rounds the sum to the nearest integer."""
     g = use.g
     rows, columns = (_float_places(use, old, new) for old, new in _sizes(use))
     total = None

@@ -10,7 +10,7 @@ from ..writing.use import Converters, Use
 
 
 def _identity_of_scale(use: Use) -> None:
-    """Fails if elements would have to be scaled."""
+    """Fails if the operand and the result have different quantizations."""
     record = use.records[0]
     if use.is_quantized and record is not None and record.quantization is not None and not use.same_quantization():
         use.fail("changes the scale of its operand", code="unsupported-attribute")
@@ -92,7 +92,7 @@ def _mirror_pad(use: Use) -> Sequence[Tensor]:
     pairs = _pairs(use, x)
     if use.integer("mode") == 0:
         return [g.pad(x, widths=pairs, mode="reflect")]
-    # The edge element is repeated: the reflection of a part, before and after.
+    # SYMMETRIC repeats the edge element: a reversed part of the tensor is joined before and after it.
     for axis, (before, after) in enumerate(pairs):
         lead: tuple[Size | None, ...] = (None,) * axis
         size = x.shape[axis]

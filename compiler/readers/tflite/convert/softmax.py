@@ -1,7 +1,8 @@
 """Softmax and normalization along the last axis.
 
-Softmax of quantized values follows gemmlowp: exponentials are 31-bit fractions from a table, since differences to the
-maximum have 256 values; their sum has 12 integer bits, and its reciprocal comes from three steps of Newton's method.
+Softmax of quantized values follows gemmlowp. Differences to the maximum have only 256 values, so a table gives their
+exponentials as 31-bit fractions. The sum of exponentials has 12 integer bits; three steps of Newton's method compute
+its reciprocal.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _softmax(use: Use) -> Sequence[Tensor]:
         use.fail(f"takes quantized {x.dtype} to {use.dtype}; i8 and u8 are supported", code="unsupported-dtype")
     to = use.quantized_result
     if to.zero != use.dtype.integer_range[0] or not math.isclose(float(to.scale), 1 / 256, rel_tol=1e-3):
-        use.fail("has a result of another scale than 1/256", code="unsupported-attribute")
+        use.fail("has a result whose scale is not 1/256", code="unsupported-attribute")
     table = _exponentials(float(use.quantized(0).scale), beta)
     summands = np.asarray([divided(int(each), _SUM_BITS) for each in table], np.int32)
     wide = g.cast(x, dtype=I32)

@@ -1,4 +1,4 @@
-"""Elementwise functions of one operand. On quantized values of 8 bits, they are tables."""
+"""Elementwise functions of one operand. For quantized values of 8 bits, they become tables."""
 
 from __future__ import annotations
 

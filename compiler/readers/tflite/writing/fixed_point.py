@@ -1,6 +1,7 @@
 """Fixed-point arithmetic of quantized operators: a real factor is an integer of 31 bits and a power of two.
 
     factor == multiplier * 2 ** (exponent - 31),   2 ** 30 <= multiplier < 2 ** 31
+    0.3    == 1288490189 * 2 ** (-1 - 31),         up to 2 ** -31 of the factor
 
 Most reference kernels round such products twice, those of fully connected layers once.
 """
@@ -43,7 +44,7 @@ def scaled(use: Use, x: Tensor, factors: float | Sequence[float], rounding: str 
 
 
 def _column(pairs: Sequence[tuple[int, int]], part: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-    """Returns a vector of one part of all factors; a scalar if it is the same of all."""
+    """Returns one part (multiplier or exponent) of all factors as a vector; as a scalar if all are equal."""
     column = np.array([pair[part] for pair in pairs], np.int32)
     return column[0].reshape(()) if column.size and np.all(column == column[0]) else column
 

@@ -82,7 +82,7 @@ class ModelRecord:
 def decode(data: bytes, file: str) -> ModelRecord:
     """Returns the records of a file. Raises DiagnosticError."""
     if data[4:8] != _IDENTIFIER:
-        message = f"`{file}` is no TFLite model: it lacks the identifier `{_IDENTIFIER.decode()}`"
+        message = f"`{file}` is not a TFLite model: it lacks the identifier `{_IDENTIFIER.decode()}`"
         raise DiagnosticError([Diagnostic("bad-tflite", message)])
     try:
         return _model(root(data))
@@ -160,7 +160,7 @@ def _tensor(tensor: Table, buffers: Sequence[Table]) -> TensorRecord:
         raise FormatError(f"the tensor `{name}` is sparse, which is not supported")
     data = buffers[index].array(0, "<u1")
     if buffers[index].integer(1, "Q") > 1:
-        raise FormatError(f"the tensor `{name}` lies behind the model in its file, which is not supported")
+        raise FormatError(f"the data of the tensor `{name}` follows the model in the file, which is not supported")
     array = None
     if index and data is not None and (data.size or 0 in shape):
         array = _elements(name, element, shape, data)

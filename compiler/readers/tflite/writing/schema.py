@@ -141,4 +141,4 @@ OPTIONS: Mapping[str, Mapping[str, Option]] = {
     },
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _SEQUENCE | {"time_major": Option(3, "?"), "diagonal": Option(5, "?")},
 }
-"""The numbers among the options of operators. A converter reads lists and names by the number of their field."""
+"""The numeric options of operators. A converter reads other options, lists and names, by the number of their field."""

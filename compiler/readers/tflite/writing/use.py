@@ -104,7 +104,7 @@ class Use:
         return record.quantization
 
     def same_quantization(self, index: int = 0) -> bool:
-        """Whether an operand and the first result have equal scales and zero points."""
+        """Returns whether an operand and the first result have equal scales and zero points."""
         a, b = self.quantized(index), self.quantized_result
         return bool(a.scale == b.scale and a.zero == b.zero)
 

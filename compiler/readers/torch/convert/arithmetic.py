@@ -82,7 +82,7 @@ def _floor_divide(use: Use, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _fmod(use: Use, x: Tensor, y: Tensor) -> Tensor:
-    """The remainder with the sign of x."""
+    """Returns the remainder with the sign of x."""
     g = use.g
     if not x.dtype.is_float and not x.dtype.is_signed:
         return g.remainder(x, y)
@@ -93,7 +93,7 @@ def _fmod(use: Use, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _remainder(use: Use, x: Tensor, y: Tensor) -> Tensor:
-    """The remainder with the sign of y."""
+    """Returns the remainder with the sign of y."""
     g = use.g
     if not x.dtype.is_float:
         return g.remainder(x, y)

@@ -19,7 +19,7 @@ def _attention(use: Use) -> Sequence[Tensor]:
     rows, columns = q.shape[-2], k.shape[-2]
     mask = use.optional("attn_mask")
     if causal and rows != columns:
-        # PyTorch aligns the triangle with the first row, the operator of the graph with the last.
+        # PyTorch aligns the causal mask with the first row, the operator of the graph aligns it with the last row.
         mask, causal = g.triangular_mask(rows=rows, columns=columns, dtype=BOOL), False
     operands = [q, k, v]
     if mask is not None:

@@ -21,7 +21,7 @@ def truth(use: Use, x: Tensor) -> Tensor:
 
 
 def _compare(name: str) -> Convert:
-    """Operands are compared in the dtype that they promote to."""
+    """Returns the converter of a comparison, in the dtype to which the operands promote."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         g, dtype = use.g, use.result_dtype("self", "other")
@@ -34,7 +34,7 @@ def _compare(name: str) -> Convert:
 
 
 def _compare_truth(use: Use, name: str, x: Tensor, y: Tensor) -> Tensor:
-    """False is less than true."""
+    """Compares two bools; false is less than true."""
     g = use.g
     if name.startswith("greater"):
         x, y = y, x
@@ -64,7 +64,7 @@ def _masked_fill(use: Use) -> Sequence[Tensor]:
 
 
 def _of_float(name: str) -> Convert:
-    """Whole numbers are finite."""
+    """Returns the converter of `isnan` and similar tests; integers are finite."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         x, g = use.tensor(), use.g

@@ -1,4 +1,4 @@
-"""Tensors that are made of numbers, and sizes of others."""
+"""Creation of tensors from numbers, and sizes of tensors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _item(use: Use) -> Sequence[Tensor]:
 
 
 def _assertion(use: Use) -> Sequence[Any]:
-    """A condition on sizes holds for all values of the dims, or the program is refused."""
+    """Refuses the program unless the asserted condition on sizes holds for all values of the dims."""
     held = use.arguments.get("self")
     if isinstance(held, Tensor):
         use.fail("asserts a condition on numbers of a call", code="data-dependent")
@@ -72,7 +72,7 @@ def _assertion(use: Use) -> Sequence[Any]:
 
 
 def _nothing(use: Use) -> Sequence[Any]:
-    """An assertion adds nothing: the tracer has checked it."""
+    """Returns no results: the tracer has checked the assertion."""
     return []
 
 
@@ -93,7 +93,7 @@ CONVERTERS: Converters = {
     "scalar_tensor.default": _of("s"),
     **dict.fromkeys(("zeros.default", "zeros_like.default", "new_zeros.default"), _number(0)),
     **dict.fromkeys(("ones.default", "ones_like.default", "new_ones.default"), _number(1)),
-    # Elements of these are arbitrary: zeros are.
+    # `empty` and similar operators return arbitrary elements: zeros are a valid result.
     **dict.fromkeys(
         (
             "empty.memory_format", "empty_like.default", "empty_strided.default", "new_empty.default",

@@ -1,4 +1,4 @@
-"""Distances between rows, and sums of rows in bags."""
+"""Distances between rows, and `embedding_bag`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _pdist(use: Use) -> Sequence[Tensor]:
 
 
 def _embedding_bag(use: Use) -> Sequence[Tensor]:
-    """Rows of a table, combined in bags: bag b holds the indices from offset b to the next one."""
+    """Combines rows of a table in bags: bag b has the indices from `offsets[b]` to `offsets[b + 1]`."""
     g, weight = use.g, use.tensor("weight")
     indices, offsets = use.to(use.tensor("indices"), I64), use.to(use.tensor("offsets"), I64)
     mode, padding = ("sum", "mean", "max")[use.number("mode")], use.number("padding_idx", -1)

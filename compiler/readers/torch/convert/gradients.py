@@ -1,4 +1,4 @@
-"""Gradients that are operators of the core set."""
+"""Operators of core ATen that compute gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _wide(use: Use, x: Tensor) -> Tensor:
 
 
 def _shaped(use: Use, x: Tensor, number: int) -> Tensor | None:
-    """Returns a result in the type that PyTorch found; None where no gradient is wanted."""
+    """Returns a result in the type that PyTorch inferred; None if the caller does not request this gradient."""
     type = use.types[number]
     if type is None:
         return None
@@ -59,7 +59,8 @@ def _group_norm(use: Use) -> Sequence[Tensor | None]:
 
 
 def _convolution(use: Use) -> Sequence[Tensor | None]:
-    """Gradients of a convolution that is not transposed: by x a transposed one, by the weight a correlation."""
+    """Computes the gradients of a convolution: with respect to x a transposed convolution, with respect to the weight a
+    correlation. Transposed convolutions are refused."""
     g = use.g
     gradient, x, weight = (use.tensor(name) for name in ("grad_output", "input", "weight"))
     rank = weight.rank - 2
@@ -89,7 +90,7 @@ def _convolution(use: Use) -> Sequence[Tensor | None]:
 def _average_pool(use: Use) -> Sequence[Tensor]:
     g, x, gradient = use.g, use.tensor(), use.tensor("grad_output")
     if use.has("divisor_override"):
-        use.fail("has a divisor of its own")
+        use.fail("has the argument `divisor_override`, which is not supported")
     alone = x.rank == 3
     gradient = g.unsqueeze(gradient, axes=(0,)) if alone else gradient
     kernel = use.integers("kernel_size", 2)
@@ -106,7 +107,7 @@ def _average_pool(use: Use) -> Sequence[Tensor]:
 
 
 def _adaptive_average_pool(use: Use) -> Sequence[Tensor]:
-    """Each element gets its share of every window that it is in: a product with the transposed weights."""
+    """Distributes the gradient of each window over its elements: a product with the transposed weights."""
     g, x, gradient = use.g, use.tensor(), use.tensor("grad_output")
     for axis in (x.rank - 2, x.rank - 1):
         size, count = x.shape[axis], gradient.shape[axis]

@@ -103,7 +103,7 @@ def _index_select(use: Use) -> Sequence[Tensor]:
 
 
 def cut(use: Use, x: Tensor, shape: Sequence[Size], axis: int) -> Tensor:
-    """Returns the part of x that indices of a shape address: other axes of x may be longer."""
+    """Returns the slice of x that `gather` addresses with indices of a shape: x may be longer along other axes."""
     stops: list[Any] = [
         None if number == axis or size == wanted else wanted
         for number, (size, wanted) in enumerate(zip(x.shape, shape, strict=True))
@@ -150,7 +150,7 @@ def _nonzero(use: Use) -> Sequence[Tensor | BoundedTensor]:
 
 
 def _masked_select_by_size(use: Use) -> Sequence[Tensor]:
-    """masked_scatter: the true positions take the elements of the source in their order."""
+    """masked_scatter: replaces the elements at true positions by the elements of the source, in order."""
     g = use.g
     x, source = use.tensor(), use.cast("source", use.dtype)
     mask = use.tensor("mask")

@@ -27,7 +27,7 @@ def _stack(use: Use) -> Sequence[Tensor]:
 
 
 def _pieces(use: Use) -> Sequence[Tensor]:
-    """Splits by the sizes that PyTorch found."""
+    """Splits into parts of the sizes that PyTorch inferred."""
     x, axis = use.tensor(), use.axis()
     parts, start = [], 0
     for type in use.types:

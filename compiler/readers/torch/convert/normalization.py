@@ -21,7 +21,7 @@ def _softmax(name: str) -> Convert:
 
 
 def _safe_softmax(use: Use) -> Sequence[Tensor]:
-    """A row of -infinity alone gives zeros."""
+    """Returns the softmax; a row in which all elements are -infinity gives zeros."""
     x, g, axis = use.cast("self", use.dtype), use.g, use.axis()
     least = g.max(x, axis=(axis,), keepdims=True)
     masked = g.equal(least, g.like(float("-inf"), least))
@@ -50,7 +50,7 @@ def _layer_norm(use: Use) -> Sequence[Tensor]:
 
 
 def _statistics(use: Use, x: Tensor, axes: tuple[int, ...], eps: float) -> list[Tensor]:
-    """Returns the mean and the inverse of the standard deviation, in the dtypes that PyTorch gives them."""
+    """Returns the mean and the inverse of the standard deviation, in the dtypes of PyTorch's results."""
     g, wide = use.g, _wide(use, x)
     mean = g.mean(wide, axis=axes, keepdims=True)
     variance = g.mean(g.square(g.subtract(wide, mean)), axis=axes, keepdims=True)

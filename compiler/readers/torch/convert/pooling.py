@@ -93,7 +93,8 @@ def _adaptive_average(rank: int) -> Convert:
 
 
 def _averaged_axis(use: Use, x: Tensor, axis: int, count: Size) -> Tensor:
-    """Averages an axis to `count` elements: element i is the mean of floor(i n / count) to ceil((i + 1) n / count)."""
+    """Averages an axis of n elements to `count`: element i is the mean of the elements from floor(i n / count) to
+    ceil((i + 1) n / count), exclusive."""
     g, size = use.g, x.shape[axis]
     if size == count:
         return x

@@ -35,7 +35,7 @@ def _over_axes(use: Use, name: str, x: Tensor) -> Tensor:
 
 
 def _extreme(name: str) -> Convert:
-    """amax and amin; truth values are compared as numbers."""
+    """Returns the converter of amax or amin; bools are compared as numbers."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         x = use.tensor()
@@ -59,7 +59,7 @@ def _logical(name: str) -> Convert:
 
 
 def _with_index(name: str) -> Convert:
-    """max.dim and min.dim: values, and the index of each."""
+    """Returns the converter of max.dim or min.dim, with the values and their indices as results."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         x, g = use.tensor(), use.g
@@ -77,7 +77,7 @@ def _with_index(name: str) -> Convert:
 
 
 def _position(name: str) -> Convert:
-    """argmax and argmin; without an axis, the position in the flat tensor."""
+    """Returns the converter of argmax or argmin; without an axis, the result is the position in the flat tensor."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         x, g = use.tensor(), use.g

@@ -48,7 +48,7 @@ def _grid_sampler(use: Use) -> Sequence[Tensor]:
 
 
 def _taps(use: Use, place: Tensor, mode: str, size: Size, inside: Inside) -> list[tuple[Tensor, Tensor | None]]:
-    """Returns whole positions, as floats, and their weights."""
+    """Returns the integer positions around each position, as floats, and their weights."""
     g = use.g
     if mode == "nearest":
         return [(g.round(inside(place, size)), None)]
@@ -91,7 +91,7 @@ def _inside(use: Use, place: Tensor, size: Size, padding: str, corners: bool) ->
 
 
 def _elements(use: Use, x: Tensor, places: Sequence[Tensor], inside: Inside) -> Tensor:
-    """Returns the elements [N, C, *grid] at whole positions, zeros outside of the image."""
+    """Returns the elements [N, C, *grid] at integer positions, with zeros outside of the image."""
     g, spatial = use.g, places[0].shape[1:]
     outside: Tensor | None = None
     flat: Tensor | None = None
@@ -111,7 +111,8 @@ def _elements(use: Use, x: Tensor, places: Sequence[Tensor], inside: Inside) -> 
 
 
 def _fold(use: Use) -> Sequence[Tensor]:
-    """col2im: a transposed convolution of each channel, whose weight puts every column at its own offset."""
+    """col2im: adds columns into an image by a transposed convolution of each channel; its weight is 1 for one column at
+    each offset of the window."""
     x, g = use.tensor(), use.g
     alone = x.rank == 2
     x = g.unsqueeze(x, axes=(0,)) if alone else x

@@ -13,8 +13,8 @@ _COMBINE = {"sum": "add", "prod": "multiply", "mean": "add", "amax": "maximum", 
 
 
 def _rows(use: Use, x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """Returns the whole position of each update, [..., rank]: the index along the axis, and its own position along the
-    others."""
+    """Returns the coordinates of each update, [..., rank]: the index along `axis`, and the position of the update along
+    all other axes."""
     g = use.g
     columns = []
     for number in range(x.rank):
@@ -80,7 +80,7 @@ def _scatter_reduce(use: Use) -> Sequence[Tensor]:
     count = g.scatter_nd_add(zeros, rows, ones)
     start = x
     if not use.flag("include_self"):
-        # Positions without an update keep their element, others begin with the neutral one.
+        # Without `include_self`, positions with an update start from the neutral element; others keep their element.
         first = g.scatter_nd(x, rows, updates)
         neutral = {"sum": g.like(0, x), "mean": g.like(0, x), "prod": g.like(1, x)}.get(reduce, first)
         start = g.where(g.equal(count, known(0)), x, neutral)
@@ -97,7 +97,7 @@ def _scatter_reduce(use: Use) -> Sequence[Tensor]:
 
 
 def _one_by_one(use: Use, x: Tensor, rows: Tensor, updates: Tensor, operator: str) -> Tensor:
-    """Combines updates in their order, in a loop: positions may repeat."""
+    """Applies the updates in order, in a loop, because positions may repeat."""
     g, depth = use.g, rows.shape[-1]
     assert isinstance(depth, int), rows
     count = updates.type.elements
@@ -151,7 +151,7 @@ def _index_put(use: Use) -> Sequence[Tensor]:
 
 
 def _filled(use: Use) -> Sequence[Tensor]:
-    """index_fill: positions of an axis become one number."""
+    """index_fill: writes one number at the given positions of an axis."""
     x, g, axis = use.tensor(), use.g, use.axis()
     if not x.rank:
         return [use.cast("value", use.dtype)]

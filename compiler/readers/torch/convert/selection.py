@@ -1,6 +1,6 @@
-"""Selections whose number depends on data: positions of true elements, and boxes that overlap little.
+"""Operators whose result size depends on data: `nonzero`, and `nms` of boxes that overlap little.
 
-Results are as large as they can become, with zeros after the last element, and a count beside them.
+A result has its maximum possible size, with zeros after the last valid element, and a count of the valid elements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def positions_of(use: Use, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def counted(use: Use, described: Any, mask: Tensor) -> Tensor:
-    """Returns a mask that is false where an element does not count. PyTorch describes the mask, or one of its shape."""
+    """Returns a mask that is false for elements after the count. `described` is a tensor of PyTorch with the shape of
+    the mask."""
     for axis, count in use.counts(described).items():
         inside = use.g.less(_line(use, mask.shape[axis]), count)
         shape = tuple(mask.shape[axis] if each == axis else 1 for each in range(mask.rank))
@@ -49,7 +50,10 @@ def _roi_align(use: Use) -> Sequence[Tensor]:
     g, x, rois = use.g, use.tensor("input"), use.tensor("rois")
     samples = int(use.number("sampling_ratio"))
     if samples < 1:
-        use.fail("takes as many samples as a box is large", help="give `sampling_ratio` a positive number")
+        use.fail(
+            "takes a number of samples that depends on the size of each box",
+            help="set `sampling_ratio` to a positive number",
+        )
     image, boxes = (g.slice(rois, starts=(None, start), stops=(None, stop)) for start, stop in ((0, 1), (1, 5)))
     attributes = {
         "size": tuple(use.integers(name)[0] for name in ("pooled_height", "pooled_width")),

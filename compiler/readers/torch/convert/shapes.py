@@ -1,4 +1,4 @@
-"""Other shapes for the same elements, other orders of axes, and copies along axes."""
+"""Reshapes, permutations of axes, and repetition along axes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..writing.use import Convert, Converters, Use
 
 
 def _reshaped(use: Use) -> Sequence[Tensor]:
-    """PyTorch has found the shape of the result."""
+    """Returns x in the shape of the result, which PyTorch has inferred."""
     x = use.tensor()
     return [x if x.shape == use.shape else use.g.reshape(x, shape=use.shape)]
 

@@ -24,7 +24,7 @@ def of_float(name: str) -> Convert:
 
 
 def _rounding(name: str) -> Convert:
-    """A whole number is its own rounding."""
+    """Returns the converter of a rounding, which leaves integers unchanged."""
 
     def convert(use: Use) -> Sequence[Tensor]:
         x = use.tensor()

@@ -57,7 +57,7 @@ def to_array(tensor: Any) -> Array:
     if dtype.numpy.kind != "V" and dtype.numpy.isbuiltin == 1:
         array: Array = plain.numpy()
     else:
-        # NumPy has no such dtype: its bits are viewed as integers, and as the dtype of `ml_dtypes` then.
+        # NumPy lacks this dtype: the bits are viewed as integers, and then as the dtype of `ml_dtypes`.
         bits = getattr(load_torch(), _BY_BITS[dtype.bytes])
         array = plain.view(bits).numpy().view(dtype.numpy)
     return np.asarray(array)

@@ -1,4 +1,4 @@
-"""The optional package `torch`, which holds programs and loads their files."""
+"""The optional package `torch`, which represents programs and loads their files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The interface of one node to its converter: arguments by the names of the operator's schema, the types that PyTorch
-found for its results, and the writer of the graph.
+inferred for its results, and the writer of the graph.
 
 A converter takes a `Use` and returns the results. `fail` ends it with a diagnostic at the node.
 """
@@ -20,9 +20,13 @@ from .arrays import DTYPES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """`types` are those of the results that are tensors, None for others. `values` are the arguments as PyTorch
-    describes them: tensors without data, numbers and None; `promote` names the dtype that some of them promote to.
-    `count_axes` gives the number of elements that count on each axis of an argument whose size depends on data."""
+    """A node for its converter.
+
+    types: the types of the results; None for results that are not tensors.
+    values: the arguments as PyTorch describes them: tensors without data, numbers and None.
+    promote: returns the name of the dtype to which PyTorch promotes some of the arguments.
+    count_axes: for an argument with axes whose size depends on data, returns the number of valid elements of each.
+    """
 
     name: str
     operator: str
