@@ -118,6 +118,7 @@ gather_pages = Operator(
     cases=LateCases(
         lambda: (
             Case(((5, 3, 2, 4),), {"axis": 2}, arrays=_table((4, 0, 4), (1, 2, 3))),
+            Case(((3, 2, 2, 2),), arrays=_table((2, 0))),
             Case(((3, 4),), arrays={1: np.asarray([2, -1, 0], np.int64)}),
             Case(((4, 16, 3),), {"axis": 1}, arrays=_table((1, 3), (0, -4), (2, 2))),
             Case(((3, 2, 2),), {"mode": "clamp"}, arrays=_table((7, -9))),

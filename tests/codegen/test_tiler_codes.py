@@ -14,6 +14,10 @@ from codegen.test_tiler_dots import EVERY
 from differential.directed import assert_right, case
 from differential.maker import Graph
 from differential.native import Level
+from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.lower.module import lower_module
+from nacre.compiler.lower.packing import PanelSizes
+from nacre.compiler.targets.target import parse_targets
 
 ROWS = [{"M": m} for m in (0, 1, 9, 70)]
 
@@ -60,6 +64,14 @@ def graphs() -> list[Graph]:
 @pytest.mark.parametrize("level", EVERY, ids=str)
 def test_blocks(level: Level) -> None:
     assert_right(graphs(), level)
+
+
+@pytest.mark.parametrize("graph", graphs()[:3], ids=lambda graph: graph.name)
+def test_blocks_take_the_instruction_for_bytes(graph: Graph, tmp_path: Path) -> None:
+    """Their results alone would not tell: a sum of other steps has the same value, and is slower."""
+    options = CodeOptions(parse_targets("x86-64-v4-vnni-bf16"))
+    generate_objects(lower_module(graph.module, pack=PanelSizes()), options, tmp_path)
+    assert any("vpdpbusd" in path.read_text() for path in tmp_path.glob("*-tiled.mlir"))
 
 
 MODEL = """language 1

@@ -37,12 +37,18 @@ def residual(b: Any, x: Any, w: Any, bias: Any, other: Any) -> Any:
     return b.add(other, b.relu(b.add(b.matmul(x, w), bias)))
 
 
+def summed_again(b: Any, w: Any, x: Any) -> Any:
+    """The inner loop of the sum moves through x alone, and the outer one has the groups of steps."""
+    return b.einsum(w, x, equation="jk,itk->ij")
+
+
 def bfloats() -> list[Graph]:
     rows = [{"M": m} for m in (0, 1, 7, 9, 16)]
     return [
         *(case(f"bf16_{m}_{k}_{n}", product, f"bf16[{m}, {k}]", f"*bf16[{k}, {n}]") for m, k, n in SIZES),
         case("bf16_rows", product, "bf16[M, 35]", "*bf16[35, 50]", sizes=rows),
         case("bf16_stretches", product, "bf16[M, 601]", "*bf16[601, 50]", sizes=rows),
+        case("bf16_summed_again", summed_again, "*bf16[32, 256]", "bf16[8, 3, 256]"),
         case("bf16_batched", product, "bf16[2, M, 6]", "*bf16[2, 6, 20]", sizes=rows),
         case("bf16_residual", residual, "bf16[M, 9]", "*bf16[9, 23]", "bf16[23]", "bf16[M, 23]", sizes=rows),
     ]

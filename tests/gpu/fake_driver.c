@@ -71,9 +71,43 @@ static int wants_failure(const char *name) {
     injected[0] = 0;
     return 1;
 }
+
+/* Threads that meet: a call of the function waits, for a second at most, until another thread calls it too. What one
+ * lock guards is never reached by two. */
+static char meeting[64];
+static int arrived, most_arrived;
+static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t arrival = PTHREAD_COND_INITIALIZER;
+
+/* Lets the next calls of a function meet; the first call that has waited ends it. */
+void fake_meet(const char *function) {
+    pthread_mutex_lock(&door);
+    snprintf(meeting, sizeof meeting, "%s", function);
+    arrived = most_arrived = 0;
+    pthread_mutex_unlock(&door);
+}
+/* The threads that wait in the function, and the most that were in it at once. */
+int fake_arrived(void) { pthread_mutex_lock(&door); const int n = arrived; pthread_mutex_unlock(&door); return n; }
+int fake_most_arrived(void) { return most_arrived; }
+
+static void meet(const char *name) {
+    pthread_mutex_lock(&door);
+    if (strcmp(name, meeting) == 0) {
+        if (++arrived > most_arrived) most_arrived = arrived;
+        pthread_cond_broadcast(&arrival);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1;
+        while (most_arrived < 2 && pthread_cond_timedwait(&arrival, &door, &until) == 0) {}
+        arrived--;
+        meeting[0] = 0;
+    }
+    pthread_mutex_unlock(&door);
+}
 static int take(void) { return pthread_mutex_lock(&lock); }
 static void leave(int *held) { (void)held, pthread_mutex_unlock(&lock); }
 #define BEGIN(name) \
+    meet(name); \
     __attribute__((cleanup(leave), unused)) int held = take(); \
     if (wants_failure(name)) return INJECTED
 #define INSIDE(name) BEGIN(name); if (depth == 0) return INVALID_CONTEXT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import nacre
@@ -163,6 +164,62 @@ def test_gates_of_recurrent_layers_are_put_in_order(op: str) -> None:
     }
     (expected,) = ReferenceEvaluator(model).run(None, given)
     np.testing.assert_allclose(results(model, *given.values())[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_with_the_batch_first(op: str) -> None:
+    """Both directions, with as many of them as states of a batch and steps: only the numbers tell the axes apart."""
+    rng = np.random.default_rng(0)
+    rows = {"LSTM": 4, "GRU": 3, "RNN": 1}[op] * 2
+    shapes = {"x": (2, 2, 4), "w": (2, rows, 4), "r": (2, rows, 2)}
+    given = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    operands = ", ".join(f"float[{', '.join(map(str, shape))}] {name}" for name, shape in shapes.items())
+    found = []
+    for layout, order in ((0, (0, 1, 2)), (1, (1, 0, 2))):
+        attributes = f'hidden_size = 2, direction = "bidirectional", layout = {layout}'
+        model = model_of(
+            f"net ({operands}) => (float[2, 2, 2, 2] y, float[2, 2, 2] h) {{ y, h = {op}<{attributes}>(x, w, r) }}"
+        )
+        found.append(results(model, given["x"].transpose(order), given["w"], given["r"]))
+    (time_first, state), (batch_first, turned) = found
+    # [time, directions, batch, hidden] and [batch, time, directions, hidden]
+    np.testing.assert_array_equal(batch_first, np.moveaxis(time_first, 2, 0))
+    np.testing.assert_array_equal(turned, state.transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_transposes_of_equal_sizes(order: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 3, 3), np.float32)
+    text = f"net (float[3, 3, 3] x) => (float[3, 3, 3] y) {{ y = Transpose<perm = {list(order)}>(x) }}"
+    np.testing.assert_array_equal(results(model_of(text), x)[0], x.transpose(order))
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_a_scan_stacks_its_outputs_along_any_axis(axis: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 3, 3), np.float32)
+    body = "body = inside (float[3, 3] a) => (float[3, 3] b) { b = Neg(a) }"
+    attributes = f"num_scan_inputs = 1, scan_output_axes = [{axis}], {body}"
+    text = f"net (float[3, 3, 3] x) => (float[3, 3, 3] y) {{ y = Scan<{attributes}>(x) }}"
+    np.testing.assert_array_equal(results(model_of(text), x)[0], np.stack(-x, axis=axis))
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_unique_slices_along_any_axis(axis: int) -> None:
+    x = np.random.default_rng(0).integers(0, 9, (6, 6, 6))
+    text = f"net (int64[6, 6, 6] x) => (int64[A, B, C] y) {{ y = Unique<axis = {axis}>(x) }}"
+    np.testing.assert_array_equal(results(model_of(text), x)[0], np.unique(x, axis=axis))
+
+
+def test_boxes_of_several_images_and_classes() -> None:
+    """As many images as classes and boxes of each, with limits that are known in the call."""
+    rng = np.random.default_rng(0)
+    head = "net (float[2, 6, 4] b, float[2, 2, 6] s, int64[1] most, float[1] overlap) => (int64[8, 3] y)"
+    model = model_of(f"{head} {{ y = NonMaxSuppression(b, s, most, overlap) }}")
+    corners = np.sort(rng.uniform(0, 1, (2, 6, 2, 2)), axis=2).reshape(2, 6, 4).astype(np.float32)
+    scores = rng.uniform(0, 1, (2, 2, 6)).astype(np.float32)
+    given = {"b": corners, "s": scores, "most": np.array([2]), "overlap": np.array([0.3], np.float32)}
+    (expected,) = ReferenceEvaluator(model).run(None, given)
+    np.testing.assert_array_equal(results(model, *given.values())[0], expected)
 
 
 def test_a_step_of_adam() -> None:

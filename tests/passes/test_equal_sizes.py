@@ -152,6 +152,16 @@ def test_two_transposes(first: tuple[int, ...], second: tuple[int, ...]) -> None
     g.check(g.b.transpose(g.b.transpose(g.argument, axes=first), axes=second), "canonicalize", tolerance=0)
 
 
+@pytest.mark.parametrize("second", ORDERS[1:])
+@pytest.mark.parametrize("first", ORDERS[1:])
+def test_two_transposes_around_a_new_axis(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    g = Graph(F32, N, N, N)
+    spread = g.b.unsqueeze(g.b.transpose(g.argument, axes=first), axes=(1,))
+    old = [0, 2, 3]
+    around = [old[axis] for axis in second]
+    g.check(g.b.transpose(spread, axes=(around[0], 1, *around[1:])), "canonicalize", tolerance=0)
+
+
 @pytest.mark.parametrize("axis", range(3))
 @pytest.mark.parametrize("order", ORDERS[1:])
 def test_codes_that_are_transposed_keep_their_scales(order: tuple[int, ...], axis: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from importlib import import_module
+from itertools import permutations
 from pathlib import Path
 
 import ml_dtypes
@@ -65,6 +66,45 @@ def test_axes_that_change_places_in_cycles(tmp_path: Path) -> None:
     expected = [x.transpose(1, 2, 0), x.transpose(2, 0, 1), spread, x.sum(0, keepdims=True), x[:, :2] + x[:, 1:]]
     for a, b in zip(run(tmp_path, text, x), expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_gathers_and_scatters_whose_axes_change_places_in_cycles(tmp_path: Path) -> None:
+    """Orders of the tensor, of the indices, of the updates and of the result that are not their own inverse, with all
+    sizes equal."""
+    rng = np.random.default_rng(0)
+    x, u = rng.standard_normal((2, 3, 3, 3, 3)).astype(np.float32)
+    n = rng.integers(0, 3, (2, 3, 3))
+    text = """func.func public @main(%x: tensor<3x3x3x3xf32>, %u: tensor<3x3x3x3xf32>, %n: tensor<2x3x3xi64>) -> (tensor<3x3x3x3xf32>, tensor<3x3x3x3xf32>, tensor<3x3x3x3xf32>) {
+      %g = "stablehlo.gather"(%x, %n) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 2], collapsed_slice_dims = [2, 3], start_index_map = [3, 2], index_vector_dim = 0>, slice_sizes = array<i64: 3, 3, 1, 1>}> : (tensor<3x3x3x3xf32>, tensor<2x3x3xi64>) -> tensor<3x3x3x3xf32>
+      %h = "stablehlo.gather"(%x, %n) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 3], collapsed_slice_dims = [0, 2], start_index_map = [2, 0], index_vector_dim = 0>, slice_sizes = array<i64: 1, 3, 1, 3>}> : (tensor<3x3x3x3xf32>, tensor<2x3x3xi64>) -> tensor<3x3x3x3xf32>
+      %s = "stablehlo.scatter"(%x, %n, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0, 2], inserted_window_dims = [0, 3], scatter_dims_to_operand_dims = [3, 0], index_vector_dim = 0>}> ({ ^bb0(%a: tensor<f32>, %c: tensor<f32>): %t = stablehlo.add %a, %c : tensor<f32>
+        stablehlo.return %t : tensor<f32> }) : (tensor<3x3x3x3xf32>, tensor<2x3x3xi64>, tensor<3x3x3x3xf32>) -> tensor<3x3x3x3xf32>
+      return %g, %h, %s : tensor<3x3x3x3xf32>, tensor<3x3x3x3xf32>, tensor<3x3x3x3xf32>
+    }"""  # noqa: E501  # lines of MLIR
+    first, second, total = (np.empty_like(x), np.empty_like(x), x.copy())
+    for i, j in np.ndindex(3, 3):
+        p, q = n[:, i, j]
+        first[:, i, :, j] = x[:, :, q, p]
+        second[i, :, j, :] = x[q, :, p, :]
+        total[q, :, :, p] += u[:, i, :, j]
+    for a, b in zip(run(tmp_path, text, x, u, n), (first, second, total), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_products_whose_axes_change_places(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """The batch, the rows and the inner axis of the left operand stand at any place, those of the right one in
+    turn."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(-9, 9, (2, 3, 3, 3)).astype(np.float32)
+    (batch, _, inner), (first, _, last) = order, (order[1], order[2], order[0])
+    text = f"""func.func public @main(%x: tensor<3x3x3xf32>, %y: tensor<3x3x3xf32>) -> tensor<3x3x3xf32> {{
+      %d = stablehlo.dot_general %x, %y, batching_dims = [{batch}] x [{first}], contracting_dims = [{inner}] x [{last}] : (tensor<3x3x3xf32>, tensor<3x3x3xf32>) -> tensor<3x3x3xf32>
+      return %d : tensor<3x3x3xf32>
+    }}"""  # noqa: E501  # lines of MLIR
+    (left, right) = ("".join(dict(zip(axes, names, strict=True))[axis] for axis in range(3))
+                     for axes, names in ((order, "brk"), ((first, order[2], last), "bck")))  # fmt: skip
+    np.testing.assert_array_equal(run(tmp_path, text, x, y)[0], np.einsum(f"{left},{right}->brc", x, y))
 
 
 def test_interior_padding_and_negative_padding(tmp_path: Path) -> None:
