@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +79,6 @@ def test_channels_first_are_flattened_like_channels_last(tmp_path: Path) -> None
     x = np.random.default_rng(1).standard_normal((2, 3, 3, 3)).astype(np.float32)
     layer = {"class_name": "Flatten", "config": {"name": "layer", "data_format": "channels_first"}}
     np.testing.assert_array_equal(run(tmp_path / "m.h5", layer, [], x), np.moveaxis(x, 1, -1).reshape(2, -1))
-
-
-@pytest.mark.parametrize("dims", list(permutations((1, 2, 3))))
-def test_permuted_axes_of_equal_sizes(tmp_path: Path, dims: tuple[int, ...]) -> None:
-    x = np.random.default_rng(1).standard_normal((2, 3, 3, 3)).astype(np.float32)
-    layer = {"class_name": "Permute", "config": {"name": "layer", "dims": list(dims)}}
-    np.testing.assert_array_equal(run(tmp_path / "m.h5", layer, [], x), x.transpose(0, *dims))
 
 
 @pytest.mark.parametrize(
