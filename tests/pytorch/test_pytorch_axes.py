@@ -38,6 +38,10 @@ CASES: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     ),
     "axes that are moved": (lambda x: x.movedim(0, 2).permute(1, 2, 3, 0), ((N, N, N, N),)),
     "a transposed matrix, and a vector that stays": (lambda x, y: x.t() @ y.t(), ((N, N), (N,))),
+    "diagonals of the first two axes": (lambda x: torch.diagonal(x, 1, 0, 1), ((N, N, N),)),
+    "reading along the last two axes": (lambda x: x[:, :, INDEX, INDEX], ((N, N, N, N),)),
+    "reading along two axes": (lambda x: x[:, :, INDEX, INDEX], ((N, N, N, N, N),)),
+    "reading by a table": (lambda x: x[:, TABLE, TABLE], ((N, N, N, N),)),
     "writing along the first axis": (written(INDEX), ((N, N, N), (N, N, N))),
     "writing along the last axis": (written(None, None, INDEX), ((N, N, N), (N, N, N))),
     "writing along the third axis": (written(None, None, INDEX), ((N, N, N, N), (N, N, N, N))),
@@ -65,3 +69,26 @@ def test_axes_in_cycles(name: str) -> None:
     load = load_parameter if weights is None else lambda p: weights.read(p.key)
     (result,) = Interpreter(source.module, load).run("Case", arrays)
     np.testing.assert_allclose(result, function(*given).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_that_share_memory_are_told_apart() -> None:
+    """Views of one piece of memory that begin at the same place: transposed, cut off, and of another dtype."""
+    whole = torch.arange(1, 1 + N * N, dtype=torch.float32).reshape(N, N)
+    views = {"whole": whole, "turned": whole.t(), "cut": whole[:2], "bits": whole.view(torch.int32)}
+
+    class Case(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, view in views.items():
+                self.register_buffer(name, view)
+
+        def forward(self, x: Any) -> Any:
+            return tuple(x + getattr(self, name).sum(0) * getattr(self, name)[:, 1].max() for name in views)
+
+    x = torch.ones(N)
+    source = nacre.from_torch(Case(), (x,))
+    weights = source.weights["Case"]
+    assert weights is not None
+    results = Interpreter(source.module, lambda p: weights.read(p.key)).run("Case", [x.numpy()])
+    for name, found, expected in zip(views, results, Case()(x), strict=True):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6, err_msg=name)

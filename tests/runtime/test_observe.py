@@ -149,6 +149,38 @@ def test_threads_may_call_meanwhile(build: tuple[Build, Path]) -> None:
     assert len(runs) == len(set(runs)) == 200
 
 
+def test_images_that_are_stored_with_channels_last_are_those_of_the_model(tmp_path: Path) -> None:
+    """All sizes of `h` are equal, so that the numbers alone tell the order of the axes."""
+    text = """model net(x: f32[8, 8, 12, 12]) -> f32[8, 8, 4, 4] {
+      weight = cos(reshape(iota(1600, dtype=f32), [8, 8, 5, 5])) / 9.0
+      h = tanh(conv2d(x, weight))
+      return tanh(conv2d(h, weight))
+    }
+    """
+    x = np.random.default_rng(0).normal(size=(8, 8, 12, 12)).astype(np.float32)
+    turned: set[tuple[int, ...]] = set()
+    found: list[dict[str, Array]] = []
+    for level in (0, 2):
+        Build(read_model(text), Options(level=level)).run(tmp_path / f"{level}.so")
+        points: dict[str, Array] = {}
+
+        def tell(event: Event, points: dict[str, Array] = points) -> None:
+            for value in event.call.values:
+                if value.point is not None:
+                    turned.add(value.point.axes)
+                    points[value.point.name] = np.array(value.point.turn(event.array(value)))
+
+        model = load(tmp_path / f"{level}.so")
+        with observe(model, tell):
+            model(x)
+        found.append(points)
+    plain, optimized = found
+    assert turned == {(), (0, 3, 1, 2)}
+    assert "h" in plain.keys() & optimized.keys()
+    for name in plain.keys() & optimized.keys():
+        np.testing.assert_allclose(optimized[name], plain[name], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
 def test_a_failure_comes_out_at_the_end(model: nacre.Model) -> None:
     told: list[str] = []
 

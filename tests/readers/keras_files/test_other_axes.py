@@ -55,6 +55,7 @@ LAYERS: Mapping[str, tuple[str, dict[str, Any], Sequence[tuple[int, ...]], int]]
     "max": ("MaxPooling2D", {"pool_size": [2, 3], "strides": [1, 2]}, [], 2),
     "average": ("AveragePooling2D", {"pool_size": [2, 3], "padding": "same"}, [], 2),
     "up": ("UpSampling2D", {"size": [2, 3]}, [], 2),
+    "up between": ("UpSampling2D", {"size": [2, 3], "interpolation": "bilinear"}, [], 2),
     "pad": ("ZeroPadding2D", {"padding": [[1, 2], [0, 3]]}, [], 2),
     "crop": ("Cropping2D", {"cropping": [[1, 0], [2, 1]]}, [], 2),
     "global": ("GlobalMaxPooling2D", {"keepdims": True}, [], 2),
@@ -72,6 +73,12 @@ def test_channels_first_computes_what_channels_last_does(name: str, tmp_path: Pa
         layer = {"class_name": kind, "config": {"name": "layer", **config, "data_format": order}}
         results.append(run(tmp_path / f"{order}.h5", layer, weights, np.ascontiguousarray(given)))
     np.testing.assert_allclose(np.moveaxis(results[1], 1, -1), results[0], rtol=1e-5, atol=1e-5)
+
+
+def test_channels_first_are_flattened_like_channels_last(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((2, 3, 3, 3)).astype(np.float32)
+    layer = {"class_name": "Flatten", "config": {"name": "layer", "data_format": "channels_first"}}
+    np.testing.assert_array_equal(run(tmp_path / "m.h5", layer, [], x), np.moveaxis(x, 1, -1).reshape(2, -1))
 
 
 @pytest.mark.parametrize(

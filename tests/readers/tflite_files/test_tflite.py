@@ -123,6 +123,20 @@ def test_a_range_of_constant_floats_is_computed_and_another_is_refused(tmp_path:
         read_file(path)
 
 
+def test_a_weight_that_is_an_argument_computes_what_a_constant_does(tmp_path: Path) -> None:
+    """All sizes of the weight are equal."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 5, 5, 3), (3, 3, 3, 3)))
+    found = []
+    for constant, given in ((w, [x]), (None, [x, w])):
+        tensors = [Tensor(x.shape, "f4"), Tensor(w.shape, "f4", constant), Tensor((1, 5, 5, 3), "f4")]
+        operator = Operator("CONV_2D", [0, 1], [2], {"padding": 0, "stride_w": 1, "stride_h": 1})
+        path = tmp_path / "conv.tflite"
+        path.write_bytes(write_model([Graph(tensors, list(range(len(given))), [2], [operator])]))
+        found += interpret(read_file(path), given)
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_batch_of_unknown_size_is_a_dim(tmp_path: Path) -> None:
     source = read_case(tmp_path, "symbolic_batch")
     (dim,) = source.module.dims
