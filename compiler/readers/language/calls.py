@@ -46,14 +46,18 @@ def call_instance(
         value = _match(context, frame, inner, parameter, pattern, given.get(parameter.name.name), sizes)
         inner.names[parameter.name.name] = Binding(value, Kind.ARGUMENT, parameter.name.span)
     context.program.elaborated.add(id(block))
+    results = run_block(context, inner, block)
+    return results[0] if len(results) == 1 else results
+
+
+def run_block(context: Context, inner: Frame, block: syntax.Block) -> tuple[Value | Poison, ...]:
+    """Elaborates the body of a block, whose arguments are bound in the frame; returns its results as declared."""
     grad = own_gradient(context, block)
     if grad is None:
-        results = match_results(context, inner, block, run_body(context, inner, block.body))
-    else:
-        results = call_custom(
-            context, inner, block, grad, lambda frame, returned: match_results(context, frame, block, returned)
-        )
-    return results[0] if len(results) == 1 else results
+        return match_results(context, inner, block, run_body(context, inner, block.body))
+    return call_custom(
+        context, inner, block, grad, lambda frame, returned: match_results(context, frame, block, returned)
+    )
 
 
 def _callers(frame: Frame | None) -> Iterator[Frame]:
