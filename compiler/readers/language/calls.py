@@ -186,8 +186,19 @@ def _fit(
         help_text = f"`cast({context.reporter.text(span) or '...'}, {pattern.dtype})` converts it"
     elif code == "shape-mismatch" and frame is not inner:
         help_text = _other_hypers(context, frame, inner, pattern, value, declared)
+        help_text = help_text or _undefined_name(inner, declared, axes)
     message = f"{what} must be {pattern}, not {value.type}"
     return context.reporter.error(code, message, span, label, notes=notes, help=help_text)
+
+
+def _undefined_name(inner: Frame, declared: syntax.Type, axes: Sequence[int]) -> str:
+    """Returns a help about a dim as the size of an argument, which is the same in all calls of a block."""
+    for axis in axes:
+        dim = declared.dims[axis] if -len(declared.dims) <= axis < 0 else None
+        binding = inner.lookup(dim.name) if isinstance(dim, syntax.Name) else None
+        if isinstance(dim, syntax.Name) and binding is not None and binding.kind is Kind.DIM:
+            return f"an undefined name instead of the dim `{dim.name}` takes the size of the argument in each call"
+    return ""
 
 
 def _other_hypers(
