@@ -1,8 +1,8 @@
 """Checks unused blocks, as far as possible without values for their hyper-parameters.
 
 In a block without hyper-parameters, whose arguments have known sizes, shapes are checked too. In the others, a
-hyper-parameter becomes an unknown size. Only errors that exist for every value are reported; shape errors, which may disappear for some
-sizes, are not.
+hyper-parameter becomes an unknown size. Only errors that exist for every value are reported; shape errors, which may
+disappear for some sizes, are not.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def check_unused_blocks(context: Context, scope: FileScope) -> None:
 
 
 def is_complete(block: syntax.Block, file: FileScope) -> bool:
-    """Returns whether each call of the block has the same sizes, so that a check without a call finds errors of shapes."""
+    """Returns whether each call of the block has the same sizes, so that its shapes can be checked without a call."""
     dims = [dim for parameter in block.parameters for dim in parameter.type.dims]
     is_fixed = not any(isinstance(dim, syntax.Dots) for dim in dims)
     return is_fixed and not block.hypers and not argument_sizes(block, file)
