@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..dialect.diagnostics import Diagnostic, DiagnosticError, MissingFileError
 from .model.parameters import absent_checkpoints, open_parameters
 from .model.source import SourceModel
 from .model.weight_notes import weight_notes
-from .readers.language import load_module
+from .readers.language import NoModelError, load_module
 from .readers.language.settings import Settings
 from .readers.table import read_file
 from .weights import open_arrays
@@ -48,10 +48,20 @@ def find_errors(
         if not absent_checkpoints(source_model):
             open_parameters(source_model)
         notes = tuple(weight_notes(source_model))
-    except DiagnosticError as error:
+    except NoModelError as error:
         # A file that contains only blocks is valid: other files import it.
-        return [d for d in error.diagnostics if d.code != "no-model"], error.sources, ()
+        return [], error.sources, _unchecked(error.unchecked)
+    except DiagnosticError as error:
+        return list(error.diagnostics), error.sources, ()
     return list(source_model.warnings), source_model.sources, notes
+
+
+def _unchecked(blocks: Sequence[str]) -> tuple[str, ...]:
+    """Returns the note about blocks whose sizes no model determines."""
+    if not blocks:
+        return ()
+    listed = ", ".join(f"`{block}`" for block in blocks)
+    return (f"no model uses {listed}: shapes that depend on the hyper-parameters or arguments are not checked",)
 
 
 def check(source: Source, *, weights: Weights | None = None, settings: Settings | None = None) -> list[Diagnostic]:

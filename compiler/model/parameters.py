@@ -108,7 +108,10 @@ def open_parameters(source_model: SourceModel) -> ParameterReader:
 def _no_weights(model: str, parameters: list[Parameter]) -> Diagnostic:
     count = f"{len(parameters)} parameter{'s' * (len(parameters) != 1)}"
     message = f"model `{model}` has {count} and does not say where they are"
-    help_text = 'write `weights "model.safetensors"` in the model, or name a checkpoint when compiling'
+    help_text = (
+        'write `weights "model.safetensors"` in the model, or name a checkpoint when compiling; a parameter with an '
+        "initial value, `param ... = 0.0`, needs none"
+    )
     return Diagnostic("no-weights", message, parameters[0].span, help=help_text)
 
 

@@ -240,7 +240,7 @@ attention = Operator(
     summary="softmax(q k^T * scale) v for q [..., T, d], k [..., S, d], v [..., S, e]; a boolean mask is true "
     "where a query attends, any other mask is added to the scores; with `causal`, query i attends to keys "
     "up to i + S - T; k and v may have fewer heads, which are shared; `scale` is 1/sqrt(d) by default; a "
-    "query with no allowed key attends to all keys",
+    "query with no allowed key gives the mean of all values",
     operands=(
         Operand("q", FLOATS),
         Operand("k", FLOATS),

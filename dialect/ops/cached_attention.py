@@ -141,8 +141,8 @@ cached_attention = Operator(
     name="cached_attention",
     summary="`attention` to the first keys only: those at and after `lengths`, and their values, have no influence, "
     "even if they are NaN; `lengths` is a scalar, or has the size of the first axis of q, k and v; with `causal`, "
-    "query i attends to keys up to i + length - T; a query with no allowed key attends to all keys before the length, "
-    "and gives 0 for a length of 0",
+    "query i attends to keys up to i + length - T; a query with no allowed key gives the mean of the "
+    "values before the length, and 0 for a length of 0",
     operands=(
         Operand("q", FLOATS),
         Operand("k", FLOATS),

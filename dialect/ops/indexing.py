@@ -140,7 +140,8 @@ def _indices(*values: int, shape: tuple[int, ...] | None = None) -> dict[int, Nu
 
 gather = Operator(
     name="gather",
-    summary="slices of x along an axis, selected by `indices`; the axes of `indices` replace this axis",
+    summary="slices of x along an axis, selected by `indices`; the axes of `indices` replace this axis; "
+    "a negative index counts from the end",
     operands=(Operand("x", ANY), index_operand()),
     attributes=(AttributeSpec("axis", "axis", 0), MODE),
     infer=_infer_gather,
@@ -221,7 +222,8 @@ def _differentiate_along(b: Builder, use: Use) -> Sequence[Value | None]:
 
 take_along_axis = Operator(
     name="take_along_axis",
-    summary="one element of x along an axis per index; the other axes of x and `indices` broadcast",
+    summary="one element of x along an axis per index; the other axes of x and `indices` broadcast; "
+    "a negative index counts from the end",
     operands=(Operand("x", ANY), index_operand()),
     attributes=(AttributeSpec("axis", "axis", -1), MODE),
     infer=_infer_along,
@@ -307,7 +309,8 @@ def _lower_nd(
 
 gather_nd = Operator(
     name="gather_nd",
-    summary="slices of x addressed by the rows of `indices`; a row has one index per leading axis",
+    summary="slices of x addressed by the rows of `indices`; a row has one index per leading axis; "
+    "a negative index counts from the end",
     operands=(Operand("x", ANY), index_operand()),
     attributes=(MODE,),
     infer=_infer_nd,
@@ -344,7 +347,7 @@ def _infer_embedding(types: Sequence[TensorType], attributes: Attributes) -> tup
 
 embedding = Operator(
     name="embedding",
-    summary="rows of a table, selected by `ids`",
+    summary="rows of a table, selected by `ids`; a negative id counts from the end",
     operands=(Operand("table", ANY), index_operand("ids")),
     attributes=(MODE,),
     infer=_infer_embedding,

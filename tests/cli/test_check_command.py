@@ -67,6 +67,20 @@ def test_several_files(cli: Cli, scaled: Path) -> None:
     assert f"--> {wrong}:2:11" in done.err and "2 errors" in done.err
 
 
+def test_a_file_of_blocks(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "blocks.nacre"
+    path.write_text(BLOCKS)
+    assert cli("check", path).err == "1 file: no errors\n"
+    path.write_text(BLOCKS + "block Cut<n>(x: f32[N, n]) -> f32[N, n] {\n  return x[:, 1:]\n}\n")
+    note = "note: no model uses `Cut`: shapes that depend on the hyper-parameters or arguments are not checked\n"
+    assert cli("check", path).err == note + "1 file: no errors\n"
+    path.write_text(
+        BLOCKS + "block Use(x: f32[N, 8]) -> f32[N, 8] { return Cut<8>(x) }\n" + path.read_text()[len(BLOCKS) :]
+    )
+    done = cli("check", path)
+    assert done.code == 1 and "`Cut` must be f32[N, 8], not f32[N, 7]" in done.err and "note" not in done.err
+
+
 def test_json(cli: Cli, scaled: Path) -> None:
     assert cli("check", scaled, "--json").json == []
     wrong = scaled.with_name("wrong.nacre")

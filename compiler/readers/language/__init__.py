@@ -1,5 +1,5 @@
 """The reader of model text: text to tokens, tokens to a syntax tree, the tree to a checked graph."""
 
-from .elaborate import check_source, check_weights, load_module
+from .elaborate import NoModelError, check_source, check_weights, load_module
 
-__all__ = ["check_source", "check_weights", "load_module"]
+__all__ = ["NoModelError", "check_source", "check_weights", "load_module"]

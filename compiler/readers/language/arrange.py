@@ -62,6 +62,7 @@ class _Open:
     indent: int
     is_reported: bool = False  # as unclosed
     is_branch: bool = False  # of an `if`
+    holds_loop: bool = False  # contains a loop, which is reported
 
     @property
     def close(self) -> str:
@@ -127,7 +128,7 @@ class _Arranger:
         elif index in self.hyper_closes or (kind == "MORE" and self.open and self.open[-1].is_reported):
             self._pop(Token.new_borrow_pos(HYPER_CLOSE, ">", token))
         elif kind in OPENING:
-            if kind == "LBRACE":
+            if kind == "LBRACE" and not (self.open and self.open[-1].holds_loop):
                 self._unclosed(self._block_depth, token)
             self._push(token)
         elif kind in CLOSING:
@@ -135,6 +136,8 @@ class _Arranger:
         elif kind in ("SEMICOLON", "ARROW"):
             self._unclosed(self._block_depth, token)
             self._emit(token)
+        elif kind in ("SCAN", "REPEAT") and self._is_operand(index):
+            self._report_loop(token)
         elif kind in NAMES and self._reduces(index):
             self._emit(Token.new_borrow_pos(REDUCE, str(token), token))
         elif kind in NAMES and self._is_picked(index):
@@ -212,6 +215,19 @@ class _Arranger:
             if kind in ("LBRACE", "RBRACE", FAULT):
                 return False
         return False
+
+    def _is_operand(self, index: int) -> bool:
+        """Returns whether a loop begins here as an operand inside brackets: `(scan t in ...`."""
+        kinds = [token.type for token in self.tokens[index + 1 : index + 3]]
+        begins = self.previous is not None and self.previous.type in (*OPENING, "COMMA", "ASSIGN")
+        return self._in_brackets and begins and len(kinds) == 2 and kinds[0] in NAMES and kinds[1] == "IN"
+
+    def _report_loop(self, token: Token) -> None:
+        message = f"a `{token}` cannot be an operand: it is the whole value of an assignment or `return`"
+        help_text = f"give its value a name before this statement: `y = {token} ... {{ ... }} collect ...`"
+        self.collector.report(Diagnostic("syntax", message, span_of(token, self.file), help=help_text))
+        self.open[-1] = replace(self.open[-1], holds_loop=True)
+        self._emit(Token.new_borrow_pos(FAULT, str(token), token))
 
     def _starts_statement(self, index: int) -> bool:
         following = STARTS.get(self.tokens[index].type)

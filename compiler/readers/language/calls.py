@@ -46,14 +46,18 @@ def call_instance(
         value = _match(context, frame, inner, parameter, pattern, given.get(parameter.name.name), sizes)
         inner.names[parameter.name.name] = Binding(value, Kind.ARGUMENT, parameter.name.span)
     context.program.elaborated.add(id(block))
+    results = run_block(context, inner, block)
+    return results[0] if len(results) == 1 else results
+
+
+def run_block(context: Context, inner: Frame, block: syntax.Block) -> tuple[Value | Poison, ...]:
+    """Elaborates the body of a block, whose arguments are bound in the frame; returns its results as declared."""
     grad = own_gradient(context, block)
     if grad is None:
-        results = match_results(context, inner, block, run_body(context, inner, block.body))
-    else:
-        results = call_custom(
-            context, inner, block, grad, lambda frame, returned: match_results(context, frame, block, returned)
-        )
-    return results[0] if len(results) == 1 else results
+        return match_results(context, inner, block, run_body(context, inner, block.body))
+    return call_custom(
+        context, inner, block, grad, lambda frame, returned: match_results(context, frame, block, returned)
+    )
 
 
 def _callers(frame: Frame | None) -> Iterator[Frame]:
@@ -182,8 +186,19 @@ def _fit(
         help_text = f"`cast({context.reporter.text(span) or '...'}, {pattern.dtype})` converts it"
     elif code == "shape-mismatch" and frame is not inner:
         help_text = _other_hypers(context, frame, inner, pattern, value, declared)
+        help_text = help_text or _undefined_name(inner, declared, axes)
     message = f"{what} must be {pattern}, not {value.type}"
     return context.reporter.error(code, message, span, label, notes=notes, help=help_text)
+
+
+def _undefined_name(inner: Frame, declared: syntax.Type, axes: Sequence[int]) -> str:
+    """Returns a help about a dim as the size of an argument, which is the same in all calls of a block."""
+    for axis in axes:
+        dim = declared.dims[axis] if -len(declared.dims) <= axis < 0 else None
+        binding = inner.lookup(dim.name) if isinstance(dim, syntax.Name) else None
+        if isinstance(dim, syntax.Name) and binding is not None and binding.kind is Kind.DIM:
+            return f"an undefined name instead of the dim `{dim.name}` takes the size of the argument in each call"
+    return ""
 
 
 def _other_hypers(

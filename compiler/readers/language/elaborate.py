@@ -29,10 +29,17 @@ from .imports import OPTIMIZERS, Loader, own_models
 from .models import check_dims, elaborate_model, unite_parameters
 from .names import check_names
 from .parse import normalise, parse_recovered, read_text
-from .placeholders import check_unused_blocks
+from .placeholders import check_unused_blocks, unchecked_blocks
 from .policies import read_policies
 from .settings import Settings, check_settings
 from .values import ERROR, FileScope
+
+
+class NoModelError(DiagnosticError):
+    """The error of a file without a model. `unchecked` are the names of its blocks whose shapes are unknown without a
+    model."""
+
+    unchecked: tuple[str, ...] = ()
 
 
 def load_module(
@@ -68,7 +75,9 @@ def load_module(
     if not run.functions:
         message = "the file defines no model"
         span = Span(file, 1, 1, 1, 1)
-        raise DiagnosticError([Diagnostic("no-model", message, span)], run.reporter.sources)
+        error = NoModelError([Diagnostic("no-model", message, span)], run.reporter.sources)
+        error.unchecked = tuple(run.unchecked)
+        raise error
     return run.model(name or (Path(file).stem if not text else "model"), folder, override)
 
 
@@ -114,6 +123,7 @@ class Elaboration:
     tests: list[ModelTest] = field(default_factory=list)
     budgets: list[ModelBudget] = field(default_factory=list)
     policies: list[Policy] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reporter = Reporter({self.file: self.text})
@@ -243,3 +253,4 @@ class Elaboration:
             self.policies += [replace(policy, model=name) for name in entry_names(policy.model)]
         check_names(context, self.scope)
         check_unused_blocks(context, self.scope)
+        self.unchecked = unchecked_blocks(context, self.scope)

@@ -54,10 +54,13 @@ def read_elements(context: Context, frame: Frame, start: syntax.Expression, stop
     return Elements(range(1), (ERROR,), is_wrong=True)
 
 
+_SCAN = "`scan i in 0..n with x = x { ... }` is a loop over a range whose end depends on dims"
+
+
 def _range(context: Context, frame: Frame, start: syntax.Expression, stop: syntax.Expression) -> Elements:
     bounds = []
     for node, what in ((start, "the first index"), (stop, "the end of the range")):
-        bounds.append(demand_integer(context, context.evaluate(node, frame), node.span, what))
+        bounds.append(demand_integer(context, context.evaluate(node, frame), node.span, what, _SCAN))
     first, last = bounds
     if first is ERROR or last is ERROR:
         return Elements(range(1), is_wrong=True)

@@ -198,6 +198,8 @@ class _Parser:
     def _recover(self, index: int) -> int:
         """Drops the statement that failed at `index`; returns the index to continue at."""
         level = self.levels[-1]
+        # A loop inside brackets: its body belongs to the statement.
+        is_operand = self.tokens[index].type == FAULT and self.tokens[index] in ("scan", "repeat")
         self.state = _fork(level.state)
         while index < len(self.tokens) and self.tokens[index].type not in (*_ENDS, "LBRACE"):
             index += 1
@@ -207,7 +209,7 @@ class _Parser:
         if index < len(self.tokens) and self.tokens[index].type == "LBRACE":
             head = self.tokens[level.start].type
             header = _EMPTY_HEADERS.get((level.place, head)) or _EMPTY_HEADERS.get((level.place, ""))
-            if header is None:
+            if header is None or is_operand:
                 return self._end_of_statement(index)
             for kind in header.split():
                 text = _EMPTY_TEXTS.get(kind, "")

@@ -1,6 +1,7 @@
 """Checks unused blocks, as far as possible without values for their hyper-parameters.
 
-A hyper-parameter becomes an unknown size. Only errors that exist for every value are reported; shape errors, which may
+In a block without hyper-parameters, whose arguments have known sizes, shapes are checked too. In the others, a
+hyper-parameter becomes an unknown size. Only errors that exist for every value are reported; shape errors, which may
 disappear for some sizes, are not.
 """
 
@@ -9,11 +10,10 @@ from __future__ import annotations
 from ....dialect.dims import Symbol
 from ....dialect.types import F32
 from . import syntax
-from .argument_sizes import unknown_sizes
-from .calls import match_results
+from .argument_sizes import argument_sizes, unknown_sizes
+from .calls import run_block
 from .context import Context, LimitError, Program
 from .shapes import resolve_pattern
-from .statements import run_body
 from .values import ERROR, AnyValue, Binding, BlockValue, FileScope, Frame, Hyper, InstancePath, Kind
 from .writer import Writer
 
@@ -38,6 +38,31 @@ ADMITTED = frozenset(
 )
 """The codes of errors that do not depend on the value of a hyper-parameter."""
 
+OF_SIZES = frozenset(
+    {
+        "bad-attribute",
+        "bad-axis",
+        "bad-gradient",
+        "bad-index",
+        "branch-type",
+        "carried-type",
+        "index-out-of-range",
+        "negative-size",
+        "not-a-size",
+        "not-a-tensor",
+        "not-constant",
+        "not-divisible",
+        "rank-mismatch",
+        "repeat-type",
+        "shape-mismatch",
+        "state-type",
+        "wrong-results",
+        "wrong-targets",
+    }
+)
+"""The codes of further errors, which depend on sizes. Those that depend on the path of an instance are not among
+them."""
+
 
 def check_unused_blocks(context: Context, scope: FileScope) -> None:
     """Elaborates every block of the file that no model uses, and discards the result."""
@@ -48,12 +73,26 @@ def check_unused_blocks(context: Context, scope: FileScope) -> None:
             _check(context, BlockValue(item, scope))
 
 
+def is_complete(block: syntax.Block, file: FileScope) -> bool:
+    """Returns whether each call of the block has the same sizes, so that its shapes can be checked without a call."""
+    dims = [dim for parameter in block.parameters for dim in parameter.type.dims]
+    is_fixed = not any(isinstance(dim, syntax.Dots) for dim in dims)
+    return is_fixed and not block.hypers and not argument_sizes(block, file)
+
+
+def unchecked_blocks(context: Context, scope: FileScope) -> list[str]:
+    """Returns the names of the blocks that nothing uses, and whose sizes only a use determines."""
+    blocks = [i for i in scope.tree.items if isinstance(i, syntax.Block) and not isinstance(i, syntax.Model)]
+    unused = [block for block in blocks if id(block) not in context.program.elaborated]
+    return [block.name.name for block in unused if not is_complete(block, scope)]
+
+
 def _check(context: Context, value: BlockValue) -> None:
     block = value.block
     reporter, program, writer = context.reporter, context.program, context.writer
     context.program = Program(dict(program.dims), elaborated=program.elaborated, folders=program.folders)
     context.writer = Writer(count=writer.count)
-    reporter.admitted = ADMITTED
+    reporter.admitted = ADMITTED | OF_SIZES if is_complete(block, value.file) else ADMITTED
     try:
         dtypes = _dtype_names(block)
         bindings: dict[str, Binding] = {}
@@ -75,7 +114,7 @@ def _check(context: Context, value: BlockValue) -> None:
                 bound = context.writer.fresh(type)
                 context.writer.declare(bound, frame, parameter.type)
             frame.names[parameter.name.name] = Binding(bound, Kind.ARGUMENT, parameter.name.span)
-        match_results(context, frame, block, run_body(context, frame, block.body))
+        run_block(context, frame, block)
     except LimitError:
         pass  # a limit that only the placeholders reach
     finally:

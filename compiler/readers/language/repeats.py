@@ -20,7 +20,7 @@ from dataclasses import field
 from functools import partial
 
 from ....dialect.diagnostics import Span
-from ....dialect.dims import Poly, Size, Symbol, add
+from ....dialect.dims import Poly, Size, Symbol, add, format_size
 from ....dialect.graph import Node, Value
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import BOOL, I64, TensorType
@@ -272,7 +272,7 @@ class _Loop:
             return
         if contains_tensor(after.value):
             message = f"`{name}` is {describe(before.value)} before the loop and {_type(after.value)} after it"
-            help_text = f"start with a tensor: `{name} = cast({show(before.value)}, f32)`"
+            help_text = _first_tensor(name, before.value, after.value)
         else:
             message = f"`{name}` is {describe(before.value)} and cannot change in a loop"
             dtype = "i64" if isinstance(before.value, int) and isinstance(after.value, (int, Poly)) else "f32"
@@ -280,6 +280,20 @@ class _Loop:
             help_text = f"start with a tensor: `{name} = cast({show(before.value)}, {dtype})`" if is_number else ""
         self.context.reporter.error("repeat-type", message, after.span, help=help_text)
         self.frame.names[name] = Binding(ERROR, Kind.LOCAL, after.span)
+
+
+def _first_tensor(name: str, before: AnyValue, after: AnyValue) -> str:
+    """Returns the help for a name that is no tensor before the loop, and one after it."""
+    if before == ():
+        return "`repeat ... { ... } collect value` stacks a value of each iteration"
+    if not isinstance(before, (int, float)) or not isinstance(after, Value):
+        return ""
+    dtype, number = after.type.dtype, show(before)
+    if after.type.rank == 0:
+        return f"start with a tensor: `{name} = cast({number}, {dtype})`"
+    sizes = ", ".join(map(format_size, after.type.shape)) + "," * (after.type.rank == 1)
+    made = f"full(({sizes}), {number}, {dtype})" if before else f"zeros(({sizes}), {dtype})"
+    return f"start with a tensor: `{name} = {made}`"
 
 
 def _tensors(values: Sequence[AnyValue]) -> Iterator[Value]:

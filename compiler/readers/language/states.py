@@ -148,7 +148,11 @@ def unroll_states(
     write()
     stateful = writer.stateful
     writer.stateful = nested or stateful
-    if stateful is None or writer.in_region or _count_errors(context) > errors:
+    if _count_errors(context) > errors and not writer.in_region:
+        # The loop would be elaborated again if it had no errors: the use of a state is none.
+        writer.stateful = nested
+        return
+    if stateful is None or writer.in_region:
         return
     kept.count, kept.stateful = writer.count, nested
     context.writer = kept

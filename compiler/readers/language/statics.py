@@ -208,12 +208,12 @@ def demand_size(context: Context, value: AnyValue, span: Span, what: str = "a si
     return context.reporter.error("not-a-size", f"expected {what}, not {describe(value)}", span, help=help_text)
 
 
-def demand_integer(context: Context, value: AnyValue, span: Span, what: str) -> int | Poison:
+def demand_integer(context: Context, value: AnyValue, span: Span, what: str, help: str = "") -> int | Poison:
     """Returns the value as an integer that depends on no dim."""
     size = demand_size(context, value, span, what)
     if isinstance(size, Poly):
         message = f"{what} must be known at compile time, not {show(size)}"
-        return context.reporter.error("not-constant", message, span)
+        return context.reporter.error("not-constant", message, span, help=help)
     return size
 
 

@@ -89,7 +89,7 @@ _STRANGE_HELP = {  # it contains characters that look alike, hence the `noqa`
     "!": "write `not`",
     "^": "a power is written `**`",
     "~": "write `not`",
-    "?": "a condition is written `a if condition else b`",
+    "?": "a condition is written `a if condition else b`, and an unknown size is a name: `dim n in 1..64`",
     "$": "names consist of letters, digits and `_`",
     "\\": "a statement continues inside brackets, or on a line that begins with an operator",
     "\u00a0": "this is a no-break space; use an ordinary one",

@@ -249,7 +249,7 @@ def describe(value: AnyValue) -> str:
     if isinstance(value, Record):
         return f"the record `{value.label}`"
     if isinstance(value, BlockValue):
-        return f"the block `{value.name}`"
+        return f"the {'model' if isinstance(value.block, syntax.Model) else 'block'} `{value.name}`"
     if isinstance(value, ModuleValue):
         return "an imported file"
     if isinstance(value, Instance):
