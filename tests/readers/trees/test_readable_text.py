@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nacre
 import numpy as np
 import pytest
 from cli.cli_harness import nacre_process
+from nacre.compiler.readers.language.model_trees import TreeNodes
+from nacre.dialect.graph import Constant, Function, Node, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import F32, I32, DType, TensorType
 from readers.trees.test_native_models import FOLDER, MODELS, arguments, close, interpret, stored
 
 NAMES = ("lgb_classes", "lgb_linear", "lgb_zero", "xgb_dart", "xgb_vectors", "cat_logloss", "cat_leaves")
@@ -64,3 +71,50 @@ def test_a_large_ensemble_keeps_its_tables_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "large.txt").write_text(head + many + end + tail)
     assert nacre_process("import", str(tmp_path / "large.txt")).code == 0
     assert (tmp_path / "large.safetensors").exists() and "ranked_trees(" in (tmp_path / "large.nacre").read_text()
+
+
+TABLES: Mapping[str, tuple[DType, Any]] = {
+    "feature": (I32, [0, 1]),
+    "threshold": (F32, [0.5, 1.5]),
+    "children": (I32, [[-1, -2], [-3, -4]]),
+    "flags": (I32, [0, 0]),
+    "sets": (I32, []),
+    "bounds": (I32, [0]),
+    "roots": (I32, [[0, 1]]),
+    "depths": (I32, [[1, 1]]),
+    "values": (F32, [[1.0], [2.0], [3.0], [4.0]]),
+    "initial": (F32, [[0.0]]),
+}
+"""Two trees of one node."""
+
+
+def count_blocks(*changes: Mapping[str, Any]) -> int:
+    """Returns the number of blocks of a function with an ensemble for each change."""
+    x = Value("x", TensorType(F32, (4, 2)))
+    b = Builder(OPERATORS)
+    for change in changes:
+        operands = []
+        for name, (dtype, data) in TABLES.items():
+            table = Constant(np.array(change.get(name, data), dtype.numpy))
+            operands.append(b.fresh(table.type))
+            b.nodes.append(Node("constant", (), (operands[-1],), (("value", table),)))
+        b.tree_ensemble(x, *operands, compare=change.get("compare", "le"), routing=change.get("routing", "compare"))
+    return len(TreeNodes.of([Function("m", (x,), tuple(b.nodes), ())]).nodes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"compare": "lt"},
+        {"routing": "missing"},
+        {"feature": [1, 1]},
+        {"threshold": [0.5, 2.5]},
+        {"children": [[-2, -1], [-3, -4]]},
+        {"flags": [0, 1]},
+        {"roots": [[1, 0]]},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_ensembles_that_differ_have_blocks_of_their_own(change: Mapping[str, Any]) -> None:
+    assert count_blocks({}, {}) == 1
+    assert count_blocks({}, change) == 2
