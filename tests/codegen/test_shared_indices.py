@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import nacre
 import numpy as np
@@ -50,14 +50,27 @@ def test_an_index_out_of_range_is_seen_in_every_block(models: Mapping[str, nacre
             models.columns(np.zeros((rows, 50), np.float32), index)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_an_index_is_computed_once_for_a_block(axis: int) -> None:
-    """Along axis 0, rows are contiguous, and their elements are copied in vectors."""
+def gathered(b: Builder, axis: int) -> tuple[tuple[Value, ...], Value]:
     inputs = (Value("x", TensorType(F32, (64, 64))), Value("i", TensorType(I64, (64,))))
+    return inputs, b.apply("gather", list(inputs), {"axis": axis, "mode": "clamp"})[0]
+
+
+def sliced(b: Builder, axis: int) -> tuple[tuple[Value, ...], Value]:
+    inputs = (Value("x", TensorType(F32, (64, 64))), *(Value(name, TensorType(I64, ())) for name in "ij"))
+    sizes = (64, 32) if axis else (32, 64)
+    return inputs, b.apply("dynamic_slice", list(inputs), {"sizes": sizes, "mode": "clamp"})[0]
+
+
+@pytest.mark.parametrize(
+    ("read", "axis", "stores"), [(gathered, 0, 0), (gathered, 1, 4), (sliced, 0, 0), (sliced, 1, 0)]
+)
+def test_an_index_is_computed_once_for_a_block(
+    read: Callable[[Builder, int], tuple[tuple[Value, ...], Value]], axis: int, stores: int
+) -> None:
+    """Gathered rows and slices are contiguous, and their elements are copied in vectors."""
     b = Builder(OPERATORS, "t")
-    (result,) = b.apply("gather", list(inputs), {"axis": axis, "mode": "clamp"})
+    inputs, result = read(b, axis)
     module = Module("m", (), (), (Function("f", inputs, tuple(b.nodes), (result,)),))
     options = CodeOptions((Target(cpu="x86-64-v4"),))
     (tiled,) = tile_for(lower_module(module).kernels, options).values()
-    scalar_stores = tiled.text.count("store float")
-    assert scalar_stores == (4 if axis == 1 else 0)
+    assert tiled.text.count("store float") == stores

@@ -92,20 +92,22 @@ class MapStage:
         return None
 
     def _choose_shared(self) -> int | None:
-        """Finds a class that changes no computed index of the lanes."""
+        """Finds a class that changes no index of the lanes, where they read elements at indices from memory."""
         if self.lane is None or self.across is not None or self.few is not None or self._is_narrow():
             return None
         computed = [(op, node) for op in self.stage.ops for node in op.body.walk() if node.kind == "extract"]
         indices = [
             (op, index) for op, node in computed for index in node.operands if self._varies(op, index, self.lane)
         ]
-        gathered = [(op, index) for op, index in indices if any(n.kind == "read" for n in index.walk())]
+        gathers = any(
+            n.kind == "read" and self._varies(op, n, self.lane) for op, index in indices for n in index.walk()
+        )
         around = self.stage.around
         for c in reversed(self.outer):
             size = self.stage.sizes[c]
             if c in around or (isinstance(size, int) and size < ROWS):
                 continue
-            if gathered and not any(self._varies(op, index, c) for op, index in indices):
+            if gathers and not any(self._varies(op, index, c) for op, index in indices):
                 return c
         return None
 
