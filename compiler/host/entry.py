@@ -83,7 +83,7 @@ class Call:
     record: the storage for the record, if the kernel checks indices.
     deferred: the check is skipped unless the alarm is set.
     once: the check is skipped after it has passed in the session.
-    position: the position among the lowered calls, of which the memory plan omits some.
+    position: the position among the lowered calls; the memory plan omits some of these calls.
     copies: copies that precede the call.
     tensors: the tensors that it reads and writes; none for a copy.
     """

@@ -66,7 +66,7 @@ class KernelEmitter:
         return self._add(Argument(types=(type,), slot=slot, weight=weight)).result()
 
     def resident(self, type: TensorType) -> Ref:
-        """Adds the initial content of the memory of a result, of which the kernel overwrites parts."""
+        """Adds the initial content of a result's memory. The kernel overwrites parts of this memory."""
         return self._add(Resident(types=(type,))).result()
 
     def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:

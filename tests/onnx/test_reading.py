@@ -211,7 +211,7 @@ def test_unique_slices_along_any_axis(axis: int) -> None:
 
 
 def test_boxes_of_several_images_and_classes() -> None:
-    """As many images as classes and boxes of each, with limits that are known in the call."""
+    """Two images, each with two classes and six boxes. The limits are operands of the call."""
     rng = np.random.default_rng(0)
     head = "net (float[2, 6, 4] b, float[2, 2, 6] s, int64[1] most, float[1] overlap) => (int64[8, 3] y)"
     model = model_of(f"{head} {{ y = NonMaxSuppression(b, s, most, overlap) }}")

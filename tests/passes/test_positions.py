@@ -1,4 +1,4 @@
-"""The range of sums of positions, of which masks are comparisons: the last integer that a dtype holds, and the next."""
+"""Masks that compare sums of positions: sums that reach the last integer of a dtype, and sums beyond it."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class RowWriter:
         iteration: Iteration,
         spilled: Mapping[int, Op],
     ) -> None:
-        """Stores the results of ops over the inner classes, at most one of which has more than one index."""
+        """Stores the results of ops over the inner classes. At most one inner class has more than one index."""
         keep = self._keeping(spilled)
 
         def store(at: Iteration) -> None:

@@ -28,7 +28,7 @@ class Names:
 
     layers: the name of the array of layers.
     whole, inner: the names of parameters outside and inside of layers; the suffix `.weight` or `.bias` may be omitted.
-    prefixes: the possible prefixes of keys, of which a checkpoint uses one; keys in `bare` have no prefix.
+    prefixes: the possible prefixes of keys. A checkpoint uses one of them; keys in `bare` have no prefix.
     transposed: the names inside of layers of matrices that are stored as [inputs, outputs].
     """
 
