@@ -239,9 +239,7 @@ def bound_rows(
         return BoundedRows(evaluator, rows, outer[:-1], row, steps)
     if not any(c == row for bound in (*rows.kept.lower, *rows.kept.upper) for c, _ in bound.terms):
         return None
-    read = {
-        stage.of(op, i) for op, v in rows.sums for n in v.walk() if n.kind == "read" for i in op.reads[n.number].loops()
-    }
+    read = {stage.of(op, loop) for op, value in rows.sums for loop in op.loops_read(value)}
     return None if row in read else BoundedRows(evaluator, rows, outer[:-1], row, steps)
 
 

@@ -72,7 +72,7 @@ def _weights(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> list[Node] |
 
 def _classes(stage: Stage, op: Op, node: Node) -> set[int]:
     """Returns the classes of loops that the value of a node depends on."""
-    return {stage.of(op, i) for n in node.walk() if n.kind == "read" for i in op.reads[n.number].loops()}
+    return {stage.of(op, loop) for loop in op.loops_read(node)}
 
 
 class DecodedTiles(Tiles):

@@ -23,14 +23,14 @@ indices of a vector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ....dialect.dims import Size, static_size
 from .evaluate import Evaluator, Iteration
 from .few import find_around, is_copy, write_interleaved
 from .forms import LANES, Form, constant, variable
 from .nest import blocks, work_items
-from .structure import Access, Node, Op
+from .structure import Access, Op
 from .text import Value, Writer
 
 CHUNK = 64
@@ -95,25 +95,20 @@ class MapStage:
         """Finds a class that changes no index of the lanes, where they read elements at indices from memory."""
         if self.lane is None or self.across is not None or self.few is not None or self._is_narrow():
             return None
-        computed = [(op, node) for op in self.stage.ops for node in op.body.walk() if node.kind == "extract"]
-        indices = [
-            (op, index) for op, node in computed for index in node.operands if self._varies(op, index, self.lane)
-        ]
-        gathers = any(
-            n.kind == "read" and self._varies(op, n, self.lane) for op, index in indices for n in index.walk()
-        )
-        around = self.stage.around
+        extracts = [(op, node) for op in self.stage.ops for node in op.body.walk() if node.kind == "extract"]
+        indices = [(op, index) for op, node in extracts for index in node.operands]
+        if not any(self.lane in self._classes(op, op.loops_read(index)) for op, index in indices):
+            return None
+        found = [self._classes(op, op.loops_of(index)) for op, index in indices]
+        changing = set[int]().union(*(classes for classes in found if self.lane in classes), self.stage.around)
         for c in reversed(self.outer):
             size = self.stage.sizes[c]
-            if c in around or (isinstance(size, int) and size < ROWS):
-                continue
-            if gathers and not any(self._varies(op, index, c) for op, index in indices):
+            if c not in changing and not (isinstance(size, int) and size < ROWS):
                 return c
         return None
 
-    def _varies(self, op: Op, node: Node, c: int) -> bool:
-        """Returns whether a value of an op's body depends on the index of a class."""
-        return any(self.stage.of(op, loop) == c for loop in op.loops_of(node))
+    def _classes(self, op: Op, loops: Iterable[int]) -> set[int]:
+        return {self.stage.of(op, loop) for loop in loops}
 
     def _is_chain(self) -> bool:
         """Returns whether most of the time is the latency of arithmetic on f32, with a function of `CHAINS` in it."""

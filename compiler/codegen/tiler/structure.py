@@ -291,9 +291,11 @@ class Op:
 
     def loops_of(self, node: Node) -> frozenset[int]:
         """Returns the loops that a value of the body depends on."""
-        nodes = list(node.walk())
-        read = frozenset(loop for n in nodes if n.kind == "read" for loop in self.reads[n.number].loops())
-        return read | {n.number for n in nodes if n.kind == "index"}
+        return self.loops_read(node) | {n.number for n in node.walk() if n.kind == "index"}
+
+    def loops_read(self, node: Node) -> frozenset[int]:
+        """Returns the loops that move the reads of a value of the body."""
+        return frozenset(loop for n in node.walk() if n.kind == "read" for loop in self.reads[n.number].loops())
 
     @property
     def written(self) -> Access:
@@ -329,7 +331,7 @@ class Op:
         if kind != "arith.addf" or added.kind != "arith.mulf":
             return
         for sum, factor in (added.operands, added.operands[::-1]):
-            read = {loop for n in factor.walk() if n.kind == "read" for loop in self.reads[n.number].loops()}
+            read = self.loops_read(factor)
             inner = [loop for loop in self.reduced if loop not in read]
             outer = len(self.reduced) - len(inner)
             if inner and outer and self.reduced[outer:] == tuple(inner):
