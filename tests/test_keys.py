@@ -91,6 +91,7 @@ def test_keys_of_objects() -> None:
         "scratch": 1,
         "tf32": True,
         "inner": True,
+        "alarm": True,
     }
     job = Job(2, "x86-64-v3", "", "", ("f",), "loops")
     assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))

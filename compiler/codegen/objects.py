@@ -229,7 +229,8 @@ class CodeGenerator:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
-        job = replace(job, route=self.options.route, inner=kernel.symbol in self._inner)
+        has_alarm = kernel.kernel.alarm is not None
+        job = replace(job, route=self.options.route, inner=kernel.symbol in self._inner, alarm=has_alarm)
         if target.is_device:
             job = replace(job, scratch=len(kernel.kernel.scratch), tf32=self.options.tf32)
         if self.given:

@@ -30,8 +30,6 @@ def as_element(x: protocol.Scalar) -> Element:
 
 LoadElement = Callable[["ScalarWriter", protocol.Tensor, Sequence[protocol.Scalar]], Element]
 Alarm = Callable[[], str]
-SETS_ALARM = "memref.store"
-"""The operation that sets an alarm. The text of a kernel has no other stores: results are tensors."""
 
 
 class ScalarWriter(Statements):
@@ -101,7 +99,7 @@ class ScalarWriter(Statements):
         raised, one = self._alarm(), self.constant(1, I64)
 
         def report() -> Element:
-            self.line(f"{SETS_ALARM} {one.name}, {raised}[] : memref<i64>")
+            self.line(f"memref.store {one.name}, {raised}[] : memref<i64>")
             return place
 
         return self._branch(outside, report, place, place.dtype)

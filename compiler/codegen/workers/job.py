@@ -66,8 +66,9 @@ class Job:
     """One object to be made of the accompanying text. `keep` names the functions that the object exports: to everybody
     if `visible`, else to the objects that it is linked with. `strict` code rounds as the text specifies, except for the
     order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at that
-    stage. With `inner`, the report holds the kernel in LLVM IR, for loops that are one function. For a device, the last
-    `scratch` tensors of a kernel are its own, and products may be `tf32`."""
+    stage. With `inner`, the report holds the kernel in LLVM IR, for loops that are one function. A kernel with an
+    `alarm` sets it for an index out of range. For a device, the last `scratch` tensors of a kernel are its own, and
+    products may be `tf32`."""
 
     level: int
     cpu: str
@@ -84,6 +85,7 @@ class Job:
     scratch: int = 0
     tf32: bool = False
     inner: bool = False
+    alarm: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"

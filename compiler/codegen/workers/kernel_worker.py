@@ -13,7 +13,6 @@ from typing import Any
 
 from ...base import mlir
 from ...lower.parts import KernelPart
-from ...lower.scalars import SETS_ALARM
 from ...lower.writer import part_name
 from ...targets.cuda import WARPGROUPS
 from ...targets.features import native_features
@@ -69,8 +68,7 @@ def _choose_pipeline(task: Task) -> Pipeline:
     step, which takes longer than the rest of the step even where no lane sets it."""
     if task.report.tiled:
         return Pipeline.SHORT
-    sets_alarm = task.job.start == FIRST and SETS_ALARM in task.read(KERNEL)
-    return Pipeline.SCALARS if sets_alarm else Pipeline.LOOPS
+    return Pipeline.SCALARS if task.job.alarm else Pipeline.LOOPS
 
 
 def _lower(task: Task, text: str) -> str:
