@@ -4,7 +4,7 @@ Every file is written atomically, so any number of processes may read and write 
 that cannot be written, behaves as an empty cache.
 
 Cached files hold code: kernels that run, and pickles. A file that another user owns or may write is therefore never
-read, so a folder that several users share serves each of them its own files only.
+read. Users who share a folder replace the files of each other, so each user needs a folder of their own.
 """
 
 from __future__ import annotations
