@@ -11,7 +11,7 @@ from typing import Any
 
 from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, multiply
 from ..dialect.graph import Function, Module, Node
-from ..dialect.wrapping import NO_BREAK, fit
+from ..dialect.wrapping import NO_BREAK, counted, fit
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec
 from .codegen.objects import LoopCode, Untiled
@@ -196,10 +196,6 @@ def _quantity(value: int, unit: str) -> str:
     return f"{number}{NO_BREAK}{letter}{unit}"
 
 
-def _count(number: object, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def format_report(reports: Sequence[FunctionReport]) -> str:
     """Formats the report for people: a table for every function, with details of each row below it. Lines fit 80
     columns."""
@@ -211,8 +207,8 @@ def _format_function(report: FunctionReport) -> list[str]:
     size = report.value(report.total((k.calls, k.bytes) for k in report.kernels))
     at = ", ".join(f"{name}={value}" for name, value in report.dims.items())
     lines = [
-        f"{report.name}{f' at {at}' if at else ''}: {_count(len(report.kernels), 'kernel')} in "
-        f"{_count(report.calls, 'call')}, {_quantity(flops, 'flop')}, {_quantity(size, 'B')}",
+        f"{report.name}{f' at {at}' if at else ''}: {counted(len(report.kernels), 'kernel')} in "
+        f"{counted(report.calls, 'call')}, {_quantity(flops, 'flop')}, {_quantity(size, 'B')}",
         *_format_workspace(report.workspace),
         *_format_states(report),
         *_format_loops(report),

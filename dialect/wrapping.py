@@ -1,4 +1,4 @@
-"""Breaks lines at spaces, so that they fit a width. A word that is longer than the width stays whole.
+"""Breaks lines at spaces, so that they fit a width, and counts nouns. A word that is longer than the width stays whole.
 
 A line does not break at `NO_BREAK`, such as the one between a number and its unit; in the result, it is a space.
 """
@@ -28,6 +28,11 @@ def wrap(text: str, first: str = "", later: str = "", width: int = WIDTH) -> lis
 def fit(text: str, width: int = WIDTH) -> str:
     """Returns a text whose longer lines continue four columns to the right of their own indentation."""
     return "\n".join(part for line in text.split("\n") for part in _fitted(line, width))
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Returns a number with its noun: `1 leaf`, `2,000 leaves`. The plural is `one` with an s unless `many` is given."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def _fitted(line: str, width: int) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from ...dialect.wrapping import fit
+from ...dialect.wrapping import counted, fit
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
 from ..base.text_tables import Column
@@ -124,7 +124,10 @@ def _weights(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     weights = description["weights"]
     rows = [(item["name"], item["type"]) for item in weights["tensors"]]
     if rows:
-        number = f"{len(rows)} weight{'' if len(rows) == 1 else 's'}"
-        yield from _table(f"{number}, {weights['bytes']:,} bytes, {weights['placement']}", ("name", "type"), rows)
+        yield from _table(
+            f"{counted(len(rows), 'weight')}, {weights['bytes']:,} bytes, {weights['placement']}",
+            ("name", "type"),
+            rows,
+        )
     else:
         yield "no weights"

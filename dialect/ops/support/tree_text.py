@@ -10,6 +10,7 @@ import numpy as np
 from ...graph import Node
 from ...lazy_dataclass import dataclass
 from ...operator import Operator
+from ...wrapping import counted
 from .accumulate import Numbers
 from .trees import CATEGORICAL, DEFAULT_LEFT, FLOOR, NAN_IS_MISSING, WORD, ZERO_IS_MISSING
 
@@ -53,10 +54,10 @@ class EnsembleText:
         least, most = min(depths), max(depths)
         depth = f"depth {most}" if most == least else f"depths {least} to {most}"
         nodes, used = len(self.feature), len(np.unique(self.feature))
-        leaves = _counted(nodes + self.roots.size, "leaf", "leaves")
+        leaves = counted(nodes + self.roots.size, "leaf", "leaves")
         return (
-            f"{_counted(trees, 'tree')}{of_outputs}, {_counted(nodes, 'node')}, {leaves}, {depth}, "
-            f"{_counted(used, 'feature')} read"
+            f"{counted(trees, 'tree')}{of_outputs}, {counted(nodes, 'node')}, {leaves}, {depth}, "
+            f"{counted(used, 'feature')} read"
         )
 
     def name(self, group: int, tree: int) -> str:
@@ -154,7 +155,3 @@ def find_differences(a: EnsembleText, b: EnsembleText) -> Sequence[str]:
     groups, trees = (min(sizes) for sizes in zip(a.roots.shape, b.roots.shape, strict=True))
     each = (a.difference(b, group, tree) for tree in range(trees) for group in range(groups))
     return found + [difference for difference in each if difference is not None]
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
