@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ..base.files import check_writable
+from ..base.packages import require_package
 
 SUFFIXES = (".svg", ".png", ".pdf")
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "nacre", "font.size": 8}
@@ -22,13 +22,12 @@ def check_plot(path: Path) -> None:
     called before the work starts."""
     check_writable(path)
     if path.suffix not in SUFFIXES:
-        raise _error(
-            "picture-unknown",
+        message, help_text = (
             f"pictures cannot be written as `{path.suffix}`",
             f"known suffixes are {', '.join(SUFFIXES)}",
         )
-    if find_spec("matplotlib") is None:
-        raise _error("missing-package", "pictures need matplotlib", "`pip install 'nacre[picture]'`")
+        raise DiagnosticError([Diagnostic("picture-unknown", message, help=help_text)])
+    require_package("matplotlib", "pictures need matplotlib", "`pip install 'nacre[picture]'`")
 
 
 def draw_plot(size: tuple[float, float], suffix: str, fill: Callable[[Any], None]) -> bytes:
@@ -41,7 +40,3 @@ def draw_plot(size: tuple[float, float], suffix: str, fill: Callable[[Any], None
         file = io.BytesIO()
         figure.savefig(file, format=suffix.removeprefix("."), metadata=_UNDATED.get(suffix, {}))
     return file.getvalue()
-
-
-def _error(code: str, message: str, help: str) -> DiagnosticError:
-    return DiagnosticError([Diagnostic(code, message, help=help)])

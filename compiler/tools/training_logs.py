@@ -11,12 +11,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..base.files import replacing
+from ..base.files import check_writable, replacing
+from ..base.packages import require_package
 from .plots import check_plot, draw_plot
 from .train import Progress
 
@@ -40,17 +39,19 @@ class _Lines:
 
     def step(self, name: str, progress: Progress) -> None:
         if self.as_json:
-            self._write({"step": progress.step, "epoch": progress.epoch, name: progress.loss, **_of_run(progress)})
+            self._write_json({"step": progress.step, "epoch": progress.epoch, name: progress.loss, **_of_run(progress)})
         else:
-            self.file.write(f"{progress.step},{progress.loss!r}\n")
-            self.file.flush()
+            self._write(f"{progress.step},{progress.loss!r}")
 
     def epoch(self, progress: Progress, values: Mapping[str, float]) -> None:
         if self.as_json and values:
-            self._write({"step": progress.step, "epoch": progress.epoch, **values})
+            self._write_json({"step": progress.step, "epoch": progress.epoch, **values})
 
-    def _write(self, values: Mapping[str, object]) -> None:
-        self.file.write(json.dumps(values) + "\n")
+    def _write_json(self, values: Mapping[str, object]) -> None:
+        self._write(json.dumps(values))
+
+    def _write(self, line: str) -> None:
+        self.file.write(line + "\n")
         self.file.flush()
 
     def close(self) -> None:
@@ -150,12 +151,13 @@ Opener = Callable[[], Log]
 
 
 def _require(package: str, option: str) -> None:
-    if find_spec(package) is None:
-        message = f"{option} needs the package `{package}`"
-        raise DiagnosticError([Diagnostic("missing-package", message, help=f"`pip install {package}`")])
+    require_package(package, f"{option} needs the package `{package}`", f"`pip install {package}`")
 
 
 def lines_log(path: Path, append: bool) -> Opener:
+    """A file of lines, or a device. Raises DiagnosticError if the file cannot be made."""
+    if not path.exists():
+        check_writable(path)
     return lambda: _Lines(path.open("a" if append else "w", encoding="utf-8"), path.suffix == ".jsonl")
 
 

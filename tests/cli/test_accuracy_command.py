@@ -8,7 +8,7 @@ import nacre
 import numpy as np
 import pytest
 from cli_harness import DIGITS, Cli, leftovers
-from nacre.compiler.tools import plots
+from nacre.compiler.base import packages
 from nacre.runtime.arguments import Array
 from safetensors.numpy import load_file, save_file
 from saving import save_npz
@@ -125,7 +125,7 @@ def test_pictures_that_cannot_be_drawn_are_told_before_the_work(
 ) -> None:
     command = ("accuracy", digits_so, "--reference", digits_so, "--data", tmp_path / "none.npz", "--picture")
     assert "error[picture-unknown]" in cli(*command, tmp_path / "a.gif").err
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
     done = cli(*command, tmp_path / "a.svg")
     assert done.code == 1 and "pip install 'nacre[picture]'" in done.err
 

@@ -127,7 +127,7 @@ def test_without_what_finds_layouts(
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "nacre.compiler.tools.viewer.layout.find_spec", lambda name: None if name == "igraph" else found(name)
+        "nacre.compiler.base.packages.find_spec", lambda name: None if name == "igraph" else found(name)
     )
     done = cli("graph", MODEL, "-o", tmp_path / name)
     assert done.code == code and (tmp_path / name).exists() == (code == 0)

@@ -9,7 +9,8 @@ import nacre
 import numpy as np
 import pytest
 from cli_harness import Cli
-from nacre.compiler.tools import plots, training_logs
+from nacre.compiler.base import packages
+from nacre.compiler.tools import training_logs
 from nacre.compiler.tools.train import Progress
 from safetensors.numpy import load_file
 
@@ -120,13 +121,13 @@ def test_a_loss_that_is_not_finite_ends_the_run(folder: Path, cli: Cli) -> None:
 
 
 def test_a_missing_package_is_named_before_the_build(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (training_logs, plots):
-        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
     for option, package in (("tensorboard", "tensorboard"), ("wandb", "wandb")):
         result = cli(*TRAIN, f"--{option}", "logs.svg")
         assert result.code == 1 and f"--{option} needs the package `{package}`" in result.err
     assert "pictures need matplotlib" in cli(*TRAIN, "--picture", "losses.svg").err
     assert "there is no folder `none`" in cli(*TRAIN, "--picture", "none/losses.svg").err
+    assert "there is no folder `none`" in cli(*TRAIN, "--log", "none/losses.csv").err
     assert "pictures cannot be written as" in cli(*TRAIN, "--picture", "losses.gif").err
 
 

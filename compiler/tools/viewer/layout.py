@@ -10,11 +10,10 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
-from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ...base.packages import require_package
 from .straight import Link, straighten
 from .tree import Body
 
@@ -39,14 +38,7 @@ class Grid:
 
 def check_layout_package() -> None:
     """Raises DiagnosticError if the layout package is not installed."""
-    if find_spec("igraph") is None:
-        raise DiagnosticError(
-            [
-                Diagnostic(
-                    "missing-package", "a layout needs igraph", help="`pip install 'nacre[graph]'`, or -o FILE.dot"
-                )
-            ]
-        )
+    require_package("igraph", "a layout needs igraph", "`pip install 'nacre[graph]'`, or -o FILE.dot")
 
 
 def lay_out(body: Body) -> Grid:
