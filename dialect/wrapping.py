@@ -31,7 +31,7 @@ def fit(text: str, width: int = WIDTH) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Returns a number with its noun: `1 leaf`, `2,000 leaves`. The plural is `one` with an s unless `many` is given."""
+    """Returns a number with its noun: `1 leaf`, `2,000 leaves`. The plural is `many`, or `one` with an s."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
