@@ -31,6 +31,8 @@ from .model_text import Words, write_constant
 _ENSEMBLE, _LEAVES, _LINEAR = "tree_ensemble", "tree_leaves", "linear_tree_sum"
 _RESULTS = {_ENSEMBLE: "total", _LEAVES: "leaves", _LINEAR: "total"}
 Key = tuple[bytes, ...]
+_LEAVES_KEY = 3 + 2 * len(TABLES)
+"""The length of the key of `tree_leaves`."""
 AttributeWriter = Callable[[Node, Operator], Sequence[str]]
 
 
@@ -66,8 +68,19 @@ class TreeNodes:
                 if found is not None:
                     key = _key(node, found)
                     nodes.setdefault(key, {}).setdefault(node.op, node)
-                    tables[key] = max(found, tables.get(key, ()), key=len)
+                    tables.setdefault(key, found)
+        # The leaves of an ensemble belong to the first sum over it.
+        for key in [key for key in nodes if len(key) == _LEAVES_KEY]:
+            sums = next((other for other in nodes if len(other) > len(key) and other[: len(key)] == key), None)
+            if sums is not None:
+                nodes[sums] |= nodes.pop(key)
+                del tables[key]
         return TreeNodes(nodes, tables)
+
+    def key(self, node: Node, found: Sequence[Constant]) -> Key:
+        """Returns the key of a node's ensemble: that of a sum, if there is one over the same tables."""
+        own = _key(node, found)
+        return own if own in self.nodes else next(key for key in self.nodes if key[: len(own)] == own)
 
     def blocks(self, function: Function, words: Words, attributes: AttributeWriter) -> Mapping[str, TreeBlock]:
         """Returns the blocks of nodes of a function, by the names of their results."""
@@ -76,7 +89,7 @@ class TreeNodes:
         return {n.output.name: self._block(n, t, words, attributes) for n, t in found if t is not None}
 
     def _block(self, node: Node, found: Sequence[Constant], words: Words, attributes: AttributeWriter) -> TreeBlock:
-        key = _key(node, found)
+        key = self.key(node, found)
         nodes, tables = self.nodes[key], self.tables[key]
         used = [op for op in _RESULTS if op in nodes]
         record, before = OPERATORS[used[0]], OPERANDS_BEFORE[node.op]
@@ -123,12 +136,11 @@ def _tables_of(node: Node, known: Mapping[str, Constant]) -> Sequence[Constant] 
 
 
 def _key(node: Node, tables: Sequence[Constant]) -> Key:
-    """Returns the key of the block for a node: the features, the attributes and the tables that `tree_leaves` has
-    too."""
+    """Returns the key of a node: the features, the attributes and the tables. The key of `tree_leaves` begins that of a
+    sum over the same trees."""
     attributes: Sequence[tuple[str, Attribute]] = sorted(node.attributes, key=lambda pair: pair[0])
     head = (str(node.op == _LINEAR), str([v.type for v in node.inputs[: OPERANDS_BEFORE[node.op]]]), str(attributes))
-    shared = tables if node.op == _LINEAR else tables[: len(TABLES)]
-    parts = (part for table in shared for part in (str(table.type).encode(), table.data.tobytes()))
+    parts = (part for table in tables for part in (str(table.type).encode(), table.data.tobytes()))
     return (*(text.encode() for text in head), *parts)
 
 

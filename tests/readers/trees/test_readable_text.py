@@ -112,6 +112,8 @@ def count_blocks(*changes: Mapping[str, Any]) -> int:
         {"children": [[-2, -1], [-3, -4]]},
         {"flags": [0, 1]},
         {"roots": [[1, 0]]},
+        {"values": [[1.0], [2.0], [3.0], [5.0]]},
+        {"initial": [[1.0]]},
     ],
     ids=lambda change: next(iter(change)),
 )
