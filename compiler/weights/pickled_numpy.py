@@ -24,8 +24,9 @@ _MOST_AXES = 64
 class _Type(Stateful):
     """A dtype, in the byte order of this machine until its state says another one."""
 
+    # Older versions of NumPy write 0 for False.
     def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
-        if not isinstance(code, str) or code not in _CODES or align is not False:
+        if not isinstance(code, str) or code not in _CODES or align != 0:
             raise PickleError(f"the dtype {code!r} of NumPy is none of {', '.join(sorted(_CODES))}")
         self.dtype: np.dtype[Any] = np.dtype(code)
 

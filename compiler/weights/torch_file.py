@@ -348,7 +348,7 @@ def _held(path: Path, pickled: PickledArray) -> StoredTensor:
     array, dtype = pickled.array, pickled.array.dtype.newbyteorder("=")
 
     def load() -> Array:
-        return np.ascontiguousarray(array.astype(dtype))
+        return array.astype(dtype, order="C")
 
     return StoredTensor(path, dtype_of(np.empty(0, dtype)), dtype.name, array.shape, load=load)
 

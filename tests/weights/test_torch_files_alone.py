@@ -126,6 +126,20 @@ def test_values_of_numpy(tmp_path: Path) -> None:
     assert found.dtype == np.float64 and found.tolist() == [[1.5, -2.0]]
 
 
+def test_values_of_older_versions_of_numpy(tmp_path: Path) -> None:
+    older = OTHERS.replace(b"f8\x89\x88\x87R", b"f8K\0K\x01\x87R")
+    assert older != OTHERS
+    assert _read(tmp_path / "model.pth", older).read("mean").tolist() == [[1.5, -2.0]]
+
+
+def test_an_array_without_axes(tmp_path: Path) -> None:
+    single = OTHERS.replace(b"K\x01K\x02\x86h", b")h").replace(
+        b"C\x10" + np.array([1.5, -2.0]).tobytes(), b"C\x08" + bytes(8)
+    )
+    found = _read(tmp_path / "model.pth", single).read("mean")
+    assert found.shape == () and found == 0
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
