@@ -93,6 +93,8 @@ def _exchanged(
 ) -> list[Value | None]:
     """Returns the gradients; with `exchange`, the step is divided at them."""
     lines = [line for line in statement.lines if isinstance(line, syntax.Exchange)]
+    for second in lines[1:]:
+        context.reporter.error("duplicate-name", "the gradients are exchanged twice", second.span)
     if not lines or frame.block is None:
         return list(gradients.values())
     make = Maker(context, frame, lines[0].span)
