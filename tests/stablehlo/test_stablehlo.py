@@ -302,6 +302,40 @@ def test_windows_of_other_operands_are_refused(attribute: str, tmp_path: Path) -
         run(tmp_path, text)
 
 
+EXTREME = """func.func public @main(%x: tensor<2x3xf32>) -> (tensor<2xf32>, tensor<2xi32>) {{
+  %n = stablehlo.iota dim = 1 : tensor<2x3xi32>
+  %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %y:2 = "stablehlo.reduce"(%x, %n, %least, %zero) <{{dimensions = array<i64: 1>}}> ({{
+    ^bb0(%a: tensor<f32>, %i: tensor<i32>, %b: tensor<f32>, %j: tensor<i32>):
+      %0 = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %1 = stablehlo.compare NE, %a, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %2 = stablehlo.or %0, %1 : tensor<i1>
+      %3 = stablehlo.compare EQ, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %4 = stablehlo.compare LT, %i, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %5 = stablehlo.and %3, %4 : tensor<i1>
+      %6 = stablehlo.or %2, %5 : tensor<i1>
+      %7 = stablehlo.select {value}, %a, %b : tensor<i1>, tensor<f32>
+      %8 = stablehlo.select {index}, %i, %j : tensor<i1>, tensor<i32>
+      stablehlo.return %7, %8 : tensor<f32>, tensor<i32>
+  }}) : (tensor<2x3xf32>, tensor<2x3xi32>, tensor<f32>, tensor<i32>) -> (tensor<2xf32>, tensor<2xi32>)
+  return %y#0, %y#1 : tensor<2xf32>, tensor<2xi32>
+}}"""
+
+
+def test_the_greatest_element_and_its_index(tmp_path: Path) -> None:
+    x = np.array([[1, 7, 7], [3, np.nan, 5]], np.float32)
+    values, indices = run(tmp_path, EXTREME.format(value="%2", index="%6"), x)
+    np.testing.assert_array_equal(values, [7, np.nan])
+    np.testing.assert_array_equal(indices, [1, 1])
+
+
+@pytest.mark.parametrize(("value", "index"), [("%2", "%4"), ("%2", "%2"), ("%3", "%6")])
+def test_other_reductions_of_two_tensors_are_refused(value: str, index: str, tmp_path: Path) -> None:
+    with pytest.raises(DiagnosticError, match="by other operations than those of `argmax`"):
+        run(tmp_path, EXTREME.format(value=value, index=index))
+
+
 @pytest.mark.parametrize("text", ["", "func.func", "module { %a = stablehlo.add }", "\x00\x01"])
 def test_a_damaged_file_is_a_diagnostic(text: str, tmp_path: Path) -> None:
     with pytest.raises(DiagnosticError) as caught:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from .....dialect.ops.support.common import integer_range
 from .....dialect.types import BOOL
 from ...writing.tensors import Tensor
-from ..writing.records import BlockRecord
+from ..writing.records import BlockRecord, OperationRecord
 from ..writing.use import Converters, Use
 
 REDUCERS: Mapping[str, tuple[str, str]] = {
@@ -98,29 +99,40 @@ def _axis_of_iota(use: Use, x: Tensor) -> int | None:
 
 
 def _direction(use: Use, body: BlockRecord) -> str:
-    """Returns whether a body takes the greater (`GT`) or the lesser (`LT`) of its elements a and b:
+    """Returns whether a body takes the greater (`GT`) or the lesser (`LT`) of its elements a and b, where NaN may count
+    as either:
 
-    (a > b or a != a) ? a : b, with the index of the same element, or the lower index if a == b
+    (a > b or a != a) ? a : b
+    (a > b or a != a or a == b and i < j) ? i : j
     """
     (a, _), (i, _), (b, _), (j, _) = body.arguments
     *operations, last = body.operations
-    kinds = [(operation.name, operation.word("comparison_direction"), tuple(operation.operands)) for operation in
-             operations]  # fmt: skip
-    direction = next((word for word in ("GT", "LT") if ("compare", word, (a, b)) in kinds), "")
-    number = {operation.results[0][0]: operation for operation in operations}
-    chosen = [number.get(result) for result in last.operands]
-    wanted = {
-        ("compare", direction, (a, b)),
-        ("compare", "NE", (a, a)),
-        ("compare", "EQ", (a, b)),
-        ("compare", "LT", (i, j)),
-    }
-    others = [kind for kind in kinds if kind not in wanted and kind[0] not in ("or", "and", "select")]
-    selects = [each is not None and each.name == "select" and tuple(each.operands[1:]) == pair for each, pair in
-               zip(chosen, ((a, b), (i, j)), strict=True)]  # fmt: skip
-    if not direction or others or not all(selects) or ("compare", "LT", (i, j)) not in kinds:
-        use.fail("reduces two tensors together by other operations than those of `argmax` and `argmin`")
-    return direction
+    made = {operation.results[0][0]: operation for operation in operations}
+    found = [_meaning(number, made) for number in last.operands]
+    tie = ("and", frozenset({("compare", "EQ", a, b), ("compare", "LT", i, j)}))
+    for direction in ("GT", "LT"):
+        better = ("compare", direction, a, b)
+        for first in ({better, ("compare", "NE", a, a)}, {better}):
+            greater = ("or", frozenset(first)) if len(first) > 1 else better
+            if found == [("select", "", greater, a, b), ("select", "", ("or", frozenset({*first, tie})), i, j)]:
+                return direction
+    use.fail("reduces two tensors together by other operations than those of `argmax` and `argmin`")
+
+
+def _meaning(number: int, made: Mapping[int, OperationRecord]) -> Any:
+    """Returns the expression of a value: its own number if it is an argument. Operands of `and` and `or` have no order,
+    and those of a nested `or` belong to the outer one."""
+    operation = made.get(number)
+    if operation is None:
+        return number
+    operands = [_meaning(each, made) for each in operation.operands]
+    if operation.name in ("and", "or"):
+        parts: set[Any] = set()
+        for each in operands:
+            is_nested = isinstance(each, tuple) and each[0] == operation.name
+            parts |= each[1] if is_nested else {each}
+        return operation.name, frozenset(parts)
+    return operation.name, operation.word("comparison_direction"), *operands
 
 
 CONVERTERS: Converters = {"reduce": _reduce}
