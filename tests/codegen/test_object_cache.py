@@ -198,7 +198,12 @@ def test_files_that_others_may_write_are_not_read(mode: int, folder: Path) -> No
     assert kept.get("key") is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a file of another user")
+def test_files_of_this_user_and_of_the_administrator_are_trusted() -> None:
+    for user, trusted in ((os.geteuid(), True), (0, True), (os.geteuid() + 1, False)):
+        assert store.is_trusted(os.stat_result((0o100644, 0, 0, 1, user, 0, 0, 0, 0, 0))) == trusted
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a file of another user; the test above covers others")
 def test_files_of_other_users_are_not_read(folder: Path) -> None:
     kept = Store(folder)
     kept.put("key", b"code")

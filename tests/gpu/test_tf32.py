@@ -96,11 +96,14 @@ def test_only_products_that_may_be_are_rounded(built: tuple[Build, Path], tmp_pa
     # One launch turns keys over.
     products = schedules(build) - {"plain of 256 threads"}
     assert products == {"tensor cores of 128 threads", "flash attention of 128 threads, 2 blocks"}
-    for options, precision in ((replace(build.options, strict=True), "tf32"), (build.options, "f32")):
+    cases = (
+        (replace(build.options, strict=True), "tf32", "row per warp of 256 threads"),
+        (build.options, "f32", "flash attention of 128 threads, 2 blocks"),
+    )
+    for options, precision, attention in cases:
         other = Build(in_precision(read_model(SOURCE), precision), options)
         other.make("program")
-        assert "contraction of 256 threads" in schedules(other)
-        assert "tensor cores of 128 threads" not in schedules(other)
+        assert schedules(other) == {"plain of 256 threads", "contraction of 256 threads", attention}
 
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_an_objective(key: str, tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ((8 << 16) | 1, (99 << 16) | 1, "tree 0, node 0: it refers to a node beyond the 15 of the tree"),
-        (0xFFFFFFFF, 0xFFFFFFFF, ""),
+        (0xFFFFFFFF, 24, ""),
         (23, 24, "tree 2, node 14: it refers to the value 24 of 24"),
     ],
 )
