@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,7 +89,8 @@ def run(workload: Workload, setting: Setting, folder: Path) -> Report:
         errors = {c.name: _error(model, c, report["failures"]) for c in contenders}
         contenders = [c for c in contenders if c.name not in report["failures"]]
         if setting.cpu_time:
-            contenders = [timed_by_process(c) for c in contenders]
+            # A peer may compute on a thread of its own.
+            contenders = [c if c.clock else c.timed_by(time.process_time) for c in contenders]
         if all(c.name != ours.NAME for c in contenders):
             return report
         try:
@@ -109,22 +110,6 @@ def run(workload: Workload, setting: Setting, folder: Path) -> Report:
     }
     report["share"] = rates[workload.bound] / 1e9 / timings[ours.NAME].median if workload.bound in rates else None
     return report
-
-
-def timed_by_process(contender: Contender) -> Contender:
-    """The same contender, timed by what all threads of this process compute: a peer may compute on a thread of its
-    own."""
-    if contender.clock is not None:
-        return contender
-
-    def clock(count: int) -> float:
-        contender.call()
-        start = time.process_time()
-        for _ in range(count):
-            contender.call()
-        return time.process_time() - start
-
-    return replace(contender, clock=clock)
 
 
 def _contenders(

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -141,19 +141,6 @@ def _listed(results: Any) -> list[Any]:
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
-def timed_by_thread(contender: Contender) -> Contender:
-    """The same contender, timed by what the calling thread computes."""
-
-    def clock(count: int) -> float:
-        contender.call()
-        start = time.thread_time()
-        for _ in range(count):
-            contender.call()
-        return time.thread_time() - start
-
-    return replace(contender, clock=clock)
-
-
 def is_near(contender: Contender, expected: Sequence[Array]) -> bool:
     results = contender.results()
     if len(results) < len(expected):
@@ -180,7 +167,7 @@ def measure(name: str, usual: Usual, entry: Entry, plan: Plan, *, cpu_time: bool
     expected = peer.results()
     wrong = [c.name for c in contenders if not is_near(c, expected)]
     if cpu_time:
-        contenders = [timed_by_thread(c) for c in contenders]
+        contenders = [c.timed_by(time.thread_time) for c in contenders]
     times = interleave([c for c in contenders if c.name not in wrong or c.name == OURS], plan, lambda: 1.0)
     return Line(name, shapes, summarize(times.seconds, OURS), ", ".join(wrong))
 
