@@ -11,6 +11,7 @@ Data of large constants is not part of the texts. `tensors` are the name, type a
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
+from ...dialect.types import DTYPES, Array
 from ...runtime.library import ArtifactError
 from .spec import ArtifactSpec, JsonValue
 
@@ -48,6 +52,17 @@ class StoredGraphs:
     written: str
     compiled: str
     weights: int | None
+
+    def read(self, path: Path, tensor: StoredTensor) -> Array | None:
+        """Returns the stored form of a weight, which is read from the artifact at `path` where it is used; None if the
+        file has no weights, or if the elements are no numbers."""
+        name, _, sizes = tensor.type.removesuffix("]").partition("[")
+        if self.weights is None or name not in DTYPES:
+            return None
+        dtype, shape = DTYPES[name].numpy, tuple(int(size) for size in sizes.split(",") if size)
+        if not math.prod(shape):
+            return np.zeros(shape, dtype)
+        return np.memmap(path, dtype, "r", self.weights + tensor.offset, shape)
 
 
 def pack_graphs(spec: ArtifactSpec) -> bytes:

@@ -1,11 +1,11 @@
 """Finds the operator of a training step that first computes a NaN or an infinity.
 
 The interpreter repeats two steps: the last good one, and the bad one after it. Some values are infinite by design, such
-as the scores of masked positions, so a good step has infinities too. The operator to report is the first one of the bad
-step that introduces a non-finite number and did not do so in the good step:
+as the logarithm of a mask, so a good step has infinities too. The operator to report is the first one of the bad step
+that introduces a non-finite number and did not do so in the good step:
 
-    good step    scores = where(mask, s, -inf)                      introduces inf, as designed
-    bad step     scores = where(mask, s, -inf)    q = x / norm      `q` introduces NaN: reported
+    good step    bias = log(mask)                   introduces inf, as designed
+    bad step     bias = log(mask)    q = x / norm   `q` introduces NaN: reported
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ...dialect.graph import Constant, Function, Module, Node
+from ...dialect.graph import Function, Module, Node, constant_of, parameter_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.tree_text import EnsembleText, find_differences
 from ...dialect.ops.support.trees import TABLES
 from ...dialect.parser import parse_text
-from ...dialect.types import DTYPES, Array
+from ...dialect.types import Array
 from ..artifact.graphs import StoredGraphs, read_graphs
 from ..model.parameters import open_parameters
 from ..readers.table import read_file
@@ -76,7 +76,7 @@ def _find(module: Module, read: Callable[[str], Array | None]) -> Sequence[Ensem
     found: dict[tuple[bytes, ...], EnsembleText] = {}
     for function in module.functions:
         known = {node.output.name: node for node in function.body if node.op in ("constant", "parameter")}
-        for node in _nodes(function.body):
+        for node in walk(function.body):
             if node.op not in _WITH_TABLES or not all(value.name in known for value in node.inputs[1:]):
                 continue
             tables = [_table(known[value.name], read) for value in node.inputs[1:]]
@@ -107,31 +107,17 @@ def compare_trees(a: Path, b: Path) -> Sequence[str]:
     return lines
 
 
-def _nodes(nodes: Sequence[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        for region in node.regions:
-            yield from _nodes(region.body)
-
-
 def _table(node: Node, read: Callable[[str], Array | None]) -> Array | None:
-    if node.op == "parameter":
-        return read(str(node.attribute("name")))
-    value = node.attribute("value")
-    assert isinstance(value, Constant), node
-    return value.array
+    name, constant = parameter_of(node), constant_of(node)
+    if name is not None:
+        return read(name)
+    return None if constant is None else constant.array
 
 
 def _stored_table(name: str, stored: StoredGraphs, path: Path) -> Array | None:
     """Returns a weight of an artifact; None if it is not in the file."""
-    for tensor in stored.tensors if stored.weights is not None else ():
-        kind, _, sizes = tensor.type.removesuffix("]").partition("[")
-        if tensor.name == name and kind in DTYPES:
-            shape, dtype = tuple(int(size) for size in sizes.split(",") if size), DTYPES[kind].numpy
-            if not np.prod(shape, dtype=np.int64):
-                return np.zeros(shape, dtype)
-            return np.memmap(path, dtype, "r", (stored.weights or 0) + tensor.offset, shape)
-    return None
+    found = (tensor for tensor in stored.tensors if tensor.name == name)
+    return next((array for tensor in found if (array := stored.read(path, tensor)) is not None), None)
 
 
 def _ways(function: Function) -> Sequence[Sequence[str]]:
@@ -147,4 +133,4 @@ def _ways(function: Function) -> Sequence[Sequence[str]]:
 
 
 def _names(nodes: Sequence[Node]) -> Sequence[str]:
-    return list(dict.fromkeys(node.op for node in _nodes(nodes) if node.op in _STRATEGIES))
+    return list(dict.fromkeys(node.op for node in walk(nodes) if node.op in _STRATEGIES))

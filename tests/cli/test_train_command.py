@@ -107,8 +107,8 @@ def test_scheduled_rates(folder: Path, cli: Cli) -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(folder: Path, cli: Cli) -> None:
-    """The masked scores are infinite in every step, and `exp` overflows once the weights are large."""
-    masked = "y = where(x[:, :2] > 9, 1.0, -inf)\n  return exp(x @ weight.T + bias) + where(x[:, :2] > 9, y, 0.0)"
+    """The logarithm of the mask is infinite in every step, and `exp` overflows once the weights are large."""
+    masked = "y = log(where(x[:, :2] > 9, 1.0, 0.0))\n  return exp(x @ weight.T + bias) + where(x[:, :2] > 9, y, 0.0)"
     text = MODEL.replace("return x @ weight.T + bias", masked)
     Path("line.nacre").write_text(text)
     line = 1 + text[: text.index("exp(x @")].count("\n")

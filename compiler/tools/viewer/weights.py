@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ....dialect.graph import Parameter
-from ....dialect.types import DTYPES
 from ...artifact.graphs import StoredGraphs
 from ...lower.packing import read_packing
 from ...model.parameters import ParameterReader, absent_checkpoints, open_parameters, used_parameters
@@ -43,23 +42,12 @@ def weight_data(source_model: SourceModel) -> dict[str, Mapping[str, Any]]:
 def artifact_weights(path: Path, stored: StoredGraphs) -> dict[str, Mapping[str, Any]]:
     """Returns the figures of each weight that an artifact holds, by the name of its parameter: those of the stored
     form, which may be padded with zeros."""
-    if stored.weights is None:
-        return {}
     found: dict[str, Mapping[str, Any]] = {}
     for tensor in stored.tensors:
-        dtype, shape = _stored_shape(tensor.type)
-        if dtype is None:
-            continue
-        data = np.memmap(path, dtype, "r", stored.weights + tensor.offset, shape) if math.prod(shape) else np.empty(0)
-        found[read_packing(tensor.name)[0]] = _count(tensor.type, 1, _sample(data, _MOST))
+        data = stored.read(path, tensor)
+        if data is not None:
+            found[read_packing(tensor.name)[0]] = _count(tensor.type, 1, _sample(data, _MOST))
     return found
-
-
-def _stored_shape(text: str) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
-    """Returns the dtype and the shape of a stored weight; no dtype if its elements are not numbers."""
-    name, _, sizes = text.removesuffix("]").partition("[")
-    known = DTYPES.get(name)
-    return None if known is None else known.numpy, tuple(int(size) for size in sizes.split(",") if size)
 
 
 def _figures(parameter: Parameter, reader: ParameterReader) -> Mapping[str, Any]:
