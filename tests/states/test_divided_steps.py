@@ -13,6 +13,9 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.checking import read_model
+from nacre.compiler.quantization.choose import in_precision
+from nacre.dialect.graph import walk
 from nacre.runtime.data_parallel import DataParallel
 
 HEAD = """language 1
@@ -190,3 +193,25 @@ def test_errors(artifact: Path) -> None:
     assert [d.code for d in nacre.check(other)] == ["duplicate-name"]
     with pytest.raises(nacre.NacreError, match="add `exchange` to its `minimize`"):
         DataParallel(nacre.load(artifact).session(), lambda array: array, "predict")
+
+
+POLICY = """quantize step {
+  weights "hidden.weight" to bf16
+}
+"""
+
+
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_the_policy_of_a_step_applies_to_its_parts(in_a_file: bool, tmp_path: Path) -> None:
+    (tmp_path / "policy.nacre").write_text(POLICY)
+    text = HEAD + STEP.replace("RATE", "0") + ("" if in_a_file else POLICY)
+    source = in_precision(read_model(text), str(tmp_path / "policy.nacre") if in_a_file else None)
+    rounded = [any(node.op == "cast" for node in walk(f.body)) for f in source.module.functions]
+    assert [f.name for f in source.module.functions] == ["step", "step_gradients", "step_update"]
+    assert rounded == [True, True, False]  # the update multiplies by no weight
+
+
+def test_a_part_of_a_step_has_no_policy_of_its_own() -> None:
+    text = HEAD + STEP.replace("RATE", "0") + POLICY.replace("step", "step_update")
+    with pytest.raises(nacre.DiagnosticError, match="the policy of `step` applies to `step_update`"):
+        read_model(text)

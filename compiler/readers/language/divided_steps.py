@@ -41,6 +41,13 @@ def state_name(parameter: str) -> str:
     return f"{STATES}.{parameter}"
 
 
+def parts_of(functions: Mapping[str, Function], step: str) -> tuple[str, ...]:
+    """Returns the names of the entries that a step is divided into; none for other functions."""
+    names = entry_names(step)
+    states = [functions[name].states if name in functions else () for name in names]
+    return names if all(any(state.startswith(f"{STATES}.") for state in each) for each in states) else ()
+
+
 def exchanged_states(division: Division) -> list[State]:
     return [State(state_name(name), value.type, None, division.span) for name, value in division.gradients.items()]
 
@@ -99,10 +106,9 @@ def _differs(changed: Mapping[str, Value], arguments: Mapping[str, Value], state
     return state in changed and changed[state] is not arguments[state]
 
 
-def twice_read(step: Function, division: Division) -> Iterable[str]:
-    """Yields the states that the forward computation changes and the updates read. The second entry would read their
+def twice_read(step: Function, division: Division, update: Function) -> Iterable[str]:
+    """Yields the states that the forward computation changes and the `update` reads. This second entry would read their
     new values."""
-    update = divide_step(step, division)[1]
     arguments = dict(zip(step.states, step.state_arguments, strict=True))
     read = {value.name for node in update.body for value in read_values(node)}
     for name, value in division.forward.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +198,11 @@ class Elaboration:
                 if name in order:
                     message = f"`exchange` makes the entry `{name}`, and a model has this name"
                     self.reporter.error("duplicate-name", message, division.span)
-            for name in twice_read(step, division):
+            parts = divide_step(step, division)
+            for name in twice_read(step, division, parts[1]):
                 message = f"an update of `{step.name}` reads the state `{name}`, which the step changes before it"
                 self.reporter.error("misplaced-state", message, division.span)
             self.program.states |= {state.name: state for state in exchanged_states(division)}
-            parts = divide_step(step, division)
             for part in parts:
                 check_dims(context, part, [step.span or division.span] * len(part.inputs))
             self.functions += parts
@@ -248,9 +248,6 @@ class Elaboration:
             elif isinstance(item, syntax.Budget):
                 self.budgets += read_budget(context, self.scope, functions, item)
         self.policies = read_policies(context, self.scope, functions, self.program.parameters, order)
-        # The parts of a divided step have its policy.
-        for policy in [p for p in self.policies if p.model in self.program.divisions]:
-            self.policies += [replace(policy, model=name) for name in entry_names(policy.model)]
         check_names(context, self.scope)
         check_unused_blocks(context, self.scope)
         self.unchecked = unchecked_blocks(context, self.scope)

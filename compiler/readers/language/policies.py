@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -28,6 +29,7 @@ from ...model.policy import (
 )
 from . import syntax
 from .context import Context, suggest
+from .divided_steps import parts_of
 from .files import find_file
 from .synonyms import synonym
 from .values import ERROR, FileScope, Poison
@@ -47,9 +49,12 @@ def read_policies(
     models: Collection[str],
 ) -> list[Policy]:
     """Returns the policies of a file. `models` are all models by name, `functions` the valid ones. Of the policies of a
-    file without models, which a command names beside a model, only the lines are checked."""
+    file without models, which a command names beside a model, only the lines are checked. The parts of a divided step
+    have its policy."""
     found: dict[str, Policy] = {}
     first: dict[str, syntax.Quantize] = {}
+    parts = {step: parts_of(functions, step) for step in functions}
+    whole = {part: step for step, names in parts.items() for part in names}
     for item in scope.tree.items:
         if not isinstance(item, syntax.Quantize):
             continue
@@ -59,6 +64,9 @@ def read_policies(
         elif name not in models:
             message = f"there is no model `{name}`"
             context.reporter.error("unknown-name", message, item.model.span, help=suggest(name, models))
+        elif name in whole:
+            message = f"the policy of `{whole[name]}` applies to `{name}`, which is a part of it"
+            context.reporter.error("duplicate-name", message, item.model.span)
         elif name in first:
             note = Note("the first one", first[name].span)
             context.reporter.error("duplicate-name", f"`{name}` has two policies", item.span, notes=[note])
@@ -66,6 +74,7 @@ def read_policies(
             first[name] = item
             if name in functions:
                 found[name] = _Reader(context, scope, functions[name], parameters).policy(item)
+                found |= {part: replace(found[name], model=part) for part in parts[name]}
     return list(found.values())
 
 
