@@ -21,6 +21,9 @@ class Observer:
     def accept_graph(self, stage: Stage) -> None:
         """Called with each valid graph: the source graph (number 0), then the result of each pass."""
 
+    def accept_passes(self) -> None:
+        """Called after the last pass, and after a pass that failed."""
+
     def accept_kernels(self, module: Module, program: Program) -> None:
         """Called with the code of all kernels of the graph after the passes."""
 

@@ -15,7 +15,7 @@ from ..dialect.graph import Module
 from ..dialect.interpreter import Load
 from ..dialect.printer import collect_elided
 from ..passes.fusion.recompute import Recompute
-from ..passes.manager import FoldedConstant, PassManager, Remark, Rewrite, Stage
+from ..passes.manager import FoldedConstant, PassError, PassManager, Remark, Rewrite, Stage
 from .artifact.assemble import build_artifact, check_placement
 from .artifact.link import merge_objects
 from .artifact.spec import ArtifactSpec
@@ -126,7 +126,13 @@ class Build:
         accept = self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed(PASSES):
-            self.optimized = manager.run(relative_to(self.source_model.module, self.source_model.file))
+            try:
+                self.optimized = manager.run(relative_to(self.source_model.module, self.source_model.file))
+            except PassError:
+                # A wrong graph may be the cause.
+                self.observer.accept_passes()
+                raise
+            self.observer.accept_passes()
         self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
         self.grown = manager.context.grown
         return self.optimized

@@ -45,6 +45,7 @@ from .support.windows import (
     Windows,
     inside_padding,
     integers,
+    multiply_channels,
     spread_tensor,
     window_slices,
     windows,
@@ -166,7 +167,7 @@ def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, att
     if x.size:
         padded = Windows(tuple(reach), w.kernel, w.stride, w.dilation, (0,) * len(low), (0,) * len(low))
         for offset in np.ndindex(*weight.shape[2:]):
-            part = np.einsum("ngi...,gio->ngo...", wide, kernel[(..., *offset)])
+            part = multiply_channels(np.swapaxes(kernel[(..., *offset)], 1, 2), wide)
             inside = total[window_slices(padded, offset)]
             inside[(..., *(slice(n) for n in x.shape[2:]))] += part
     total = total.reshape(x.shape[0], channels, *reach)

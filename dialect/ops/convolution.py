@@ -52,6 +52,7 @@ from .support.windows import (
     check_reach,
     conv_geometry,
     integers,
+    multiply_channels,
     pad_array,
     window_slices,
 )
@@ -134,7 +135,7 @@ def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, att
     kernel = widen(weight, into).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     total = np.zeros((x.shape[0], *kernel.shape[:2], *integers(w.counts)), padded.dtype)
     for offset in np.ndindex(*weight.shape[2:]):
-        total += np.einsum("ngi...,goi->ngo...", padded[window_slices(w, offset)], kernel[(..., *offset)])
+        total += multiply_channels(kernel[(..., *offset)], padded[window_slices(w, offset)])
     total = total.reshape(x.shape[0], weight.shape[0], *total.shape[3:])
     if bias is not None:
         total = total + widen(bias, into).reshape(-1, *(1,) * (x.ndim - 2))

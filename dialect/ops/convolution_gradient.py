@@ -38,6 +38,7 @@ from .support.layouts import (
 from .support.windows import (
     Windows,
     conv_geometry,
+    in_columns,
     integers,
     pad_array,
     pad_tensor,
@@ -82,10 +83,10 @@ def _reference_weight(x: Numbers, g: Numbers, *, layout: str, **attributes: Any)
     wide = widen(g).reshape(g.shape[0], groups, g.shape[1] // groups, *g.shape[2:])
     kernel = integers(w.kernel)
     total = np.zeros((groups, wide.shape[2], padded.shape[2], *kernel), padded.dtype)
-    spatial = "xyz"[: len(kernel)]
+    columns = in_columns(wide)
     for offset in np.ndindex(*kernel):
         read = padded[window_slices(w, offset)]
-        total[(..., *offset)] = np.einsum(f"ngi{spatial},ngo{spatial}->goi", read, wide)
+        total[(..., *offset)] = np.matmul(columns, np.swapaxes(in_columns(read), 2, 3)).sum(axis=0)
     return total.reshape(g.shape[1], padded.shape[2], *kernel).astype(x.dtype)
 
 

@@ -268,6 +268,7 @@ def test_json_is_alone_on_standard_output(cli: Cli, double: Path) -> None:
     assert "after cse" in done.err
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_artifacts_are_the_same_whatever_was_kept(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a cold cache and a warm one, without any, in one child and in many, and with texts beside."""
     cache = tmp_path / "cache"

@@ -86,7 +86,7 @@ FAULTS = (
         stale_memory,
         """language 1
 
-dim B in 1..16
+dim B in 1..4
 
 model f(x: f32[B, 120, 120]) -> f32[B, 120, 120] {
   kept = x @ x

@@ -396,7 +396,7 @@ print(advised_kilobytes() - before, session.count(np.float32(2)), session.count(
 another session left may be advised already."""
 
 
-def test_large_states_are_on_huge_pages(tmp_path: Path) -> None:
+def test_large_states_are_on_huge_pages(unchecked: None, tmp_path: Path) -> None:
     if not Path("/sys/kernel/mm/transparent_hugepage").exists():
         pytest.skip("the system has no huge pages")
     model = nacre.compile(BIG, tmp_path / "big.so")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -170,7 +171,8 @@ class Section:
     lines: tuple[str, ...]
 
 
-def read_sections(page: str) -> list[Section]:
+@cache
+def read_sections(page: str) -> tuple[Section, ...]:
     """Returns the sections of a page in order, each without the sections inside it."""
     found: list[Section] = []
     lines: list[str] = []
@@ -185,10 +187,11 @@ def read_sections(page: str) -> list[Section]:
         found.append(Section(page, heading, level, tuple(lines)))
         heading, level, lines = match[2], len(match[1]), []
     found.append(Section(page, heading, level, tuple(lines)))
-    return [section for section in found if section.heading]
+    return tuple(section for section in found if section.heading)
 
 
-def names_of(page: str) -> dict[str, Section]:
+@cache
+def names_of(page: str) -> Mapping[str, Section]:
     """Returns the sections whose heading begins with a word in backticks, by this word."""
     found: dict[str, Section] = {}
     for section in read_sections(page):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from ....dialect.diagnostics import DiagnosticError, Note, Span
@@ -77,13 +78,34 @@ class Checker(Observer):
     def accept_graph(self, stage: Stage) -> None:
         if stage.number == 0:
             self._trials, self.stages = Trials(stage.module, self.load), []
-        elif stage.changed and not self.passed.has(key := self.passed.key(self.trials.module, "graph", stage.module)):
-            wrong = self.trials.find_wrong(stage.module)
-            if wrong is not None:
-                function = stage.module.function(wrong.trial.function)
-                raise self._error(function, wrong, self._triage_pass(stage, self.stages[-1].module, wrong))
-            self.passed.add([key])
         self.stages.append(stage)
+
+    def accept_passes(self) -> None:
+        """Checks the graph after the passes. If it is wrong, the graphs before it are checked too, which shows the
+        first wrong pass."""
+        changed = [number for number, stage in enumerate(self.stages) if number and stage.changed]
+        in_blocks = [is_in_blocks(self.stages[number].module) for number in changed]
+        # Fewer trials apply to a graph in blocks, so the last graph without blocks is checked as well.
+        last = [n for n, (each, after) in zip(changed, pairwise([*in_blocks, None]), strict=True) if each != after]
+        if all(self._wrong_trial(number) is None for number in last):
+            return
+        for number in changed:
+            wrong = self._wrong_trial(number)
+            if wrong is not None:
+                stage, before = self.stages[number], self.stages[number - 1].module
+                function = stage.module.function(wrong.trial.function)
+                raise self._error(function, wrong, self._triage_pass(stage, before, wrong))
+
+    def _wrong_trial(self, number: int) -> Wrong | None:
+        """Returns the first trial in which a stage has other results than the source."""
+        module = self.stages[number].module
+        key = self.passed.key(self.trials.module, "graph", module)
+        if self.passed.has(key):
+            return None
+        wrong = self.trials.find_wrong(module)
+        if wrong is None:
+            self.passed.add([key])
+        return wrong
 
     def accept_kernels(self, module: Module, program: Program) -> None:
         self.program = program

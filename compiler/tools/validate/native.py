@@ -60,11 +60,15 @@ def make_team(chunk: int, threads: int) -> Team:
     def parallel(_team: int, task: int, context: int, units: int, _pace: object) -> None:
         call = _TASK(task)
         ranges = _ranges(units, chunk)
-        if threads == 1:
-            for begin, end in ranges:
+
+        def compute(thread: int) -> None:
+            for begin, end in ranges[thread::threads]:
                 call(context, begin, end)
-            return
-        list(_pool(threads, os.getpid()).map(lambda part: call(context, *part), ranges))
+
+        if threads == 1 or len(ranges) == 1:
+            compute(0)
+        else:
+            list(_pool(threads, os.getpid()).map(compute, range(threads)))
 
     return Team(_PARALLEL(parallel))
 

@@ -7,6 +7,7 @@ stated otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -246,3 +247,16 @@ def window_slices(w: Windows, offset: Sequence[int]) -> tuple[Any, ...]:
             for o, d, s, count in zip(offset, w.dilation, w.stride, integers(w.counts), strict=True)
         ),
     )
+
+
+def in_columns(x: Numbers) -> Numbers:
+    """Returns an array [N, groups, channels, ...] as matrices [N, groups, channels, elements]."""
+    return x.reshape(*x.shape[:3], math.prod(x.shape[3:]))
+
+
+def multiply_channels(kernel: Numbers, x: Numbers) -> Numbers:
+    """Multiplies matrices [groups, out, channels] by x [N, groups, channels, ...]; returns [N, groups, out, ...]."""
+    if np.issubdtype(x.dtype, np.integer) or kernel.shape[2] == 1:
+        # NumPy has no BLAS for integers, and a product of one channel is none of matrices.
+        return np.asarray(np.einsum("ngi...,goi->ngo...", x, kernel))
+    return np.asarray(np.matmul(kernel, in_columns(x))).reshape(*x.shape[:2], kernel.shape[1], *x.shape[3:])
