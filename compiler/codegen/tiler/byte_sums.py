@@ -195,20 +195,37 @@ class ByteSum:
     def _prepare(self, at: Iteration) -> None:
         """Stores the bytes that all rows of a term read."""
         writer, pointer = self.writer, self.writer.hidden(self.tables)
-        writer.lanes = LINE
         for (number, shift), position in self.layout.tables.items():
             table = self.index.tables[number]
             start = self._start(table, at)
             for line in range(0, table.lines * LINE, LINE):
-                words = writer.load(table.view.buffer, start.plus(line) + LANE)
-                moved = writer.apply("arith.shrui", "", [words, writer.constant(str(shift), "i32")], "i32")
-                writer.store(self.tables, LANE.plus(position + line), writer.apply("arith.trunci", "", [moved], "i8"))
+                bytes = self._pack(table.view.buffer, start.plus(line), shift)
+                writer.lanes = LINE
+                writer.store(self.tables, LANE.plus(position + line), bytes)
         for node in in_order(self.root):
             offset = self.layout.repeated.get(id(node))
             if offset is not None:
                 byte = writer.apply("arith.extui", "", [self.scalar(node, at)], "i32")
                 word = writer.apply("arith.muli", "", [byte, writer.constant(str(_REPEATED), "i32")], "i32")
                 writer.add(f"llvm.store {word.name}, {_address(writer, pointer, offset)} : i32, !llvm.ptr")
+
+    def _pack(self, buffer: Buffer, start: Form, shift: int) -> Value:
+        """Returns the byte from the bit `shift` on of each word of a line. A look-up packs the bytes of a register; the
+        conversion of words to bytes takes two instructions."""
+        writer, words = self.writer, LINE // _BYTES_OF_WORD
+        bytes, masks = f"vector<{LINE}xi8>", f"vector<{LINE}xi1>"
+        first = writer.splat(str([lane % words * _BYTES_OF_WORD for lane in range(LINE)]), bytes)
+        packed = ""
+        for part in range(_BYTES_OF_WORD):
+            writer.lanes = words
+            loaded = writer.load(buffer, start.plus(part * words) + LANE)
+            moved = writer.apply("arith.shrui", "", [loaded, writer.constant(str(shift), "i32")], "i32")
+            found = writer.let(f"vector.bitcast {moved.name} : {writer.type(moved)} to {bytes}")
+            found = writer.use(self.instruction, found, first)
+            own = ["true" if lane // words == part else "false" for lane in range(LINE)]
+            mask = writer.splat(f"[{', '.join(own)}]", masks)
+            packed = writer.let(f"arith.select {mask}, {found}, {packed} : {masks}, {bytes}") if part else found
+        return Value(packed, "i8", True)
 
     def _start(self, table: Table, at: Iteration) -> Form:
         """Returns the position in memory of the first word of a table."""
