@@ -7,6 +7,7 @@ The ops of a stage decide its schedule:
     no reduction                               map             maps.py
     a sequential loop that carries a value     scan            scans.py
     one sum of elements at computed indices    table sum       table_sums.py
+    the same with indices of bytes             byte sum        byte_sums.py
     one contraction                            tile            tiles.py; decoded.py for a block-quantized weight
     the same with unpacked columns, many rows  copied tile     copied.py; turned.py for columns that are rows of memory
     the same with both operands apart          blocked tile    blocked.py
