@@ -164,11 +164,19 @@ class _Finder:
         if len(own) - len(words) != 1:
             raise _Unknown
         if not words:
-            self.columns[id(node)] = tuple(part for part in parts if part not in own)
+            shared = tuple(part for part in parts if part not in own)
+            if not all(map(self._begins_column, shared)):
+                raise _Unknown
+            self.columns[id(node)] = shared
         elif len(parts) == 2:
             self.choices[id(node)] = self._read_choice(words[0], width // self.size)
         else:
             raise _Unknown
+
+    def _begins_column(self, position: Node) -> bool:
+        """Returns whether a position is known to be a multiple of the rows of a block."""
+        factors = [integer_of(part) for part in (position.operands if position.kind == "arith.andi" else (position,))]
+        return any(factor is not None and factor % self.size == 0 for factor in factors) and self.size.bit_count() == 1
 
     def _read_choice(self, position: Node, columns: int) -> Choice:
         """Reads the position of a column: `word >> shift & (columns - 1) * rows`."""
