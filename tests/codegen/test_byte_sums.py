@@ -83,13 +83,14 @@ CASES = {
     "three steps, groups": Trees(3, groups=2, trees=2),
     "four steps, 32 columns": Trees(4, columns=32),
     "one column": Trees(2, columns=1, trees=1),
+    "six steps": Trees(6, trees=1),
     "half a line of places": Trees(2, nodes=31),
 }
 OTHERS = {
     "ranks of 16 bits": Trees(1, ranks=I16),
     "64 columns": Trees(1, columns=64),
     "less than a line of words": Trees(1, nodes=31),
-    "five steps": Trees(5),
+    "seven steps": Trees(7, trees=1),
     "no step": Trees(0),
 }
 

@@ -25,7 +25,7 @@ from .structure import Node, Op, View
 LINE = 64
 """The words of which a register holds a byte."""
 LINE_BITS = LINE.bit_length() - 1
-MOST_LINES, MOST_COLUMNS = 8, 32
+MOST_LINES, MOST_COLUMNS = 32, 32
 """The lines of a table in registers, and the columns of a choice."""
 MOST_ENTRIES = 1 << 16
 _BYTES = ("i1", "i8")
