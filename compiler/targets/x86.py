@@ -39,7 +39,7 @@ X86 = Family(
         (frozenset({"avx2", "fma"}), AVX2),
         (frozenset(), SSE),
     ),
-    used=frozenset({"sse2", "fma", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avxvnni"}),
+    used=frozenset({"sse2", "fma", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512vbmi", "avxvnni"}),
     base=frozenset({"sse2"}),
     inexact=frozenset({"avx512bf16"}),
     bfloat_products="avx512bf16",

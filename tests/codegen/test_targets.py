@@ -96,10 +96,11 @@ def test_this_cpu_has_the_features_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "bytes", "features"),
     [
-        ("znver4", 64, "fma avx512f avx512bw avx512vnni avx512bf16"),
+        ("znver4", 64, "fma avx512f avx512bw avx512vbmi avx512vnni avx512bf16"),
         ("x86-64-v4-vnni-bf16", 64, "fma avx512f avx512bw avx512vnni avx512bf16"),
-        ("sapphirerapids", 64, "fma avx512f avx512bw avx512vnni avxvnni"),  # its products of bfloats are slow
-        ("sapphirerapids+avx512bf16", 64, "fma avx512f avx512bw avx512vnni avxvnni avx512bf16"),
+        # Its products of bfloats are slow.
+        ("sapphirerapids", 64, "fma avx512f avx512bw avx512vbmi avx512vnni avxvnni"),
+        ("sapphirerapids+avx512bf16", 64, "fma avx512f avx512bw avx512vbmi avx512vnni avxvnni avx512bf16"),
         ("x86-64-v3+avx512f", 64, "fma avx512f"),
         ("knl", 64, "fma avx512f"),
         ("haswell", 32, "fma"),

@@ -250,6 +250,23 @@ define internal {floats} {name}({floats} %table, {words} %index) noinline {{
 }}"""
 
 
+def _look_up_bytes(name: str, lanes: int) -> str:
+    bytes = f"<{4 * lanes} x i8>"
+    lines = [f"  %places = and {bytes} %index, splat (i8 63)", f"  %v0 = freeze {bytes} zeroinitializer"]
+    for n in range(4 * lanes):
+        lines += [
+            f"  %i{n} = extractelement {bytes} %places, i32 {n}",
+            f"  %e{n} = extractelement {bytes} %table, i8 %i{n}",
+            f"  %v{n + 1} = insertelement {bytes} %v{n}, i8 %e{n}, i32 {n}",
+        ]
+    body = "\n".join(lines)
+    return f"""
+define internal {bytes} {name}({bytes} %table, {bytes} %index) noinline {{
+{body}
+  ret {bytes} %v{4 * lanes}
+}}"""
+
+
 _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
     r"llvm\.x86\.avx512\.vpdpbusd\.(\d+)": _dot_bytes,
     r"llvm\.x86\.avx512\.pmaddw\.d\.(512)": _multiply_pairs,
@@ -257,4 +274,5 @@ _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
     r"llvm\.x86\.avx512\.mask\.cvtps2dq\.(512)": _nearest,
     r"llvm\.x86\.avx512\.mask\.scalef\.ps\.(512)": _scale_by_power,
     r"llvm\.x86\.avx512\.permvar\.sf\.(512)": _look_up,
+    r"llvm\.x86\.avx512\.permvar\.qi\.(512)": _look_up_bytes,
 }

@@ -11,10 +11,10 @@ an integer is opaque to that rewrite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .forms import Form, constant
-from .structure import Node
+from .structure import Buffer, Node
 from .text import ENDLESS, Value, Writer, element_bytes, stored_type
 
 
@@ -53,15 +53,20 @@ def load_at_address(
                 own.append((value_of(part), stride))
     if not isinstance(shared.constant, int) or node.guard is not None:
         return None
-    element = stored_type(view.buffer.element)
-    pointer = _pointer(writer, writer.memory(view.buffer), element, Form(shared.terms))
+    return load_sum(writer, view.buffer, shared, own)
+
+
+def load_sum(writer: Writer, buffer: Buffer, shared: Form, own: Sequence[tuple[Value, int]]) -> Value:
+    """Returns the element at the sum of a form, which rows share, and of numbers of the row with their strides."""
+    element = stored_type(buffer.element)
+    pointer = _pointer(writer, writer.memory(buffer), element, Form(shared.terms))
     for value, stride in own:
         pointer = _step(writer, pointer, _scaled(writer, value, stride), element)
     if shared.constant:
         name = f"llvm.getelementptr {pointer}[{shared.constant}] : (!llvm.ptr) -> !llvm.ptr, {element}"
         pointer = writer.let(name)
     loaded = Value(writer.let(f"llvm.load {pointer} : !llvm.ptr -> {element}"), element)
-    return writer.as_read(loaded, view.buffer)
+    return writer.as_read(loaded, buffer)
 
 
 def _pointer(writer: Writer, memory: str, element: str, form: Form) -> str:

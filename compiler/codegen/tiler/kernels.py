@@ -7,6 +7,7 @@ The ops of a stage decide its schedule:
     no reduction                               map             maps.py
     a sequential loop that carries a value     scan            scans.py
     one sum of elements at computed indices    table sum       table_sums.py
+    the same with indices of bytes             byte sum        byte_sums.py
     one contraction                            tile            tiles.py; decoded.py for a block-quantized weight
     the same with unpacked columns, many rows  copied tile     copied.py; turned.py for columns that are rows of memory
     the same with both operands apart          blocked tile    blocked.py
@@ -31,6 +32,7 @@ from ...lower.writer import UNITS, part_name
 from ...targets.vector_unit import VectorUnit
 from .blocked import plan_blocks, write_blocked
 from .boundaries import read_boundaries
+from .byte_sums import plan_byte_sum
 from .copied import plan_copies, write_copied
 from .decoded import share_rows_of, write_decoded
 from .evaluate import Evaluator
@@ -266,6 +268,9 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
         scan = ScanStage(evaluator)
         return _Schedule("scan", scan.counts(), scan.write, share_elements(stage))
     if is_table_sum(stage):
+        in_bytes = plan_byte_sum(evaluator, unit)
+        if in_bytes is not None:
+            return _Schedule("byte sum", in_bytes.counts(), in_bytes.write)
         sums = TableSumStage(evaluator, unit)
         return _Schedule("table sum", sums.counts(), sums.write)
     if len(reductions) == 1 and is_tiled(reductions[0]):

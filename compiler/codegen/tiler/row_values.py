@@ -13,7 +13,7 @@ would take the port of shuffles, which collecting the values needs too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...targets.vector_unit import VectorUnit
 from .addresses import load_at_address
@@ -54,12 +54,12 @@ class RowValues:
         (self.op,) = evaluator.stage.ops
         loop = next(i for i in range(len(self.op.loops)) if evaluator.stage.of(self.op, i) == lane)
         reads = {number for number, access in enumerate(self.op.reads) if loop in access.loops()}
-        self.nodes = tuple(_in_order(root))
-        self.varying = self._dependents(
-            lambda n: (n.kind == "index" and n.number == loop) or (n.kind == "read" and n.number in reads)
+        self.nodes = tuple(in_order(root))
+        self.varying = dependents(
+            self.nodes, lambda n: (n.kind == "index" and n.number == loop) or (n.kind == "read" and n.number in reads)
         )
         """The nodes that differ between rows."""
-        self.scattered = self._dependents(lambda node: scatters(node, loop))
+        self.scattered = dependents(self.nodes, lambda node: scatters(node, loop))
         """The nodes that depend on elements at indices that differ between rows."""
         self.loads = [node for node in self.nodes if scatters(node, loop)]
         narrow = [NARROW[n.type] for n in self.nodes if n.type in NARROW and id(n) not in self.scattered]
@@ -74,14 +74,6 @@ class RowValues:
         if (id(node), number) not in self._memory:
             self._memory[id(node), number] = self.writer.on_stack(self.writer.lanes, node.type)
         return self._memory[id(node), number]
-
-    def _dependents(self, is_source: Callable[[Node], bool]) -> set[int]:
-        """Returns the nodes that are sources, or depend on one."""
-        found: set[int] = set()
-        for node in self.nodes:
-            if is_source(node) or any(id(operand) in found for operand in node.operands):
-                found.add(id(node))
-        return found
 
     def write(self, iterations: Sequence[Iteration]) -> Iterator[Value]:
         """Yields a vector of values for each iteration, one for each of its lanes. The narrow parts of all iterations
@@ -115,7 +107,16 @@ class RowValues:
         return Value(writer.let(f"vector.from_elements {names} : {writer.vector_type(type)}"), type, True)
 
 
-def _in_order(root: Node) -> Iterator[Node]:
+def dependents(nodes: Iterable[Node], is_source: Callable[[Node], bool]) -> set[int]:
+    """Returns the nodes that are sources, or depend on one; operands come before the nodes that use them."""
+    found: set[int] = set()
+    for node in nodes:
+        if is_source(node) or any(id(operand) in found for operand in node.operands):
+            found.add(id(node))
+    return found
+
+
+def in_order(root: Node) -> Iterator[Node]:
     """Yields the nodes of a body, operands first."""
     seen: set[int] = set()
 

@@ -439,6 +439,13 @@ class Writer:
             self._hidden[buffer.name] = name
         return self._hidden[buffer.name]
 
+    def hidden_here(self, buffer: Buffer) -> str:
+        """Returns a pointer as `hidden` does, from which LLVM moves no loads out of the current loop."""
+        name = self.fresh()
+        types = "(!llvm.ptr) -> !llvm.ptr"
+        self.add(f'{name} = llvm.inline_asm has_side_effects "", "=r,0" {self.hidden(buffer)} : {types}')
+        return name
+
     def load(self, buffer: Buffer, form: Form) -> Value:
         """Loads the element at a form, or the vector of elements along its lanes."""
         element = stored_type(buffer.element)

@@ -20,6 +20,12 @@ def _look_up(table: npt.NDArray[np.float32], index: npt.NDArray[np.int32]) -> np
     return entries
 
 
+def _look_up_bytes(table: npt.NDArray[np.int8], index: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """Returns the entries of a table of 64 bytes at the lowest six bits of each index."""
+    entries: npt.NDArray[np.int8] = table[index & 63]
+    return entries
+
+
 def _dot_bfloats(total: npt.NDArray[np.float32], a: Any, b: Any) -> npt.NDArray[np.float32]:
     """Returns the sums of two neighbouring products of bf16 values, added to `total`; denormal numbers count as
     zero."""
@@ -81,4 +87,13 @@ X86: tuple[Instruction, ...] = (
         (_ALL_LANES, _CURRENT_ROUNDING),
     ),
     Instruction("look-up", 16, _AVX512, "llvm.x86.avx512.permvar.sf.512", ("f32", "i32"), "f32", _look_up),
+    Instruction(
+        "look-up-bytes",
+        16,
+        _AVX512 | {"avx512vbmi"},
+        "llvm.x86.avx512.permvar.qi.512",
+        ("i8", "i8"),
+        "i8",
+        _look_up_bytes,
+    ),
 )
