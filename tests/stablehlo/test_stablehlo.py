@@ -275,15 +275,17 @@ def test_bytecode_of_a_trained_network_is_the_same_graph(tmp_path: Path) -> None
 
 
 def test_all_unsupported_operations_are_reported_at_once(tmp_path: Path) -> None:
-    text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
-      %a = stablehlo.real %x : tensor<3xf32>
-      %b = stablehlo.imag %x : tensor<3xf32>
+    text = """func.func public @main(%x: tensor<3xf32>, %s: tensor<2xui64>) -> tensor<3xf32> {
+      %o, %r = stablehlo.rng_bit_generator %s, algorithm = DEFAULT : (tensor<2xui64>) -> (tensor<2xui64>, tensor<5xi8>)
+      %k = stablehlo.create_token : !stablehlo.token
+      %l = "stablehlo.outfeed"(%x, %k) : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
       return %x : tensor<3xf32>
     }"""
     with pytest.raises(DiagnosticError) as caught:
         run(tmp_path, text)
     assert [d.code for d in caught.value.diagnostics] == ["unsupported-operator"] * 2
-    assert "`real`" in caught.value.diagnostics[0].message and "lines: 2" in caught.value.diagnostics[0].message
+    message = caught.value.diagnostics[0].message
+    assert "`rng_bit_generator`" in message and "lines: 2" in message
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,10 @@ def _line(operation: Any) -> int:
 
 
 def _attribute(operation: Any, name: Any) -> Any:
-    attribute = operation.attributes[_key(name)]
+    try:
+        attribute = operation.attributes[_key(name)]
+    except TypeError:  # the bindings have no class for complex elements
+        return {**_type(operation.results[0].type), "text": str(operation)}
     kind = attribute.__class__.__name__
     if kind in _KINDS:
         return _KINDS[kind](attribute.value)

@@ -155,5 +155,4 @@ CONVERTERS: Converters = {
     "dynamic_pad": _pad,
     "reverse": _reverse,
     "get_dimension_size": _dimension_size,
-    "optimization_barrier": lambda use: use.operands,
 }
