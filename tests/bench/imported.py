@@ -4,17 +4,14 @@ FOLDER has the files of MODELS. Each library runs in this process on the same in
 alternate, and each figure is the least processor time of a call, so that interruptions are excluded: that of the
 busiest thread, which is the elapsed time if each thread has a core of its own. With several threads, a second figure is
 that of all threads together. A peer that is not installed, or that cannot read a model, has no figure. Results are
-compared before anything is measured.
+compared before anything is measured. `export_minilm.py` writes `minilm/minilm.onnx`, which is left out if it is not
+there.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,14 +20,11 @@ from typing import Any
 
 import nacre
 import numpy as np
+from processor_time import Time, measure
 
 Inputs = Mapping[str, Any]
 Call = Callable[[], Sequence[Any]]
 REPEATS = 40
-SHORTEST = 0.002
-"""The least time of one measurement in seconds: shorter calls are repeated within it."""
-PAUSE = 0.02
-"""The seconds before each measurement, in which the threads of the library before it fall asleep."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,10 @@ def _normal(**shapes: tuple[int, ...]) -> Callable[[Any], Inputs]:
     return lambda random: {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
 
 
+def _sentence(random: Any) -> Inputs:
+    return {"input_ids": random.integers(0, 30_000, (1, 128)), "attention_mask": np.ones((1, 128), np.int64)}
+
+
 def _silero(random: Any) -> Inputs:
     sound = random.standard_normal((1, 576), np.float32) * np.float32(0.1)
     return {"input": sound, "state": np.zeros((2, 1, 128), np.float32), "sr": np.asarray(16000, np.int64)}
@@ -60,6 +58,7 @@ MODELS = (
     Imported("basic_pitch/nmp.onnx", _normal(**{"serving_default_input_2:0": (1, 43844, 1)}), 1e-2),
     Imported("tract/byte_sb_bidi_lstm.onnx", lambda r: {"input": r.integers(0, 256, (1, 64)).astype(np.uint8)}),
     Imported("wonnx/opt-mnist.onnx", _normal(Input3=(1, 1, 28, 28)), 1e-2),
+    Imported("minilm/minilm.onnx", _sentence),
 )
 
 
@@ -96,49 +95,6 @@ def openvino_call(path: Path, inputs: Inputs, threads: int) -> Call:
 
 
 PEERS: Mapping[str, Callable[[Path, Inputs, int], Call]] = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
-
-
-@dataclass(frozen=True)
-class Time:
-    """Seconds of processor time of a call: of the busiest thread, and of all threads."""
-
-    busiest: float
-    total: float
-
-
-def _clocks() -> dict[int, int]:
-    """Returns the processor clock of each thread of the process; that of this thread is the last."""
-    here = threading.get_native_id()
-    threads = sorted((int(name) for name in os.listdir("/proc/self/task")), key=lambda each: (each == here, each))
-    return {thread: (~thread << 3) | 6 for thread in threads}  # the kernel's number of a thread's clock
-
-
-def _time(call: Call, count: int) -> Time:
-    clocks = _clocks()
-    before = {thread: time.clock_gettime(clock) for thread, clock in clocks.items()}
-    for _ in range(count):
-        call()
-    spent = []
-    for thread in reversed(clocks):
-        with suppress(OSError):  # the thread has ended
-            spent.append(time.clock_gettime(clocks[thread]) - before[thread])
-    return Time(max(spent) / count, sum(spent) / count)
-
-
-def measure(calls: Mapping[str, Call], repeats: int) -> dict[str, Time]:
-    """Returns the least times of a call of each library."""
-    inner = {}
-    for name, call in calls.items():
-        call()
-        inner[name] = max(1, int(SHORTEST / max(_time(call, 1).busiest, 1e-6)))
-    best = dict.fromkeys(calls, Time(float("inf"), float("inf")))
-    for _ in range(repeats):
-        for name, call in calls.items():
-            time.sleep(PAUSE)
-            call()
-            found = _time(call, inner[name])
-            best[name] = Time(min(best[name].busiest, found.busiest), min(best[name].total, found.total))
-    return best
 
 
 def compare(model: Imported, data: Path, folder: Path, repeats: int, threads: int) -> dict[str, Time]:
@@ -192,7 +148,7 @@ def main() -> None:
     given.artifacts.mkdir(parents=True, exist_ok=True)
     found = {}
     for model in MODELS:
-        if given.only in model.file:
+        if given.only in model.file and (model.file != "minilm/minilm.onnx" or (given.data / model.file).exists()):
             name = Path(model.file).stem
             found[name] = compare(model, given.data, given.artifacts, given.repeats, given.threads)
             print(table({name: found[name]}, given.threads).splitlines()[-1], flush=True)
