@@ -45,6 +45,8 @@ def parse(path: Path) -> list[FunctionRecord]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["the parser ended without a message"])[-1]
+        if "out of memory" in done.stderr or "MemoryError" in done.stderr:
+            reason = "the parser needs more memory than a file of this size may take"
         raise _error("bad-mlir", f"`{path}` cannot be parsed: {reason}")
     return decode(json.loads(done.stdout))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...writing.tensors import Tensor, known
+from ...writing.tensors import Tensor
 from ..writing.items import ComplexTensor, Item, describe
 from ..writing.records import decode_complex
 from ..writing.use import Convert, Converters, Use
@@ -116,7 +116,8 @@ def _compare(use: Use) -> Sequence[Item]:
 
 
 def _constant(use: Use) -> Sequence[Item]:
-    return [ComplexTensor(*(known(part, None, "constant") for part in decode_complex(use.record.attributes["value"])))]
+    real, imaginary = decode_complex(use.record.attributes["value"])
+    return [ComplexTensor(shapes.stored(use, real), shapes.stored(use, imaginary))]
 
 
 def _convert(use: Use) -> Sequence[Item]:

@@ -103,7 +103,7 @@ def decode_array(data: Mapping[str, Any]) -> Any:
         found = np.frombuffer(base64.b64decode(data["data"]), np.dtype(data["dtype"]))
         return found.astype(dtype).reshape(data["shape"])
     if "splat" in data:
-        return np.full(data["shape"], _number(data["splat"].split(" : ")[0], dtype), dtype)
+        return np.broadcast_to(np.asarray(_number(data["splat"].split(" : ")[0], dtype), dtype), data["shape"])
     text = data["text"].split("dense<", 1)[1].rsplit(">", 2)[0]
     if text.startswith('"0x'):
         return np.frombuffer(bytes.fromhex(text[3:-1]), dtype).reshape(data["shape"])
