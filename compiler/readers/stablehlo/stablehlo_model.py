@@ -75,7 +75,7 @@ def read_functions(
             function = walk.entry(main, entry, arguments)
             break
         except DimsRestricted as found:
-            # The file is read again with these dims. Each time, one dim has less values or is replaced by others.
+            # The file is read again with these dims. Each time, one dim has fewer values or is replaced by others.
             arguments = [each.with_shape(_with_values(each.shape, found.values)) for each in arguments]
             walk = _Walk(file, by_name)
     walk.errors.raise_if_any({file: text})

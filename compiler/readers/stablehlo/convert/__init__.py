@@ -59,10 +59,10 @@ def find_converter_of(operation: OperationRecord, items: Sequence[Item]) -> Conv
     """Returns the converter of an operation for its operands: for complex numbers, the one that takes or returns
     them."""
     of_complex = complex_numbers.OF_COMPLEX.get(operation.name)
-    is_complex = any(isinstance(item, ComplexTensor) for item in items) or any(
-        r.is_complex for _, r in operation.results
-    )
-    return of_complex if is_complex and of_complex is not None else find_converter(operation.name)
+    returns_complex = any(record.is_complex for _, record in operation.results)
+    if of_complex is not None and (returns_complex or any(isinstance(item, ComplexTensor) for item in items)):
+        return of_complex
+    return find_converter(operation.name)
 
 
 def operation_names() -> list[str]:
