@@ -1,16 +1,16 @@
-"""Compares networks of PyTorch, read by `nacre.from_torch`, with eager PyTorch, on one thread.
+"""Compares networks of PyTorch, read by `nacre.from_torch`, with eager PyTorch and with `torch.compile`.
 
-    python tests/bench/from_torch.py [NAME ...]
+    python tests/bench/from_torch.py [NAME ...] [--threads N] [--artifacts FOLDER]
 
-Calls alternate within one process, and the least CPU time of the thread counts. The last column is the time of PyTorch
-divided by Nacre's; above 1, Nacre is faster.
+Calls alternate within one process. The time of a call is the least processor time of its busiest thread, which is the
+elapsed time if each thread has a core of its own. The last columns are the time of PyTorch divided by Nacre's; above 1,
+Nacre is faster.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-import tempfile
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 import nacre
 import numpy as np
 import torch
+from processor_time import measure
 
-sys.path.append(str(Path(__file__).parents[1] / "torch"))
+sys.path.append(str(Path(__file__).parents[1] / "pytorch"))
 from networks import Encoder, Residual, UNet, VisionTransformer, ids  # beside the tests of the reader
 
 _ROUNDS = 30
@@ -39,43 +40,45 @@ WORKLOADS: Mapping[str, tuple[Callable[[], torch.nn.Module], Callable[[], tuple[
 }
 
 
-def least_times(calls: Mapping[str, Callable[[], object]], rounds: int = _ROUNDS) -> dict[str, float]:
-    """Returns the least CPU time of each call; calls alternate."""
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = time.thread_time()
-            call()
-            best[name] = min(best[name], time.thread_time() - start)
-    return best
-
-
-def measure(name: str, folder: Path) -> tuple[float, float, float]:
-    """Returns the milliseconds of Nacre and of PyTorch, and the greatest difference of their results."""
+def compare(name: str, folder: Path, threads: int) -> str:
+    """Returns a row of the table: the time of Nacre, the ratios, and the greatest difference of the results."""
     make, arguments = WORKLOADS[name]
     torch.manual_seed(0)
     module, given = make().eval(), arguments()
-    model = nacre.compile(nacre.from_torch(module, given), folder / "model.so", threads=1)
+    artifact = folder / f"{name.split(',')[0].replace(' ', '_')}.so"
+    if not artifact.exists():
+        nacre.compile(nacre.from_torch(module, given), artifact)
+    model = nacre.load(artifact, threads=threads)
     arrays = [tensor.numpy() for tensor in given]
+    compiled = torch.compile(module)
 
-    def eager() -> torch.Tensor:
-        with torch.inference_mode():
-            return module(*given)
+    def call(network: Callable[..., torch.Tensor]) -> Callable[[], torch.Tensor]:
+        def called() -> torch.Tensor:
+            with torch.inference_mode():
+                return network(*given)
 
-    difference = float(np.abs(model(*arrays) - eager().numpy()).max())
-    times = least_times({"nacre": lambda: model(*arrays), "torch": eager})
-    return times["nacre"] * 1e3, times["torch"] * 1e3, difference
+        return called
+
+    difference = float(np.abs(model(*arrays) - call(module)().numpy()).max())
+    calls = {"nacre": lambda: model(*arrays), "eager": call(module), "compiled": call(compiled)}
+    times = {each: time.busiest for each, time in measure(calls, _ROUNDS).items()}
+    ratios = " | ".join(f"{times[each] / times['nacre']:.2f}" for each in ("eager", "compiled"))
+    return f"| {name} | {times['nacre'] * 1e3:.2f} ms | {ratios} | {difference:.1e} |"
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", help="parts of the names of networks; all by default")
+    parser.add_argument("--artifacts", type=Path, default=Path("build/from_torch"), help="where artifacts are kept")
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    given.artifacts.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(given.threads)
     warnings.simplefilter("ignore")
-    chosen = [name for name in WORKLOADS if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]
-    print("| network | Nacre | PyTorch eager | ratio | difference |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for name in chosen:
-            ours, theirs, difference = measure(name, Path(folder))
-            print(f"| {name} | {ours:.2f} ms | {theirs:.2f} ms | {theirs / ours:.2f} | {difference:.1e} |", flush=True)
+    print("| network | Nacre | PyTorch eager | torch.compile | difference |\n|---|---|---|---|---|")
+    for name in WORKLOADS:
+        if not given.names or any(part in name for part in given.names):
+            print(compare(name, given.artifacts, given.threads), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """Measures imported ONNX models against ONNX Runtime and OpenVINO: `python tests/bench/imported.py FOLDER`.
 
-FOLDER has the files of MODELS. Each library runs in one thread of this process on the same inputs. Calls alternate, and
-each figure is the least processor time of a call, of all threads, so that interruptions are excluded. A peer that is
-not installed, or that cannot read a model, has no figure. Results are compared before anything is measured.
+FOLDER has the files of MODELS. Each library runs in this process on the same inputs, with `--threads` threads. Calls
+alternate, and each figure is the least processor time of a call, so that interruptions are excluded: that of the
+busiest thread, which is the elapsed time if each thread has a core of its own. With several threads, a second figure is
+that of all threads together. A peer that is not installed, or that cannot read a model, has no figure. Results are
+compared before anything is measured. `export_minilm.py` writes `minilm/minilm.onnx`, which is left out if it is not
+there.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,12 +20,11 @@ from typing import Any
 
 import nacre
 import numpy as np
+from processor_time import Time, measure
 
 Inputs = Mapping[str, Any]
 Call = Callable[[], Sequence[Any]]
 REPEATS = 40
-SHORTEST = 0.002
-"""The least time of one measurement in seconds: shorter calls are repeated within it."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ def _normal(**shapes: tuple[int, ...]) -> Callable[[Any], Inputs]:
     return lambda random: {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
 
 
+def _sentence(random: Any) -> Inputs:
+    return {"input_ids": random.integers(0, 30_000, (1, 128)), "attention_mask": np.ones((1, 128), np.int64)}
+
+
 def _silero(random: Any) -> Inputs:
     sound = random.standard_normal((1, 576), np.float32) * np.float32(0.1)
     return {"input": sound, "state": np.zeros((2, 1, 128), np.float32), "sr": np.asarray(16000, np.int64)}
@@ -53,12 +58,15 @@ MODELS = (
     Imported("basic_pitch/nmp.onnx", _normal(**{"serving_default_input_2:0": (1, 43844, 1)}), 1e-2),
     Imported("tract/byte_sb_bidi_lstm.onnx", lambda r: {"input": r.integers(0, 256, (1, 64)).astype(np.uint8)}),
     Imported("wonnx/opt-mnist.onnx", _normal(Input3=(1, 1, 28, 28)), 1e-2),
+    Imported("minilm/minilm.onnx", _sentence),
 )
 
 
-def ours(path: Path, inputs: Inputs, folder: Path) -> Call:
+def ours(path: Path, inputs: Inputs, folder: Path, threads: int) -> Call:
     artifact = folder / f"{path.stem}.so"
-    model = nacre.load(artifact) if artifact.exists() else nacre.compile(path, artifact)
+    if not artifact.exists():
+        nacre.compile(path, artifact)
+    model = nacre.load(artifact, threads=threads)
     given = list(inputs.values())
     return lambda: _listed(model(*given))
 
@@ -67,18 +75,18 @@ def _listed(made: Any) -> Sequence[Any]:
     return list(made) if isinstance(made, (tuple, list)) else [made]
 
 
-def onnxruntime_call(path: Path, inputs: Inputs) -> Call:
+def onnxruntime_call(path: Path, inputs: Inputs, threads: int) -> Call:
     runtime = import_module("onnxruntime")
     runtime.set_default_logger_severity(4)
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda: list(session.run(None, dict(inputs)))
 
 
-def openvino_call(path: Path, inputs: Inputs) -> Call:
+def openvino_call(path: Path, inputs: Inputs, threads: int) -> Call:
     openvino = import_module("openvino")
-    settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
     model = openvino.Core().compile_model(str(path), "CPU", settings)
     request = model.create_infer_request()
     # Names of an input: the file's own is one of them.
@@ -86,37 +94,19 @@ def openvino_call(path: Path, inputs: Inputs) -> Call:
     return lambda: list(request.infer(given, share_inputs=True, share_outputs=True).values())
 
 
-PEERS: Mapping[str, Callable[[Path, Inputs], Call]] = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
+PEERS: Mapping[str, Callable[[Path, Inputs, int], Call]] = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
 
 
-def measure(calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
-    """Returns the least time of a call of each library, in seconds."""
-    inner = {}
-    for name, call in calls.items():
-        call()
-        start = time.process_time()
-        call()
-        inner[name] = max(1, int(SHORTEST / max(time.process_time() - start, 1e-6)))
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(repeats):
-        for name, call in calls.items():
-            start = time.process_time()
-            for _ in range(inner[name]):
-                call()
-            best[name] = min(best[name], (time.process_time() - start) / inner[name])
-    return best
-
-
-def compare(model: Imported, data: Path, folder: Path, repeats: int) -> dict[str, float]:
+def compare(model: Imported, data: Path, folder: Path, repeats: int, threads: int) -> dict[str, Time]:
     inputs = model.draw(np.random.default_rng(0))
     path = data / model.file
-    calls = {"nacre": ours(path, inputs, folder)}
+    calls = {"nacre": ours(path, inputs, folder, threads)}
     expected: Sequence[Any] | None = None
     for name, make in PEERS.items():
         if find_spec(name) is None:
             continue
         try:
-            calls[name] = make(path, inputs)
+            calls[name] = make(path, inputs, threads)
             found = calls[name]()
         except Exception as error:  # a peer that cannot read a model has no figure
             print(f"{model.file}: {name}: {str(error).splitlines()[0][:100]}")
@@ -131,12 +121,19 @@ def compare(model: Imported, data: Path, folder: Path, repeats: int) -> dict[str
     return measure(calls, repeats)
 
 
-def table(found: Mapping[str, Mapping[str, float]]) -> str:
+def table(found: Mapping[str, Mapping[str, Time]], threads: int) -> str:
     """Returns the figures as markdown: milliseconds, and the times of peers relative to ours."""
-    lines = ["| model | Nacre, ms | ONNX Runtime | OpenVINO |", "|---|---|---|---|"]
+    kinds = ("busiest",) if threads == 1 else ("busiest", "total")
+    heads = ["Nacre, ms", "ONNX Runtime", "OpenVINO"]
+    names = [*heads, *(f"{head}, all threads" for head in heads)] if threads > 1 else heads
+    lines = [f"| model | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for name, times in found.items():
-        ratios = [f"{times[peer] / times['nacre']:.2f}" if peer in times else "" for peer in PEERS]
-        lines.append(f"| {name} | {times['nacre'] * 1e3:.3f} | {' | '.join(ratios)} |")
+        cells = [name]
+        for kind in kinds:
+            own = getattr(times["nacre"], kind)
+            cells.append(f"{own * 1e3:.3f}")
+            cells += [f"{getattr(times[peer], kind) / own:.2f}" if peer in times else "" for peer in PEERS]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -146,14 +143,16 @@ def main() -> None:
     parser.add_argument("--artifacts", type=Path, default=Path("build/imported"), help="where artifacts are kept")
     parser.add_argument("--only", default="", help="models whose file contains this text")
     parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     given.artifacts.mkdir(parents=True, exist_ok=True)
     found = {}
     for model in MODELS:
-        if given.only in model.file:
-            found[Path(model.file).stem] = compare(model, given.data, given.artifacts, given.repeats)
-            print(table({Path(model.file).stem: found[Path(model.file).stem]}).splitlines()[-1], flush=True)
-    print(table(found))
+        if given.only in model.file and (model.file != "minilm/minilm.onnx" or (given.data / model.file).exists()):
+            name = Path(model.file).stem
+            found[name] = compare(model, given.data, given.artifacts, given.repeats, given.threads)
+            print(table({name: found[name]}, given.threads).splitlines()[-1], flush=True)
+    print(table(found, given.threads))
 
 
 if __name__ == "__main__":

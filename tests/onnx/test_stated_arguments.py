@@ -110,3 +110,18 @@ def test_a_table_of_positions_bounds_a_size(tmp_path: Path) -> None:
     source = read_file(save(tmp_path / "net.onnx", nodes, [x], [y]))
     assert {dim.name: dim.high for dim in source.module.dims}["T"] == 512
     assert str(source.module.functions[0].results[0].type) == "f32[B, T, 2]"
+    # The same as an expansion of the part to the shape of x.
+    nodes[-1:] = [helper.make_node("Shape", ["x"], ["shape"]), helper.make_node("Expand", ["part", "shape"], ["y"])]
+    source = read_file(save(tmp_path / "expanded.onnx", nodes, [x], [y]))
+    assert {dim.name: dim.high for dim in source.module.dims}["T"] == 512
+    assert str(source.module.functions[0].results[0].type) == "f32[B, T, 2]"
+
+
+def test_an_expansion_to_another_size_is_an_error(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["shape"], value_ints=[5, 4]),
+        helper.make_node("Expand", ["x", "shape"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 4]) for name in "xy")
+    with pytest.raises(DiagnosticError, match="`Expand`: size 3 cannot be broadcast to 5"):
+        read_file(save(tmp_path / "net.onnx", nodes, [x], [y]))

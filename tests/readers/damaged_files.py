@@ -1,19 +1,24 @@
-"""Damaged files of TFLite and Keras: every one is read, or refused by a diagnostic; nothing else may happen.
+"""Damaged files of several formats: every one is read, or refused by a diagnostic; nothing else may happen.
 
     python tests/readers/damaged_files.py tflite --count 10000 --seed 1
     python tests/readers/damaged_files.py h5 --count 1000
 
 Files are those of the readers' tests. Damage changes bytes (a flip, a cut, a copied or a removed part). That of
-`config` changes values, keys and lists in the configuration of a Keras model, and leaves its weights. Processes of
-BATCH files each read them, so that a crash, a long read or much memory names its batch.
+`config` changes values, keys and lists in the configuration of a Keras model, and leaves its weights; that of `mlir`
+exchanges, removes and replaces words of StableHLO text. Processes of BATCH files each read them, so that a crash, a
+long read or much memory names its batch.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import io
+import json
 import multiprocessing
+import os
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -21,6 +26,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +34,18 @@ from typing import Any
 import numpy as np
 from nacre.compiler.readers.keras.keras_file import Archive, open_archive
 from nacre.compiler.readers.keras.keras_model import read_archive
+from nacre.compiler.readers.stablehlo import parsing_child
+from nacre.compiler.readers.stablehlo.stablehlo_model import read_functions
+from nacre.compiler.readers.stablehlo.writing.records import decode
 from nacre.compiler.readers.table import read_file
-from nacre.dialect.diagnostics import DiagnosticError
+from nacre.compiler.weights import open_checkpoint
+from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
+from safetensors.numpy import save
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "weights"))
+from gguf_bytes import Stored, gguf_bytes  # noqa: E402  # beside the tests of weights
+
 BATCH = 250
 SLOWEST = 20.0
 """The most seconds of processor time that reading a small file may take."""
@@ -107,6 +121,36 @@ def _collect(value: Any, places: list[tuple[Any, Any]]) -> None:
         _collect(value[key], places)
 
 
+_WORD = re.compile(r"%?[A-Za-z_][\w.#]*|-?\d+(?:\.\d+)?|\S")
+
+
+def damaged_words(text: str, rng: random.Random) -> str:
+    """Returns a text with some words exchanged, removed, copied or replaced by odd numbers."""
+    words = list(_WORD.finditer(text))
+    changed = text
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        one, other = sorted(rng.sample(range(len(words)), 2))
+        a, b = words[one].group(), words[other].group()
+        kind = rng.randrange(5)
+        if kind == 0:
+            a, b = b, a
+        elif kind == 1:
+            a = ""
+        elif kind == 2:
+            a = b
+        elif kind == 3 and a.lstrip("-").isdigit():
+            a = str(rng.choice((-1, 0, 1, 2, 7, 1 << 31, 1 << 62)))
+        elif a in _ELEMENTS:
+            a = rng.choice(_ELEMENTS)
+        first, last = words[one].span(), words[other].span()
+        changed = text[: first[0]] + a + text[first[1] : last[0]] + b + text[last[1] :]
+        text, words = changed, list(_WORD.finditer(changed))
+    return changed
+
+
+_ELEMENTS = ("f32", "i32", "i64", "i1", "xf32", "xi32", "add", "multiply", "maximum", "compare", "LT", "EQ")
+
+
 @dataclass(frozen=True)
 class Kind:
     """Files of one kind: the `whole` ones, the damage, and the reader of a damaged one in a folder."""
@@ -123,6 +167,62 @@ def read_as(suffix: str) -> Callable[[bytes, Path], object]:
         return read_file(path)
 
     return read
+
+
+def _mlir() -> Sequence[str]:
+    files = sorted((HERE.parent / "stablehlo" / "files").glob("*.mlir"))
+    return [path.read_text(encoding="utf-8") for path in files]
+
+
+def read_mlir_text(text: str, folder: Path) -> object:
+    """Reads StableHLO. A fork of this process parses it, as a new process does in a build."""
+    path, parsed = folder / "damaged.mlir", folder / "damaged.json"
+    path.write_text(text, encoding="utf-8")
+    child = os.fork()
+    if child == 0:
+        with parsed.open("w") as out, redirect_stdout(out), redirect_stderr(io.StringIO()):
+            code = parsing_child.main(str(path))
+        os._exit(code)
+    if os.waitpid(child, 0)[1] != 0:
+        raise DiagnosticError([Diagnostic("bad-mlir", "the file cannot be parsed")])
+    return read_functions(decode(json.loads(parsed.read_text())), "damaged", str(path), text)
+
+
+def _gguf() -> Sequence[bytes]:
+    """Returns a language model of one layer and width 32, with matrices of f32 and of Q8_0."""
+    sizes = {"context_length": 16, "embedding_length": 32, "block_count": 1, "feed_forward_length": 64}
+    sizes |= {"attention.head_count": 4, "attention.head_count_kv": 2}
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(16)), "a", "b"]
+    metadata = {"general.architecture": "llama", "llama.attention.layer_norm_rms_epsilon": 1e-5}
+    metadata |= {f"llama.{name}": size for name, size in sizes.items()}
+    metadata |= {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens}
+    metadata |= {"tokenizer.ggml.scores": [float(-n) for n in range(len(tokens))]}
+    metadata |= {"tokenizer.ggml.token_type": [1] * len(tokens)}
+    shapes = {"token_embd": (len(tokens), 32), "output": (len(tokens), 32), "output_norm": (32,)}
+    layer = {"attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32), "attn_output": (32, 32), "attn_norm": (32,)}
+    layer |= {"ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64), "ffn_norm": (32,)}
+    shapes |= {f"blk.0.{name}": shape for name, shape in layer.items()}
+    random_bytes = np.random.default_rng(0)
+    tensors = []
+    for number, (name, shape) in enumerate(shapes.items()):
+        if number % 2 and len(shape) == 2:
+            data = random_bytes.integers(0, 60, shape[0] * shape[1] // 32 * 34).astype(np.uint8)
+            tensors.append(Stored(f"{name}.weight", shape, 8, data.tobytes()))
+        else:
+            tensors.append(Stored(f"{name}.weight", shape, 0, np.ones(shape, np.float32).tobytes()))
+    return [gguf_bytes(tensors, metadata)]
+
+
+def _checkpoint(data: bytes, folder: Path) -> object:
+    path = folder / "damaged.safetensors"
+    path.write_bytes(data)
+    stored = open_checkpoint(path)
+    return [stored.read(name) for name in stored.names()]
+
+
+def _safetensors() -> Sequence[bytes]:
+    arrays = {"a.weight": np.ones((3, 5), np.float32), "a.bias": np.arange(7), "b": np.ones((2, 2), np.float16)}
+    return [save(arrays), save({"x": np.zeros(0, np.int8)}, {"format": "pt"})]
 
 
 def _tflite() -> Sequence[bytes]:
@@ -150,6 +250,9 @@ def _configured(archive: Archive, rng: random.Random) -> Archive:
 
 
 KINDS: dict[str, Kind] = {
+    "gguf": Kind(_gguf, damaged_bytes, read_as(".gguf")),
+    "mlir": Kind(_mlir, damaged_words, read_mlir_text),
+    "safetensors": Kind(_safetensors, damaged_bytes, _checkpoint),
     "tflite": Kind(_tflite, damaged_bytes, read_as(".tflite")),
     "keras": Kind(_keras(".keras"), damaged_bytes, read_as(".keras")),
     "h5": Kind(_keras(".h5"), damaged_bytes, read_as(".h5")),

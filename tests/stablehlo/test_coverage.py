@@ -13,6 +13,7 @@ import pytest
 from nacre.compiler.base.mlir import PACKAGE, ir
 from nacre.compiler.readers.stablehlo.convert import operation_names
 from nacre.compiler.readers.table import read_file
+from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 
 MISSING = Path(__file__).with_name("missing.txt")
@@ -108,6 +109,107 @@ def test_older_forms(tmp_path: Path) -> None:
     expected = [np.broadcast_to(x, (4, 2, 3)), x[:, i], x @ x.T, x.T, padded, np.uint32(0)]
     for found, wanted in zip(run(tmp_path, text, x, i), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_tuples_and_tokens_leave_nothing(tmp_path: Path) -> None:
+    text = """func.func private @swapped(%p: tuple<tensor<2xf32>, tensor<3xf32>>, %k: !stablehlo.token) -> (tuple<tensor<3xf32>, tensor<2xf32>>, !stablehlo.token) {
+      %a = stablehlo.get_tuple_element %p[0] : (tuple<tensor<2xf32>, tensor<3xf32>>) -> tensor<2xf32>
+      %b = stablehlo.get_tuple_element %p[1] : (tuple<tensor<2xf32>, tensor<3xf32>>) -> tensor<3xf32>
+      %t = stablehlo.tuple %b, %a : tuple<tensor<3xf32>, tensor<2xf32>>
+      %l = stablehlo.after_all %k, %k : !stablehlo.token
+      return %t, %l : tuple<tensor<3xf32>, tensor<2xf32>>, !stablehlo.token
+    }
+    func.func public @main(%x: tensor<2xf32>, %y: tensor<3xf32>) -> (tensor<3xf32>, tensor<2xf32>) {
+      %p = stablehlo.tuple %x, %y : tuple<tensor<2xf32>, tensor<3xf32>>
+      %k = stablehlo.create_token : !stablehlo.token
+      %b = stablehlo.optimization_barrier %k : !stablehlo.token
+      %s:2 = func.call @swapped(%p, %b) : (tuple<tensor<2xf32>, tensor<3xf32>>, !stablehlo.token) -> (tuple<tensor<3xf32>, tensor<2xf32>>, !stablehlo.token)
+      %c = stablehlo.get_tuple_element %s#0[0] : (tuple<tensor<3xf32>, tensor<2xf32>>) -> tensor<3xf32>
+      %d = stablehlo.get_tuple_element %s#0[1] : (tuple<tensor<3xf32>, tensor<2xf32>>) -> tensor<2xf32>
+      return %c, %d : tensor<3xf32>, tensor<2xf32>
+    }"""  # noqa: E501  # lines of MLIR
+    x, y = np.arange(2, dtype=np.float32), np.arange(3, dtype=np.float32)
+    for found, wanted in zip(run(tmp_path, text, x, y), (y, x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_body_of_single_elements(tmp_path: Path) -> None:
+    """The second result of the body is the same for all elements."""
+    text = """func.func public @main(%x: tensor<2x3xi32>, %y: tensor<2x3xi32>) -> (tensor<2x3xi1>, tensor<2x3xf32>) {
+      %m = "stablehlo.map"(%x, %y) <{dimensions = array<i64: 0, 1>}> ({ ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+        %two = stablehlo.constant dense<2> : tensor<i32>
+        %c = stablehlo.multiply %a, %two : tensor<i32>
+        %k = stablehlo.compare LT, %c, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %k : tensor<i1> }) : (tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi1>
+      %n = "stablehlo.map"(%x) <{dimensions = array<i64: 0, 1>}> ({ ^bb0(%a: tensor<i32>):
+        %half = stablehlo.constant dense<0.5> : tensor<f32>
+        stablehlo.return %half : tensor<f32> }) : (tensor<2x3xi32>) -> tensor<2x3xf32>
+      return %m, %n : tensor<2x3xi1>, tensor<2x3xf32>
+    }"""
+    x, y = np.random.default_rng(0).integers(-9, 9, (2, 2, 3)).astype(np.int32)
+    found, half = run(tmp_path, text, x, y)
+    np.testing.assert_array_equal(found, 2 * x < y)
+    np.testing.assert_array_equal(half, np.full((2, 3), 0.5, np.float32))
+
+
+def test_a_body_of_more_than_single_elements_is_an_error(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+      %m = "stablehlo.map"(%x) <{dimensions = array<i64: 0>}> ({ ^bb0(%a: tensor<f32>):
+        %v = stablehlo.reshape %a : (tensor<f32>) -> tensor<1xf32>
+        %s = stablehlo.reshape %v : (tensor<1xf32>) -> tensor<f32>
+        stablehlo.return %s : tensor<f32> }) : (tensor<3xf32>) -> tensor<3xf32>
+      return %m : tensor<3xf32>
+    }"""
+    with pytest.raises(DiagnosticError, match="`map` has `reshape` in its body, which is not elementwise"):
+        run(tmp_path, text, np.zeros(3, np.float32))
+
+
+_SUM = """({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+        stablehlo.return %s : tensor<f32> })"""
+
+
+_GROUPS = (
+    ("all_gather", "all_gather_dim = 1 : i64, replica_groups", ""),
+    ("all_reduce", "replica_groups", _SUM),
+    ("all_to_all", "split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 1 : i64, replica_groups", ""),
+    ("reduce_scatter", "scatter_dimension = 1 : i64, replica_groups", _SUM),
+    ("cross-replica-sum", "replica_groups", ""),
+    ("collective_broadcast", "replica_groups", ""),
+    ("collective_permute", "source_target_pairs", ""),
+)
+
+
+def _between_devices(name: str, attributes: str, body: str, devices: str) -> str:
+    types = "(tensor<3x4xf32>) -> tensor<3x4xf32>"
+    return f"""func.func public @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {{
+      %a = "stablehlo.{name}"(%x) <{{{attributes} = dense<{devices}xi64>}}> {body} : {types}
+      return %a : tensor<3x4xf32>
+    }}"""
+
+
+@pytest.mark.parametrize(("name", "attributes", "body"), _GROUPS)
+def test_an_operation_between_devices_on_one(name: str, attributes: str, body: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    devices = "0> : tensor<1x2" if name == "collective_permute" else "0> : tensor<1x1"
+    np.testing.assert_array_equal(run(tmp_path, _between_devices(name, attributes, body, devices), x)[0], x)
+
+
+def test_devices_in_no_group(tmp_path: Path) -> None:
+    """All devices sum up if no group is given. A device that none sends to has zeros."""
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    for number, devices, expected in (
+        (1, "> : tensor<0x0", x),
+        (5, "> : tensor<1x0", 0 * x),
+        (6, "> : tensor<0x2", 0 * x),
+    ):
+        found = run(tmp_path, _between_devices(*_GROUPS[number], devices), x)[0]
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("number", "devices"), [(1, "[[0, 1]]> : tensor<1x2"), (6, "[[0, 1]]> : tensor<1x2")])
+def test_an_operation_between_several_devices_is_an_error(number: int, devices: str, tmp_path: Path) -> None:
+    with pytest.raises(DiagnosticError, match=r"has `\w+` \[\[0, 1\]\]; an artifact runs on one device"):
+        run(tmp_path, _between_devices(*_GROUPS[number], devices), np.zeros((3, 4), np.float32))
 
 
 # --- functions of JAX ---

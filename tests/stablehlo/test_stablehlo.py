@@ -18,6 +18,7 @@ from nacre.compiler.readers.table import read_file
 from nacre.compiler.tools.reference.reader_operators import STABLEHLO
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
+from readers.damaged_files import KINDS, MOST, SLOWEST, read_batch
 
 DATA = os.environ.get("NACRE_TEST_DATA", "")
 
@@ -246,6 +247,44 @@ def test_constants_of_every_dtype_and_size(tmp_path: Path) -> None:
             assert array.tobytes() == expected.tobytes(), (name, expected.dtype, expected.shape)
 
 
+def test_a_number_that_asks_for_memory_is_an_error(tmp_path: Path) -> None:
+    """The parser of MLIR makes a list that is as long as the greatest axis in `dim_numbers`."""
+    text = """func.func public @main(%x: tensor<1x5x5x2xf32>, %w: tensor<3x3x2x4xf32>) -> tensor<1x3x3x4xf32> {
+      %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 2147483648, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 2], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x5x5x2xf32>, tensor<3x3x2x4xf32>) -> tensor<1x3x3x4xf32>
+      return %c : tensor<1x3x3x4xf32>
+    }"""  # noqa: E501  # a line of MLIR
+    with pytest.raises(
+        DiagnosticError, match=r"cannot be parsed: the parser needs more memory than a file of this size"
+    ):
+        run(tmp_path, text, np.zeros((1, 5, 5, 2), np.float32), np.zeros((3, 3, 2, 4), np.float32))
+
+
+def test_large_constants_of_equal_numbers_are_broadcast(tmp_path: Path) -> None:
+    """The constants have 4 GB and 8 GB."""
+    text = """func.func public @main() -> (tensor<2xf32>, tensor<2xf32>) {
+      %k = stablehlo.constant dense<0.5> : tensor<32768x32768xf32>
+      %z = stablehlo.constant dense<(1.0, 2.0)> : tensor<1073741824xcomplex<f32>>
+      %a = stablehlo.slice %k [7:8, 9:11] : (tensor<32768x32768xf32>) -> tensor<1x2xf32>
+      %b = stablehlo.reshape %a : (tensor<1x2xf32>) -> tensor<2xf32>
+      %c = stablehlo.slice %z [5:7] : (tensor<1073741824xcomplex<f32>>) -> tensor<2xcomplex<f32>>
+      %d = stablehlo.imag %c : (tensor<2xcomplex<f32>>) -> tensor<2xf32>
+      return %b, %d : tensor<2xf32>, tensor<2xf32>
+    }"""
+    path = tmp_path / "net.mlir"
+    path.write_text(text)
+    source = read_file(path)
+    assert not source.module.parameters
+    found = Interpreter(source.module, lambda p: None).run(source.module.functions[0], ())
+    np.testing.assert_array_equal(found, [[0.5, 0.5], [2, 2]])
+
+
+def test_damaged_text_is_a_diagnostic() -> None:
+    """The same as `python tests/readers/damaged_files.py mlir`, which reads more files."""
+    codes, errors, slowest, megabytes = read_batch("mlir", KINDS["mlir"].whole(), 0, 20)
+    assert not errors and slowest < SLOWEST and megabytes < MOST
+    assert {"read", "bad-mlir"} <= set(codes)
+
+
 def test_damaged_bytecode_is_a_diagnostic(tmp_path: Path) -> None:
     path = tmp_path / "net.mlirbc"
     for data in bytecode(_ADDITION):
@@ -275,15 +314,17 @@ def test_bytecode_of_a_trained_network_is_the_same_graph(tmp_path: Path) -> None
 
 
 def test_all_unsupported_operations_are_reported_at_once(tmp_path: Path) -> None:
-    text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
-      %a = stablehlo.real %x : tensor<3xf32>
-      %b = stablehlo.imag %x : tensor<3xf32>
+    text = """func.func public @main(%x: tensor<3xf32>, %s: tensor<2xui64>) -> tensor<3xf32> {
+      %o, %r = stablehlo.rng_bit_generator %s, algorithm = DEFAULT : (tensor<2xui64>) -> (tensor<2xui64>, tensor<5xi8>)
+      %k = stablehlo.create_token : !stablehlo.token
+      %l = "stablehlo.outfeed"(%x, %k) : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
       return %x : tensor<3xf32>
     }"""
     with pytest.raises(DiagnosticError) as caught:
         run(tmp_path, text)
     assert [d.code for d in caught.value.diagnostics] == ["unsupported-operator"] * 2
-    assert "`real`" in caught.value.diagnostics[0].message and "lines: 2" in caught.value.diagnostics[0].message
+    message = caught.value.diagnostics[0].message
+    assert "`rng_bit_generator`" in message and "lines: 2" in message
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """Parses StableHLO with the bindings of MLIR, and writes its operations as JSON: `python -m ... FILE`.
 
-It runs in a separate process, because MLIR may abort. Exit code 1: the file cannot be parsed, stderr contains the
-reason.
+It runs in a separate process with a limit of memory, because MLIR may abort, or ask for memory by a number that the
+file contains. Exit code 1: the file cannot be parsed, stderr contains the reason.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import resource
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,8 @@ from ...base.mlir import PACKAGE, ir
 
 MOST_OPERATIONS = 100_000
 """The maximum number of operations, more than in any network; each takes kilobytes until it is in the graph."""
+_LEAST_MEMORY, _MEMORY_OF_BYTE = 1 << 30, 64
+"""The memory that parsing may take beyond that of the bindings: some, and a multiple of the file."""
 _KINDS = {"FloatAttr": float, "IntegerAttr": int, "BoolAttr": bool}
 
 
@@ -28,6 +31,7 @@ def main(path: str) -> int:
     stablehlo = import_module(f"{PACKAGE}._mlir_libs._stablehlo")
     stablehlo.register_dialect(context)
     data = Path(path).read_bytes()
+    limit_memory(_LEAST_MEMORY + _MEMORY_OF_BYTE * len(data))
     try:
         if data[:4] == b"ML\xefR":
             module = _from_bytecode(stablehlo, context, data)
@@ -46,6 +50,14 @@ def main(path: str) -> int:
     functions = [_function(op) for op in module.body.operations]
     json.dump({"functions": functions}, sys.stdout)
     return 0
+
+
+def limit_memory(more: int) -> None:
+    """Limits the address space to what the process has and `more` bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = pages * resource.getpagesize() + more
+    resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def count_operations(operation: Any, most: int) -> int:
@@ -120,7 +132,10 @@ def _line(operation: Any) -> int:
 
 
 def _attribute(operation: Any, name: Any) -> Any:
-    attribute = operation.attributes[_key(name)]
+    try:
+        attribute = operation.attributes[_key(name)]
+    except TypeError:  # the bindings have no class for complex elements
+        return {**_type(operation.results[0].type), "text": str(operation)}
     kind = attribute.__class__.__name__
     if kind in _KINDS:
         return _KINDS[kind](attribute.value)

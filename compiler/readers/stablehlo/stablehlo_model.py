@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
-from ....dialect.dims import INFINITY, DimError, Size, Symbol
+from ....dialect.dims import INFINITY, DimError, Size, Symbol, substitute
 from ....dialect.graph import Function, Module, Value
 from ....dialect.operator import InferenceError
 from ....dialect.types import TensorType
@@ -21,12 +21,15 @@ from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
 from ..writing.identifiers import identifier
 from ..writing.tensors import Tensor
-from .convert import find_converter, operation_names
+from .convert import find_converter, find_converter_of, is_elementwise, operation_names
+from .writing.assertions import DimsRestricted
+from .writing.items import ComplexTensor, Item, ItemTuple, Token, describe
 from .writing.records import ELEMENTS, BlockRecord, FunctionRecord, OperationRecord, TypeRecord, decode
 from .writing.use import Use
 
 _DEEPEST = 100
 _RETURNS = ("func.return", "return")
+_TOKEN = "!stablehlo.token"
 
 
 def read_mlir(path: Path, weights: WeightSource | None = None) -> SourceModel:
@@ -42,6 +45,8 @@ def parse(path: Path) -> list[FunctionRecord]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["the parser ended without a message"])[-1]
+        if "out of memory" in done.stderr or "MemoryError" in done.stderr:
+            reason = "the parser needs more memory than a file of this size may take"
         raise _error("bad-mlir", f"`{path}` cannot be parsed: {reason}")
     return decode(json.loads(done.stdout))
 
@@ -62,9 +67,17 @@ def read_functions(
     main = by_name.get("main", public[0])
     walk = _Walk(file, by_name)
     walk.check_supported(functions)
+    arguments = walk.argument_types(main, shapes)
     walk.errors.raise_if_any({file: text})
     entry = identifier(main.name if main.name != "main" else name) or "model"
-    function = walk.entry(main, entry, shapes)
+    while True:
+        try:
+            function = walk.entry(main, entry, arguments)
+            break
+        except DimsRestricted as found:
+            # The file is read again with these dims. Each time, one dim has fewer values or is replaced by others.
+            arguments = [each.with_shape(_with_values(each.shape, found.values)) for each in arguments]
+            walk = _Walk(file, by_name)
     walk.errors.raise_if_any({file: text})
     module = Module(entry, function.symbols(), tuple(walk.writer.parameters.values()), (function,))
     try:
@@ -82,6 +95,8 @@ class _Walk:
     writer: GraphWriter = field(default_factory=GraphWriter)
     errors: Collector = field(default_factory=Collector)
     depth: int = 0
+    is_elementwise: bool = False
+    """Whether operations on single elements are converted with whole tensors in their places."""
 
     def check_supported(self, functions: Sequence[FunctionRecord]) -> None:
         """Reports one error for each operation that has no converter."""
@@ -97,22 +112,32 @@ class _Walk:
             message = f"the operation `{name}` is not supported; lines: {places}"
             self.errors.report(Diagnostic("unsupported-operator", message, self._span(lines[0]), help=help_text))
 
-    def entry(self, main: FunctionRecord, name: str, shapes: Sequence[Sequence[Size]] | None) -> Function:
-        arguments: list[Value] = []
-        for number, (_, record) in enumerate(main.body.arguments):
-            found = self._argument_type(record, number, None if shapes is None else shapes[number])
-            arguments.append(Value(f"arg{number}", found))
-        self.errors.raise_if_any()
+    def argument_types(self, main: FunctionRecord, shapes: Sequence[Sequence[Size]] | None) -> list[TensorType]:
+        return [
+            self._argument_type(record, number, None if shapes is None else shapes[number])
+            for number, (_, record) in enumerate(main.body.arguments)
+        ]
+
+    def entry(self, main: FunctionRecord, name: str, types: Sequence[TensorType]) -> Function:
+        """Returns the graph of the main function. Raises DimsRestricted if an assertion restricts the arguments."""
+        arguments = [Value(f"arg{number}", found) for number, found in enumerate(types)]
+        results: tuple[Value, ...] = ()
         try:
             made = self.block(main.body, [Tensor(value.type, value) for value in arguments], {})
+            results = tuple(self.writer.value(self._result(item)) for item in made)
         except DiagnosticError as error:
             for diagnostic in error.diagnostics:
                 self.errors.report(diagnostic)
-            made = []
-        results = tuple(self.writer.value(tensor) for tensor in made)
         names = tuple(f"output_{i}" for i in range(len(results))) if len(results) > 1 else ("output",) * len(results)
         body = (*self.writer.prologue, *self.writer.builder.nodes)
         return Function(name, tuple(arguments), body, results, names)
+
+    def _result(self, item: Item) -> Tensor:
+        if not isinstance(item, Tensor):
+            advice = "return the results of `real` and `imag`" if isinstance(item, ComplexTensor) else ""
+            message = f"the entry returns {describe(item)}, which is not supported"
+            raise DiagnosticError([Diagnostic("unsupported-dtype", message, help=advice)])
+        return item
 
     def _argument_type(self, record: TypeRecord, number: int, shape: Sequence[Size] | None) -> TensorType:
         if record.other or record.element not in ELEMENTS:
@@ -125,8 +150,8 @@ class _Walk:
         )
         return TensorType(ELEMENTS[record.element], sizes if shape is None else tuple(shape))
 
-    def block(self, block: BlockRecord, given: Sequence[Tensor], outer: Mapping[int, Tensor]) -> list[Tensor]:
-        """Converts the operations of a block and returns the tensors that it returns."""
+    def block(self, block: BlockRecord, given: Sequence[Item], outer: Mapping[int, Item]) -> list[Item]:
+        """Converts the operations of a block and returns the items that it returns."""
         held = dict(outer)
         held.update((number, tensor) for (number, _), tensor in zip(block.arguments, given, strict=True))
         for operation in block.operations:
@@ -137,21 +162,31 @@ class _Walk:
                 held[number] = tensor
         return []
 
-    def _operation(self, operation: OperationRecord, held: Mapping[int, Tensor]) -> Sequence[Tensor]:
+    def _operation(self, operation: OperationRecord, held: Mapping[int, Item]) -> Sequence[Item]:
         span = self._span(operation.line)
         self.writer.at("", span)
 
-        def run_block(block: BlockRecord, arguments: Sequence[Tensor]) -> list[Tensor]:
+        def run_block(block: BlockRecord, arguments: Sequence[Item]) -> list[Item]:
             made = self.block(block, arguments, held)
             self.writer.at("", span)
             return made
 
-        operands = tuple(held[number] for number in operation.operands)
-        use = Use(operation, self.writer, operands, span, run_block, self._call)
-        converter = find_converter(operation.name)
+        def run_elementwise(block: BlockRecord, arguments: Sequence[Item]) -> list[Item]:
+            for inner in block.operations:
+                if inner.name not in _RETURNS and not is_elementwise(inner.name):
+                    use.fail(f"has `{inner.name}` in its body, which is not elementwise")
+            was_elementwise, self.is_elementwise = self.is_elementwise, True
+            try:
+                return run_block(block, arguments)
+            finally:
+                self.is_elementwise = was_elementwise
+
+        items = tuple(held[number] for number in operation.operands)
+        use = Use(operation, self.writer, items, span, run_block, run_elementwise, self._call)
+        converter = find_converter_of(operation, items)
         assert converter is not None, operation.name
         for _, record in operation.results:
-            if record.other or record.element not in ELEMENTS:
+            if not _is_supported(record):
                 use.fail(f"gives {record.other or record.element}, which is not supported", code="unsupported-dtype")
         try:
             made = converter(use)
@@ -159,11 +194,13 @@ class _Walk:
             raise DiagnosticError([Diagnostic(error.code, f"`{operation.name}`: {error.message}", span)]) from None
         except DimError as error:
             raise DiagnosticError([Diagnostic("bad-size", f"`{operation.name}`: {error}", span)]) from None
-        for tensor, (_, record) in zip(made, operation.results, strict=True):
-            assert _fits(tensor, record), f"{operation.name} gives {tensor.type}, expected {record}"
+        for item, (_, record) in zip(made, operation.results, strict=True):
+            if record.is_complex and not isinstance(item, ComplexTensor):
+                use.fail("is not supported for complex numbers", code="unsupported-dtype")
+            assert self.is_elementwise or _fits(item, record), f"{operation.name} gives {item}, expected {record}"
         return made
 
-    def _call(self, name: str, operands: Sequence[Tensor]) -> list[Tensor]:
+    def _call(self, name: str, operands: Sequence[Item]) -> list[Item]:
         function = self.functions.get(name)
         if function is None or self.depth >= _DEEPEST:
             reason = "is not in the file" if function is None else f"is called more than {_DEEPEST} deep"
@@ -178,11 +215,24 @@ class _Walk:
         return Span(self.file, line, 1, line, 2) if line else None
 
 
-def _fits(tensor: Tensor, record: TypeRecord) -> bool:
-    """Returns whether a tensor has a declared type; sizes that depend on dims may be declared as dynamic."""
-    sizes = zip(tensor.shape, record.shape, strict=True) if tensor.rank == len(record.shape) else [(0, 1)]
+def _with_values(shape: Sequence[Size], values: Mapping[str, Size]) -> tuple[Size, ...]:
+    return tuple(substitute(size, values) for size in shape)
+
+
+def _is_supported(record: TypeRecord) -> bool:
+    """Returns whether a result may have a type; the items of a tuple are results of other operations."""
+    return record.other == _TOKEN or record.other.startswith("tuple<") or record.part.element in ELEMENTS
+
+
+def _fits(item: Item, record: TypeRecord) -> bool:
+    """Returns whether an item has a declared type; sizes that depend on dims may be declared as dynamic."""
+    if isinstance(item, (ItemTuple, Token)):
+        return bool(record.other)
+    if isinstance(item, ComplexTensor):
+        return record.is_complex and all(_fits(part, record.part) for part in item.parts)
+    sizes = zip(item.shape, record.shape, strict=True) if item.rank == len(record.shape) else [(0, 1)]
     fixed = all(b is None or not isinstance(a, int) or a == b for a, b in sizes)
-    return tensor.dtype == ELEMENTS[record.element] and fixed
+    return item.dtype == ELEMENTS[record.element] and fixed
 
 
 def _operations(block: BlockRecord) -> Iterator[OperationRecord]:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....dialect.dims import Poly, Size, at_least, divide_exactly, product
-from .....dialect.types import I64
+from .....dialect.operator import InferenceError
+from .....dialect.types import I64, TensorType
 from ...writing.tensors import Tensor, known, of_size, of_sizes
 from ..writing.use import Converters, Use
 
@@ -178,7 +179,9 @@ def expanded_shape(use: Use, shape: Sequence[Size], wanted: Sequence[Size]) -> t
         elif a == 1:
             result.append(b)
         else:
-            use.fail(f"cannot broadcast size {a} to {b}", code="shape-mismatch")
+            # The reader finds out whether dims with bounds, or equal ones, agree with these shapes.
+            use.g.checked = (TensorType(I64, left), TensorType(I64, right))
+            raise InferenceError("shape-mismatch", f"size {a} cannot be broadcast to {b}")
     return tuple(result)
 
 

@@ -100,11 +100,6 @@ def _reduce_precision(use: Use) -> Sequence[Tensor]:
     return [g.where(g.isnan(x), x, result)]
 
 
-def _device(use: Use) -> Sequence[Tensor]:
-    """Returns 0, the number of the device or the process: an artifact runs on a single one."""
-    return [use.g.full(shape=(), value=0, dtype=use.dtype)]
-
-
 _INFINITIES = {"chlo.is_inf": None, "chlo.is_pos_inf": 1, "chlo.is_neg_inf": -1}
 
 
@@ -151,8 +146,6 @@ CONVERTERS: Converters = {
     "shift_right_logical": _shift_right_logical,
     "round_nearest_afz": _round_away,
     "reduce_precision": _reduce_precision,
-    "partition_id": _device,
-    "replica_id": _device,
     "chlo.erf_inv": _erf_inv,
     **dict.fromkeys(_INFINITIES, _is_infinite),
 }

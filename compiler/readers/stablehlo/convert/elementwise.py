@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from .....dialect.types import BOOL, I64
 from ...writing.tensors import Tensor
+from ..writing.items import Item
 from ..writing.use import Convert, Converters, Use
 
 _UNARY: Mapping[str, str] = {
@@ -98,7 +99,7 @@ def _select(use: Use) -> Sequence[Tensor]:
 def _spread(convert: Convert) -> Convert:
     """Returns the converter of a CHLO operation that broadcasts. Like the graph, it must align the last axes."""
 
-    def converted(use: Use) -> Sequence[Tensor]:
+    def converted(use: Use) -> Sequence[Item]:
         ranks = sorted(each.rank for each in use.operands)
         if use.has("broadcast_dimensions") and use.integers("broadcast_dimensions") != tuple(
             range(ranks[-1] - ranks[0], ranks[-1])

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.dims import Size, divide_exactly, product, static_size
-from .....dialect.types import I64
+from .....dialect.types import I64, Array
 from ...writing.tensors import Tensor, known, of_size
 from ..writing.records import decode_array
 from ..writing.use import Converters, Use
 
+_MOST_EQUAL = 1 << 16
+"""The most elements of a constant of equal numbers that is stored; a larger one is broadcast."""
+
+
+def stored(use: Use, array: Array) -> Tensor:
+    """Returns a constant of the file."""
+    if array.size > _MOST_EQUAL and not any(array.strides):
+        return use.g.broadcast_to(known(array[(0,) * array.ndim]), shape=array.shape)
+    return known(array, None, "constant")
+
 
 def _constant(use: Use) -> Sequence[Tensor]:
-    return [known(decode_array(use.record.attributes["value"]), use.dtype, "constant")]
+    return [stored(use, decode_array(use.record.attributes["value"]))]
 
 
 def _iota(use: Use) -> Sequence[Tensor]:
@@ -155,5 +165,4 @@ CONVERTERS: Converters = {
     "dynamic_pad": _pad,
     "reverse": _reverse,
     "get_dimension_size": _dimension_size,
-    "optimization_barrier": lambda use: use.operands,
 }

@@ -17,6 +17,8 @@ ELEMENTS: Mapping[str, DType] = {
     "f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "f8E4M3FN": F8E4M3, "f8E5M2": F8E5M2,
 }  # fmt: skip
 """The dtypes of the graph, by the names of MLIR."""
+COMPLEX: Mapping[str, str] = {"complex<f32>": "f32", "complex<f64>": "f64"}
+"""The elements of the parts of complex numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,15 @@ class TypeRecord:
     shape: tuple[int | None, ...]
     element: str
     other: str = ""
+
+    @property
+    def is_complex(self) -> bool:
+        return self.element in COMPLEX
+
+    @property
+    def part(self) -> TypeRecord:
+        """The type of the real or the imaginary part; that of a real tensor itself."""
+        return TypeRecord(self.shape, COMPLEX.get(self.element, self.element), self.other)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,12 +103,24 @@ def decode_array(data: Mapping[str, Any]) -> Any:
         found = np.frombuffer(base64.b64decode(data["data"]), np.dtype(data["dtype"]))
         return found.astype(dtype).reshape(data["shape"])
     if "splat" in data:
-        return np.full(data["shape"], _number(data["splat"].split(" : ")[0], dtype), dtype)
+        return np.broadcast_to(np.asarray(_number(data["splat"].split(" : ")[0], dtype), dtype), data["shape"])
     text = data["text"].split("dense<", 1)[1].rsplit(">", 2)[0]
     if text.startswith('"0x'):
         return np.frombuffer(bytes.fromhex(text[3:-1]), dtype).reshape(data["shape"])
     numbers = re.findall(r"[^\s\[\],]+", text.rsplit("> :", 1)[0])
     return np.array([_number(each, dtype) for each in numbers], dtype).reshape(data["shape"])
+
+
+def decode_complex(data: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the real and the imaginary parts of a dense attribute of complex numbers, which is text."""
+    dtype = ELEMENTS[COMPLEX[data["element"]]].numpy
+    text = data["text"].split("dense<", 1)[1].rsplit("> : tensor<", 1)[0]
+    if text.startswith('"0x'):
+        numbers = np.frombuffer(bytes.fromhex(text[3:-1]), dtype)
+    else:
+        numbers = np.array([_number(each, dtype) for each in re.findall(r"[^\s\[\](),]+", text)], dtype)
+    pairs = np.broadcast_to(numbers.reshape(-1, 2), (int(np.prod(data["shape"])), 2))  # one pair may stand for all
+    return pairs[:, 0].reshape(data["shape"]), pairs[:, 1].reshape(data["shape"])
 
 
 def _number(text: str, dtype: np.dtype[Any]) -> Any:

@@ -12,25 +12,37 @@ from .....dialect.dims import Size
 from .....dialect.types import DType
 from ...writing.graph_writer import GraphWriter
 from ...writing.tensors import Tensor
+from .items import Item, describe
 from .records import ELEMENTS, BlockRecord, OperationRecord
 
-RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Tensor]], list[Tensor]]
+RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Item]], list[Item]]
 """Converts the operations of a block, with values of the blocks around it; returns its results."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """An operation for its converter. `call` converts a function of the file, by name."""
+    """An operation for its converter. `call` converts a function of the file, by name. `run_elementwise` converts a
+    block of single elements, with whole tensors in their places."""
 
     record: OperationRecord
     g: GraphWriter
-    operands: tuple[Tensor, ...]
+    items: tuple[Item, ...]
     span: Span | None
     run_block: RunBlock
-    call: Callable[[str, Sequence[Tensor]], list[Tensor]]
+    run_elementwise: RunBlock
+    call: Callable[[str, Sequence[Item]], list[Item]]
 
     def fail(self, message: str, *, code: str = "unsupported-attribute", help: str = "") -> NoReturn:
         raise DiagnosticError([Diagnostic(code, f"`{self.record.name}` {message}", self.span, help=help)])
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        """The operands, which must be tensors of real numbers."""
+        found = tuple(item for item in self.items if isinstance(item, Tensor))
+        if len(found) < len(self.items):
+            other = next(item for item in self.items if not isinstance(item, Tensor))
+            self.fail(f"takes {describe(other)}, which is not supported", code="unsupported-dtype")
+        return found
 
     @property
     def x(self) -> Tensor:
@@ -82,6 +94,6 @@ class Use:
 
 _LIST = re.compile(r"(\w+) = (\[[^\]]*\]|-?\d+)")
 
-Convert: TypeAlias = Callable[[Use], Sequence[Tensor]]
+Convert: TypeAlias = Callable[[Use], Sequence[Item]]
 Converters: TypeAlias = Mapping[str, Convert]
 """Converters by the name of an operation."""
