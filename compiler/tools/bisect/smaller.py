@@ -23,7 +23,7 @@ from ....dialect.graph import (
     Node,
     Parameter,
     Value,
-    captured,
+    read_values,
     substitute_values,
 )
 from ....dialect.operator import InferenceError
@@ -140,21 +140,17 @@ def around(module: Module, core: Collection[str], reach: int) -> Module | None:
     if not inside:
         return None
     makers = {v.name: i for i, n in enumerate(f.body) for v in n.outputs}
-    reads = [[makers[v.name] for v in _read(n) if v.name in makers] for n in f.body]
+    reads = [[makers[v.name] for v in read_values(n) if v.name in makers] for n in f.body]
     for _ in range(reach):
         inside |= {i for i, read in enumerate(reads) if inside & set(read)} | {j for i in inside for j in reads[i]}
     # Nodes without inputs are included: passes would treat arguments differently.
     inside |= {j for i in inside for j in reads[i] if OPERATORS[f.body[j].op].has("stored")}
     made = [v for i in sorted(inside) for v in f.body[i].outputs]
-    read_outside = {v.name for i, n in enumerate(f.body) if i not in inside for v in _read(n)}
+    read_outside = {v.name for i, n in enumerate(f.body) if i not in inside for v in read_values(n)}
     read_outside |= {v.name for v in f.results}
     results = [v for v in made if v.name in read_outside and not OPERATORS[f.body[makers[v.name]].op].has("stored")]
     given = [v for i, n in enumerate(f.body) if i not in inside for v in n.outputs]
     return _cut(module, results, given) if results else None
-
-
-def _read(node: Node) -> list[Value]:
-    return [*node.inputs, *(v for region in node.regions for v in captured(region))]
 
 
 # --- smaller sizes ---
