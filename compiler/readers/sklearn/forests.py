@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dialect.ops.support.trees import CATEGORICAL, DEFAULT_LEFT, NAN_IS_MISSING
+from ....dialect.ops.support.trees import CATEGORICAL, DEFAULT_LEFT, NAN_IS_MISSING, TABLES
 from ....dialect.types import F32
 from ..trees.ensemble import Ensemble, assemble
 from ..trees.tree import Tree, tree_error
@@ -109,7 +109,7 @@ def forest_number(w: Writer, e: Any, x: Tensor) -> Tensor:
 def leaf_indices(w: Writer, x: Tensor, trees: Sequence[Tree]) -> Tensor:
     """Returns the index of the leaf in each tree; indices count the leaves of all trees."""
     ensemble = assemble(trees, [0] * len(trees), np.zeros((1, 1)), features=x.width(), compare="le", dtype=np.float32)
-    tables = [w.const(table) for table in list(ensemble.tables.values())[:8]]
+    tables = [w.const(table) for table in list(ensemble.tables.values())[: len(TABLES)]]
     found = w.apply("tree_leaves", x.cast(dtype=F32), *tables, **ensemble.attributes)
     return found.reshape(shape=(x.shape[0], len(trees)))
 
@@ -248,7 +248,7 @@ def isolation(w: Writer, e: Any, x: Tensor) -> Tensor:
         depth = np.zeros(t.node_count)
         for node in range(t.node_count):
             for child in (t.children_left[node], t.children_right[node]):
-                if 0 <= child < t.node_count:  # a child outside of the tree is an error of `sum_trees`
+                if 0 <= child < t.node_count:  # a child outside of the tree is an error of `plain_tree`
                     depth[child] = depth[node] + 1
         values = depth + 1.0 + path_length(t.n_node_samples) - 1.0
         trees.append(plain_tree(number, t, values.reshape(-1, 1), features=features))
