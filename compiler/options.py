@@ -22,6 +22,8 @@ from .targets.target import LEVELS, PORTABLE, Target, choose_panels, family_of, 
 from .targets.vector_unit import PanelSizes
 from .weight_sizes import SizeBound, parse_bound
 
+LONGEST = 1e6
+"""The longest duration in seconds: calls of the operating system that wait count milliseconds in 32 bits."""
 Scope = Literal["build", "compile"]
 """The commands that take an option: every command that builds a model, or `nacre compile` alone."""
 
@@ -177,7 +179,7 @@ class Options:
         metadata=_flag(
             "--timeout",
             scope="compile",
-            bounds=(0, 1e6),
+            bounds=(0, LONGEST),
             write="{:g}".format,
             in_artifact=False,
             always=True,
