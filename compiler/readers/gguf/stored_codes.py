@@ -6,8 +6,9 @@
     weight[ids],        stored as Q4_1     dequantize_blocks(codes)[ids] + minima[ids] of each block
     x @ weight.T,       stored as Q6_K     x @ reshape(dequantize(codes: i8[5, 4, 16], scales: f32[5, 4, 1]), [5, 64]).T
 
-The converted values equal those of the f32 parameter; sums of products are reassociated. Parameters in other formats,
-parameters of repeated blocks, and vectors of f16 or bf16 stay f32: they are converted when the artifact is written.
+The converted values equal those of the f32 parameter; sums of products are reassociated. Other parameters stay f32, and
+are converted when the artifact is written: those in other formats, those of repeated blocks, and those that are not
+matrices, unless their format is a single dtype of blocks, such as Q8_0.
 """
 
 from __future__ import annotations
