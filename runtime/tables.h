@@ -122,6 +122,8 @@ typedef struct nacre_artifact {
     const nacre_dim *session_dims;
     int32_t state_count, session_dim_count;
     int32_t check_count; /* the number of checks of all entries */
+    int32_t known_count;
+    const nacre_level *known_levels; /* all CPU variants of the compiler, whose names NACRE_CPU_LEVEL may be */
 } nacre_artifact;
 
 extern const nacre_artifact nacre_this_artifact;

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from .generated_part import replace_generated
+
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "compiler" / "docs" / "architecture.md"
-_BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 
 Imports = Mapping[str, Mapping[str, str]]
 """For each folder, the folders that it imports, with the file and line of one import each."""
@@ -106,8 +107,7 @@ def format_generated() -> str:
 
 def format_page(page: str) -> str:
     """Returns the page with its generated part replaced."""
-    head, rest = page.split(_BEGIN)
-    return head + _BEGIN + format_generated() + _END + rest.split(_END)[1]
+    return replace_generated(page, format_generated())
 
 
 def main() -> None:
