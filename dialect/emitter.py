@@ -132,7 +132,7 @@ class ScalarEmitter(Protocol):
         """Loads one element where the condition holds, and returns 0 elsewhere without access to memory."""
         ...
 
-    def watch(self, place: Scalar, outside: Scalar) -> Scalar:
+    def watch(self, index: Scalar, outside: Scalar) -> Scalar:
         """Returns `place`, an index. If `outside` is true, the kernel raises the alarm of its call."""
         ...
 

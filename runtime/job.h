@@ -43,8 +43,8 @@ order, then the others in descending order. For 6 chunks and middle 3:
     list     0 1 2 5 4 3     the caller takes 0, 1, 2 from the front; helpers take 3, 4, 5 from the back
 
 Both therefore compute ascending chunks, and hardware prefetching fetches data that the same thread needs next. */
-static inline int64_t nacre_chunk_at(const nacre_job *job, int64_t place) {
-    return place < job->middle ? place : job->middle + (job->chunks - 1 - place);
+static inline int64_t nacre_chunk_at(const nacre_job *job, int64_t index) {
+    return index < job->middle ? index : job->middle + (job->chunks - 1 - index);
 }
 
 /* Takes a chunk and computes it. Returns its number of work items, or 0 if no chunk is left. */
@@ -54,7 +54,7 @@ static inline int64_t nacre_compute_chunk(nacre_job *job, uint64_t side) {
     if (front + back >= job->chunks) return 0;
     const int64_t number = nacre_chunk_at(job, side == FROM_FRONT ? front : job->chunks - 1 - back);
     const int64_t begin = job->first + number * job->chunk;
-    const int64_t end = begin + job->chunk < job->units ? begin + job->chunk : job->units;
+    const int64_t end = begin + job->chunk < job->items ? begin + job->chunk : job->items;
     job->task(job->context, begin, end);
     return end - begin;
 }

@@ -133,8 +133,8 @@ def _emit_states(spec: ArtifactSpec, functions: Functions) -> list[str]:
     for i, state in enumerate(spec.states):
         shape = f"state_shape_{i}"
         lines += _array("nacre_size", shape, [_size(s, index, functions) for s in state.type.shape])
-        place = f"INT64_C({state.initial}), INT64_C({state.initial_bytes})"
-        rows.append(f"{{{_argument(state.name, state.type, shape)}, {place}}}")
+        initial = f"INT64_C({state.initial}), INT64_C({state.initial_bytes})"
+        rows.append(f"{{{_argument(state.name, state.type, shape)}, {initial}}}")
     return [
         *lines,
         *_array("nacre_state", "states", rows),

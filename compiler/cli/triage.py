@@ -25,7 +25,7 @@ from ..tools.bisect.command import EXITS, NONZERO, CommandFinder
 from ..tools.bisect.culprit import culprit_data, describe
 from ..tools.bisect.failures import KINDS, MEMORY, PASSES, Examiner, Failure
 from ..tools.bisect.reduce import reduce_case
-from ..tools.bisect.storage import check_places, write_case
+from ..tools.bisect.storage import check_paths, write_case
 from ..tools.validate.inputs import (
     EDGES,
     ORDINARY,
@@ -207,7 +207,7 @@ def bisect_command(
     """
     output = output or model.with_name(f"{model.stem}.small.nacre")
     source_model = _without_states(chosen.read(model))
-    check_places(output, model)
+    check_paths(output, model)
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
     cases = _cases(source_model, entry, inputs, dims)
     if not inputs and not dims:
@@ -327,7 +327,7 @@ def reduce_command(
     files beside it.
     """
     source_model = _without_states(chosen.read(model))
-    check_places(output, model)
+    check_paths(output, model)
     cases = _cases(source_model, entry, inputs, dims)
     with progress_line() as report:
         if fails in KINDS:

@@ -147,10 +147,10 @@ def _lower_adjoint(
     wide = compute_dtype(g.type.dtype)
     shared = _divided(e, g, w, attributes["count_include_pad"], g.type.with_dtype(wide))
     spread = spread_tensor(e, shared, w)
-    places = tuple(loop(2 + i) + loop(2 + rank + i) for i in range(rank))
+    positions = tuple(loop(2 + i) + loop(2 + rank + i) for i in range(rank))
     (total,) = e.structured(
         [*(Loop(size) for size in types[0].shape), *(Loop(size, parallel=False) for size in w.kernel)],
-        [(spread, (*loops(0, 1), *places))],
+        [(spread, (*loops(0, 1), *positions))],
         [Result(types[0].with_dtype(wide), identity(types[0].rank), initial=0)],
         add_up,
     )

@@ -103,10 +103,10 @@ def _reference(function: Callable[..., Any], start: int) -> Callable[..., Any]:
 def _is_end(x: Term, axis: int, *, last: bool) -> Term:
     """Returns a mask of the last index along the axis, or of the first. It broadcasts to `x`."""
     b, size = x.builder, x.shape[axis]
-    places = b.iota(shape=(size,), axis=0, dtype=I64)
+    positions = b.iota(shape=(size,), axis=0, dtype=I64)
     end = size_as(b, add(size, -1), I64) if last else b.scalar(0, I64)
     shape = tuple(size if i == axis else 1 for i in range(x.rank))
-    return Term(b, b.reshape(b.equal(places, end), shape=shape))
+    return Term(b, b.reshape(b.equal(positions, end), shape=shape))
 
 
 def _previous(x: Term, axis: int, *, reverse: bool) -> Term:

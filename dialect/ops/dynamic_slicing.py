@@ -66,12 +66,12 @@ def _window_index(shape: Sequence[int], window: Sequence[int], starts: Sequence[
     return tuple(slice(first, first + w) for first, w in zip(firsts, window, strict=True))
 
 
-def _window_places(
+def _window_positions(
     s: BodyEmitter | SequenceEmitter, x: TensorType, window: Shape, starts: Sequence[Scalar], inner: Sequence[Scalar]
 ) -> list[Scalar]:
     """Returns the indices in `x` of the indices in a window."""
     firsts = [clamped(s, start, x.shape[i], window=window[i]) for i, start in enumerate(starts)]
-    return [s.binary("add", first, place) for first, place in zip(firsts, inner, strict=True)]
+    return [s.binary("add", first, position) for first, position in zip(firsts, inner, strict=True)]
 
 
 def _lower_dynamic(
@@ -82,7 +82,7 @@ def _lower_dynamic(
 
     def element(s: BodyEmitter, *firsts: Scalar) -> Scalar:
         inner = [s.index(axis) for axis in range(len(window))]
-        return s.load(x, _window_places(s, x.type, window, firsts, inner))
+        return s.load(x, _window_positions(s, x.type, window, firsts, inner))
 
     return [e.map(types[0], [(start, ()) for start in starts], element)]
 
@@ -148,8 +148,8 @@ def _lower_dynamic_update(
     # Element-by-element writes touch the window alone, whereas a map over the result would copy all of it.
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         firsts = [s.load(start, []) for start in starts]
-        places = _window_places(s, x.type, window, firsts, indices)
-        return [s.store(tensors[0], places, s.load(update, indices))]
+        positions = _window_positions(s, x.type, window, firsts, indices)
+        return [s.store(tensors[0], positions, s.load(update, indices))]
 
     return e.scan(window, [x], write)
 

@@ -43,9 +43,9 @@ def _lower(
     def element(s: BodyEmitter, *given: Scalar) -> Scalar:
         total: Scalar | None = None
         for number in range(count):
-            place, zero = given[number], s.constant(0, given[number].dtype)
-            value = s.load(x, [s.index(0), s.index(1), s.cast(s.binary("max", place, zero), I64)])
-            value = s.select(s.compare("lt", place, zero), s.constant(0, x.type.dtype), value)
+            position, zero = given[number], s.constant(0, given[number].dtype)
+            value = s.load(x, [s.index(0), s.index(1), s.cast(s.binary("max", position, zero), I64)])
+            value = s.select(s.compare("lt", position, zero), s.constant(0, x.type.dtype), value)
             if weighted:
                 value = s.binary("mul", value, given[count + number])
             total = value if total is None else s.binary("add", total, value)
@@ -59,8 +59,8 @@ def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
     count = len(taps) // 2 if weighted else len(taps)
     shape, total = (*x.shape[:2], taps[0].shape[1]), np.zeros(0)
     for number in range(count):
-        place = np.broadcast_to(taps[number][:, None], shape)
-        value = np.where(place < 0, 0, np.take_along_axis(x, np.maximum(place, 0), 2))
+        position = np.broadcast_to(taps[number][:, None], shape)
+        value = np.where(position < 0, 0, np.take_along_axis(x, np.maximum(position, 0), 2))
         value = value * taps[count + number][:, None] if weighted else value
         total = total + value if number else value
     return np.asarray(total, x.dtype)

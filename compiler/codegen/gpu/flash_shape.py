@@ -89,6 +89,6 @@ def _size_of(text: Text, attention: Attention, axis: int) -> str:
     operands = (*attention.scores.inputs, *attention.values.operands[1:])
     for (name, loop), operand in zip(loops.items(), operands, strict=True):
         if loop in operand.plain_axes():
-            place = text.constant(operand.plain_axes().index(loop))
-            return text.let(f"memref.dim {name}, {place} : {operand.type}")
+            position = text.constant(operand.plain_axes().index(loop))
+            return text.let(f"memref.dim {name}, {position} : {operand.type}")
     raise AssertionError(f"no operand has the axis {axis} of the scores")

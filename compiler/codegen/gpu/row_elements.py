@@ -83,10 +83,10 @@ def _bytes(operand: Operand, width: int) -> int:
 
 
 def read_elements(
-    text: Text, nest: Nest, places: Sequence[Sequence[str]], aligned: str, chosen: Collection[int]
+    text: Text, nest: Nest, positions: Sequence[Sequence[str]], aligned: str, chosen: Collection[int]
 ) -> dict[int, Sequence[str]]:
     """Returns the elements of the chosen inputs at successive positions of the loops."""
-    moving, first, width = moving_inputs(nest), places[0], len(places)
+    moving, first, width = moving_inputs(nest), positions[0], len(positions)
     made: dict[int, Sequence[str]] = {}
     numbers = []
     for number in chosen:
@@ -109,12 +109,12 @@ def read_elements(
     text.deeper(1)
     vectors = []
     for number, type in zip(numbers, types, strict=True):
-        elements = ", ".join([load(text, nest, number, at) for at in places])
+        elements = ", ".join([load(text, nest, number, at) for at in positions])
         vectors.append(text.let(f"vector.from_elements {elements} : {type}"))
     text.carry(vectors, types)
     text.deeper(-1)
     text.line("}")
-    for place, (number, type) in enumerate(zip(numbers, types, strict=True)):
-        vector, element = f"{name}#{place}" if count else name, nest.inputs[number].element
+    for position, (number, type) in enumerate(zip(numbers, types, strict=True)):
+        vector, element = f"{name}#{position}" if count else name, nest.inputs[number].element
         made[number] = [text.let(f"vector.extract {vector}[{n}] : {element} from {type}") for n in range(width)]
     return made

@@ -224,8 +224,8 @@ class _Writer:
         return sums
 
     def _matrices(self, number: int, lanes: str, side: int, k: int) -> list[str]:
-        place = (side, k) if self.is_deep[number] else (k, side)
-        words = self.tiles[number].matrices(lanes, *place, turned=not self.is_deep[number])
+        position = (side, k) if self.is_deep[number] else (k, side)
+        words = self.tiles[number].matrices(lanes, *position, turned=not self.is_deep[number])
         return [round_word(self.text, word) for word in words] if self.product is TF32 else words
 
     def store_totals(self, totals: Sequence[str]) -> None:

@@ -64,7 +64,7 @@ class TileMap:
     def box_bytes(self) -> int:
         return self.box[0] * self.box[1] * BYTES
 
-    def places(self, side: str, depth: str, at: Mapping[int, str]) -> list[str]:
+    def positions(self, side: str, depth: str, at: Mapping[int, str]) -> list[str]:
         """Returns the position of a box by those of the loops."""
         known = {**at, self.side: side, self.depth: depth}
         loops = self.operand.plain_axes()

@@ -27,13 +27,13 @@ def _round_down(thresholds: Numbers) -> Numbers:
 
 
 def plain_tree(number: int, t: Any, values: Numbers, *, features: Any = None) -> Tree:
-    """Returns a tree of scikit-learn with values [nodes, width] for its leaves. `number` is its place in the
+    """Returns a tree of scikit-learn with values [nodes, width] for its leaves. `number` is its position in the
     ensemble."""
     left, right = np.asarray(t.children_left), np.asarray(t.children_right)
     is_leaf = left == -1
     inner, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
-    place = np.zeros(len(left), np.int64)
-    place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    position = np.zeros(len(left), np.int64)
+    position[inner], position[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
     for side in (left, right):
         _check_children(side, inner, number)
     to_left = np.asarray(t.missing_go_to_left)[inner] != 0
@@ -41,8 +41,8 @@ def plain_tree(number: int, t: Any, values: Numbers, *, features: Any = None) ->
     return Tree(
         (np.asarray(features)[feature] if features is not None else feature).astype(np.int64),
         _round_down(np.asarray(t.threshold)[inner]),
-        place[left[inner]],
-        place[right[inner]],
+        position[left[inner]],
+        position[right[inner]],
         np.where(to_left, DEFAULT_LEFT, 0) | NAN_IS_MISSING,
         np.asarray(values, np.float64)[leaves],
         names=[int(n) for n in inner],
@@ -171,8 +171,8 @@ def histogram_tree(number: int, predictor: Any) -> Tree:
     nodes = predictor.nodes
     is_leaf = nodes["is_leaf"].astype(bool)
     inner, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
-    place = np.zeros(len(nodes), np.int64)
-    place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    position = np.zeros(len(nodes), np.int64)
+    position[inner], position[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
     sides = [nodes[name].astype(np.int64) for name in ("left", "right")]
     for side in sides:
         _check_children(side, inner, number)
@@ -187,8 +187,8 @@ def histogram_tree(number: int, predictor: Any) -> Tree:
     return Tree(
         nodes["feature_idx"][inner].astype(np.int64),
         threshold,
-        place[sides[0][inner]],
-        place[sides[1][inner]],
+        position[sides[0][inner]],
+        position[sides[1][inner]],
         flags.astype(np.int64),
         nodes["value"][leaves].reshape(-1, 1).astype(np.float64),
         sets,

@@ -83,8 +83,8 @@ def single_results(module: Module) -> Iterator[Module]:
 def later_starts(module: Module) -> Iterator[Module]:
     """Yields for each position, the last first, the graph with all values computed before it as arguments."""
     f = only_function(module)
-    for place in reversed(range(1, len(f.body))):
-        given = [v for n in f.body[:place] if not OPERATORS[n.op].has("stored") for v in n.outputs]
+    for position in reversed(range(1, len(f.body))):
+        given = [v for n in f.body[:position] if not OPERATORS[n.op].has("stored") for v in n.outputs]
         if given and not any(v in f.results for v in given):
             found = _cut(module, f.results, given)
             if found is not None:
@@ -104,12 +104,12 @@ def values_as_arguments(module: Module) -> Iterator[Module]:
 def bypassed_nodes(module: Module) -> Iterator[Module]:
     """Yields the graph with each node replaced by an operand of the same type."""
     f = only_function(module)
-    for place, node in enumerate(f.body):
+    for position, node in enumerate(f.body):
         for value in node.inputs:
             if len(node.outputs) == 1 and value.type == node.output.type:
                 names = {node.output.name: value}
-                rest = tuple(substitute_values(n, names) for n in f.body[place + 1 :])
-                body = (*f.body[:place], *rest)
+                rest = tuple(substitute_values(n, names) for n in f.body[position + 1 :])
+                body = (*f.body[:position], *rest)
                 results = [names.get(v.name, v) for v in f.results]
                 without = replace(module, functions=(replace(f, body=body, results=tuple(results)),))
                 found = _cut(without, results)
@@ -120,13 +120,13 @@ def bypassed_nodes(module: Module) -> Iterator[Module]:
 def made_up_parameters(module: Module) -> Iterator[Module]:
     """Yields the graph with each parameter replaced by ones, so that no checkpoint is needed for it."""
     f = only_function(module)
-    for place, node in enumerate(f.body):
+    for position, node in enumerate(f.body):
         if node.op == "parameter":
             dtype = node.output.type.dtype
             one: Attribute = 1.0 if dtype.is_float else True if dtype.name == "bool" else 1
             attributes = (("dtype", dtype), ("shape", node.output.type.shape), ("value", one))
             full = Node("full", (), node.outputs, attributes, (), node.scope, node.span)
-            body = (*f.body[:place], full, *f.body[place + 1 :])
+            body = (*f.body[:position], full, *f.body[position + 1 :])
             found = _cut(replace(module, functions=(replace(f, body=body),)), f.results)
             if found is not None:
                 yield found

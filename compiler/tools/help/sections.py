@@ -206,8 +206,8 @@ def find(word: str) -> list[Section]:
     Python."""
     word = _PLAIN_TARGET.sub("", word)
     headings = [heading for heading, words in LANGUAGE.items() if word in words or word == heading]
-    places = [("language", heading) for heading in headings] + [p for w, p in OTHERS.items() if w == word]
-    found = [s for page, heading in places for s in read_sections(page) if s.heading == heading]
+    leading = [("language", heading) for heading in headings] + [p for w, p in OTHERS.items() if w == word]
+    found = [s for page, heading in leading for s in read_sections(page) if s.heading == heading]
     named = map(names_of, ("operators", "passes", "diagnostics", "python"))
     return found + [names[word] for names in named if word in names]
 

@@ -214,9 +214,9 @@ def _rename(ls: Server, params: protocol.RenameParams) -> protocol.WorkspaceEdit
         return None
     changes = {}
     for replaced in edits.values():
-        places = [ls.location(span) for span, _ in replaced]
-        changes[places[0].uri] = [
-            protocol.TextEdit(place.range, text) for place, (_, text) in zip(places, replaced, strict=True)
+        locations = [ls.location(span) for span, _ in replaced]
+        changes[locations[0].uri] = [
+            protocol.TextEdit(each.range, text) for each, (_, text) in zip(locations, replaced, strict=True)
         ]
     return protocol.WorkspaceEdit(changes)
 

@@ -24,11 +24,11 @@ Imports = Mapping[str, Mapping[str, str]]
 def folder_of(name: str) -> str | None:
     """Returns the folder of an absolute name in the package `nacre`; a file for modules directly in a package."""
     path = ROOT.joinpath(*name.split(".")[1:])
-    for place in (path, path.parent):
-        if place.with_suffix(".py").is_file():
-            return _folder(place.with_suffix(".py").relative_to(ROOT))
-        if (place / "__init__.py").is_file():
-            return str(place.relative_to(ROOT))
+    for target in (path, path.parent):
+        if target.with_suffix(".py").is_file():
+            return _folder(target.with_suffix(".py").relative_to(ROOT))
+        if (target / "__init__.py").is_file():
+            return str(target.relative_to(ROOT))
     return None
 
 

@@ -218,10 +218,10 @@ def spread_tensor(e: Emitter, x: Tensor, w: Windows) -> Tensor:
     return e.slice(written, (0, 0, *w.low), (*outer, *lengths), (1,) * x.type.rank)
 
 
-def window_map(w: Windows, first_place: int, first_offset: int) -> IndexMap:
+def window_map(w: Windows, first_position: int, first_offset: int) -> IndexMap:
     """Returns the index map of the padded tensor, from loops over windows and over offsets inside a window."""
     return tuple(
-        loop(first_place + i) * w.stride[i] + loop(first_offset + i) * w.dilation[i] for i in range(len(w.stride))
+        loop(first_position + i) * w.stride[i] + loop(first_offset + i) * w.dilation[i] for i in range(len(w.stride))
     )
 
 
