@@ -133,7 +133,7 @@ class ScalarEmitter(Protocol):
         ...
 
     def watch(self, index: Scalar, outside: Scalar) -> Scalar:
-        """Returns `place`, an index. If `outside` is true, the kernel raises the alarm of its call."""
+        """Returns the index. If `outside` is true, the kernel raises the alarm of its call."""
         ...
 
     def iterate(

@@ -321,7 +321,7 @@ _REFUSALS = re.compile(
 
 def check_target_is_known(output: str, triple: str = "") -> None:
     """Raises DiagnosticError where LLVM's output reports an unknown target. LLVM continues with another target, or ends
-    the process, so known names are found out by trying."""
+    the process, so its output is the only sign."""
     refusal = _REFUSALS.search(output)
     if refusal is None:
         return

@@ -46,8 +46,8 @@ _WITH_ZERO = BLOCK_DTYPES["q4[block 32, zero]"]
 class Planes:
     """The keys of the tensors of a weight. A minimum is added to all numbers of its block.
 
-    `quantized` is a block-quantized tensor, or one of integers, [..., blocks, size]. With `scales`, each of its numbers is
-    multiplied by the scale of its block of `size` neighbours.
+    `quantized` is a block-quantized tensor, or one of integers, [..., blocks, size]. With `scales`, each of its numbers
+    is multiplied by the scale of its block of `size` neighbours.
     """
 
     quantized: str

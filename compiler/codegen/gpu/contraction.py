@@ -34,7 +34,7 @@ _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2,
 _MOST_BYTES = 32
 """The bytes of all inputs at one position, so that tiles fit the shared memory of a block."""
 _FEWEST = 16
-"""A side with fewer elements leaves most threads without work."""
+"""The fewest elements of a side: with fewer, most threads would have no work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _static(nest: Nest, loops: Sequence[int], least: int) -> bool:
 
 
 def blocks_at_once(groups: Groups) -> int:
-    """Returns the least number of blocks of a processor. Indices of several loops need more registers than ptxas gives
-    a thread by itself, where it makes room for four blocks."""
+    """Returns the least number of blocks of a processor. By default, ptxas limits the registers of a thread so that
+    four blocks fit; indices of several loops need more."""
     is_plain = all(len(loops) == 1 for loops in (groups.rows, groups.columns, groups.depth))
     return 0 if is_plain else 2
 

@@ -1,4 +1,4 @@
-"""The schedule of attention: scores stay in registers, and no row of them is ever whole (online softmax).
+"""The schedule of attention: scores stay in registers, a tile of keys at a time (online softmax).
 
 A block of four warps computes ROWS rows of one batch element; rows of several heads that share keys are one axis:
 

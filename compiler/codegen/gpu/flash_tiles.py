@@ -1,7 +1,7 @@
 """The tiles of an attention in shared memory, and the positions that they are copied from.
 
-Tiles of f32 have the depth, or the columns of the values, as their fast axis, since `ldmatrix` turns over elements of
-16 bits alone. Their queries stay in shared memory.
+Tiles of f32 have the depth, or the columns of the values, as their fast axis, since `ldmatrix` transposes 16-bit
+elements only. Their queries stay in shared memory.
 """
 
 from __future__ import annotations

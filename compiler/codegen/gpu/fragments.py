@@ -2,7 +2,7 @@
 
 A tile has a slow and a fast axis; the fast one is the axis that is contiguous in memory, so that a copy moves 16 bytes.
 16 more bytes after each row put the rows of a matrix into different banks. `ldmatrix` reads four matrices of 8 rows of
-16 bytes, where lane 8 i + r addresses row r of matrix i; it can turn over those of 16-bit elements, so that either
+16 bytes, where lane 8 i + r addresses row r of matrix i; it can transpose those of 16-bit elements, so that either
 axis of such a tile may be the depth of the product. For other elements the fast axis is the depth.
 
     registers of lane l, g = l / 4, p = l % 4    a: rows g, g + 8; depths 2p, 2p + 1 and 2p + 8, 2p + 9

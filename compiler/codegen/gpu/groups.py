@@ -72,7 +72,7 @@ def _find_first(computing: Sequence[Any], groups: Sequence[Group], op: Any) -> l
 
 
 def _disturbs(other: Any, first: Any) -> bool:
-    """Returns whether an op must not come before another one that it followed."""
+    """Returns whether an op may not be moved before another one, which it follows."""
     inputs, results = operands_of(first)
     if any(touches(other, root_of(value)) for value in results):
         return True

@@ -24,9 +24,9 @@ from .text import Text
 WARP = 32
 _FEW = 16
 _LONG = 2048
-"""A row of so many elements is worth a whole block."""
+"""The fewest elements of a row that keep a whole block busy."""
 _MANY = 256
-"""So many warps keep a device busy."""
+"""The number of warps that keep a device busy."""
 
 _EXTREMES = {"maxsi": -1, "minsi": 1}
 _NEUTRAL = {"addf": "0.0", "mulf": "1.0", "addi": "0", "muli": "1", "maxui": "0", "ori": "0", "xori": "0"}

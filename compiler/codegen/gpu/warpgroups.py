@@ -48,7 +48,7 @@ ROWS = 2 * _WARPGROUP_ROWS
 _STAGE_BYTES = 192 << 10
 """The bytes of the tiles of all stages."""
 _FEWEST = 64
-"""Smaller sides leave most of a tile empty."""
+"""The least size of a side: a smaller one would leave most of a tile empty."""
 _CONSUMING_WARPS = 8
 _REGISTERS = {"dec": 40, "inc": 232}
 """The registers of a thread that copies, and of one that multiplies."""
