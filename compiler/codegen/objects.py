@@ -1,5 +1,11 @@
 """Compiles a lowered module to object files: one for every kernel, and one for the entries after memory planning.
 
+    kernels (MLIR) -- one job each --> cache, else a child (kernel_worker) --> objects, reports
+                                                                                    |
+    entries (LLVM IR) <------------------- memory plan <---------- the tensors that each part uses
+       |
+       +-- one job for each target --> cache, else a child (entry_worker) --> objects
+
 An object depends on its text and the options alone. It is the same whichever child compiles it, with whichever others
 and at whichever time, or if it comes from the cache.
 """

@@ -3,6 +3,10 @@
 An average is divided by the number of elements of the window inside the tensor, or inside the padded tensor
 (`count_include_pad`). Positions beyond the padded tensor, which a last window with `ceil_mode` may cover, are never
 counted. A window without any counted element averages to 0.
+
+    x = 2 4 6, windows of 2, padding 1         0 2    2 4    4 6    6 0
+    count_include_pad=false                      2      3      5      6
+    count_include_pad=true                       1      3      5      3
 """
 
 from __future__ import annotations

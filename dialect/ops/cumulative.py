@@ -1,5 +1,11 @@
 """Running sums and products along an axis, and the linear recurrence that their gradients need.
 
+    x                            1  2  3  4
+    cumsum(x)                    1  3  6 10
+    cumsum(x, exclusive=true)    0  1  3  6
+    cumsum(x, reverse=true)     10  9  7  4
+    cumprod(x)                   1  2  6 24
+
 `reverse` runs from the end of the axis; `exclusive` leaves the element itself out, so that the first result is 0 or 1.
 f16 and bf16 are accumulated in f32.
 """

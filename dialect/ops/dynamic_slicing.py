@@ -1,5 +1,12 @@
 """Windows of tensors whose starts are i64 scalars at run time: reading and writing them.
 
+For x = 1 2 3 4 5 and windows of 3 elements:
+
+    dynamic_slice(x, 1)                 2 3 4
+    dynamic_slice(x, -3)                3 4 5
+    dynamic_slice(x, 4)                 fails the call; 3 4 5 with the mode `clamp`
+    dynamic_update_slice(x, 7 8 9, 1)   1 7 8 9 5
+
 A start counts from the end if negative. A window that does not lie inside the tensor fails the call, or with the mode
 `clamp` is moved inside. A window that is larger than the tensor is not in either: the dims of a call are required to
 admit it.

@@ -1,7 +1,12 @@
 """Reading by index tensors: gather, take_along_axis, gather_nd, embedding, one_hot.
 
-A negative index counts from the end. `mode` selects the behaviour for an index out of range: see `places`. `one_hot`
-reads nothing and has no mode: a row for an index out of range has no 1.
+    gather(x, i, axis=1)             y[a, b, c] = x[a, i[b, c]]        the axis becomes the axes of i
+    take_along_axis(x, i, axis=1)    y[a, b] = x[a, i[a, b]]           i has the rank of x
+    gather_nd(x, i)                  y[a] = x[i[a, 0], i[a, 1]]        the last axis of i is an index into several axes
+    embedding(w, i)                  y[a, b] = w[i[a], b]
+
+A negative index counts from the end. `mode` selects the behaviour for an index out of range: see `support/places.py`.
+`one_hot` reads nothing and has no mode: a row for an index out of range has no 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Padding around a tensor: with a constant, with its edge, or with its reflection."""
+"""Padding around a tensor: with a constant, with its edge, or with its reflection.
+
+For x = 1 2 3 and the widths (2, 2):
+
+    constant    0 0 1 2 3 0 0
+    edge        1 1 1 2 3 3 3
+    reflect     3 2 1 2 3 2 1
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Max pooling over windows of x [N, C, *spatial], and the attributes and geometry that all poolings share.
 
+    x of one channel    1 5 2    windows of 2 x 2:    max_pool2d 5 5    max_pool_indices 1 1
+                        4 0 3                         the index counts the elements of the image, row by row
+
 With the layout `channels_last`, x and the result are [N, *spatial, C]. A maximum never includes padding; a window of
 padding alone gives the lowest number.
 """

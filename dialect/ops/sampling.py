@@ -1,4 +1,11 @@
-"""Samples at positions that are computed: `grid_sample` at a grid of them, `roi_align` inside of boxes."""
+"""Samples at positions that are computed: `grid_sample` at a grid of them, `roi_align` inside of boxes.
+
+A coordinate of `grid_sample` runs from -1 to 1. Along an axis of 4 elements, its position is:
+
+    coordinate                     -1      0      1
+    align_corners=true              0    1.5      3      the ends are the centres of the outer elements
+    align_corners=false          -0.5    1.5    3.5      the ends are the edges of the outer elements
+"""
 
 from __future__ import annotations
 

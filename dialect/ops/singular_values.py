@@ -2,7 +2,14 @@
 
 A rotation makes two columns of x orthogonal. Sweeps over all pairs repeat until no pair needs one, at most 40 times;
 six to ten suffice for most matrices. Then the columns are u * s, and the product of the rotations is v. A wide matrix
-is transposed first. A sweep of [m, n] takes about 3 * m * n * n multiplications; each matrix is computed by one thread.
+is transposed first.
+
+    x = 3 0    The columns a and b have the same length, and a . b is 20: they are rotated by 45 degrees.
+        4 5
+               (a + b) / sqrt(2) = (3, 9) / sqrt(2)      of length sqrt(45), the first singular value
+               (b - a) / sqrt(2) = (-3, 1) / sqrt(2)     of length sqrt(5), the second one
+
+A sweep of [m, n] takes about 3 * m * n * n multiplications; each matrix is computed by one thread.
 """
 
 from __future__ import annotations

@@ -3,6 +3,14 @@
 This module defines the geometry (the number of windows, the padding), the padded tensor that windows read, and its
 adjoint, the spread tensor, in which the elements of a strided result lie apart. Tensors are [N, C, *spatial] unless
 stated otherwise.
+
+For 6 elements, padding (1, 1), a kernel of 3 and a stride of 2, there are 3 windows:
+
+    padded tensor    0 a b c d e f 0        its last element is in no window
+    window 0         0 a b
+    window 1             b c d
+    window 2                 d e f
+    spread tensor    r 0 s 0 t              of a result r s t
 """
 
 from __future__ import annotations
