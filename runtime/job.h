@@ -5,7 +5,7 @@
  *   63..32   generation   the number of jobs that this seat has had: a late worker cannot join a later job
  *   31       OPEN         helpers may join
  *   30       WAITING      the caller sleeps until all helpers have left
- *   29..15   places       the maximum number of helpers
+ *   29..15   limit        the maximum number of helpers
  *   14..0    helpers      the current number of helpers
  */
 #ifndef NACRE_JOB_H
@@ -15,10 +15,10 @@
 
 #define OPEN (UINT64_C(1) << 31)
 #define WAITING (UINT64_C(1) << 30)
-#define PLACES_SHIFT 15
+#define LIMIT_SHIFT 15
 #define COUNT_MASK UINT64_C(0x7fff)
 #define HELPERS(state) ((int32_t)((state) & COUNT_MASK))
-#define PLACES(state) ((int32_t)((state) >> PLACES_SHIFT & COUNT_MASK))
+#define LIMIT(state) ((int32_t)((state) >> LIMIT_SHIFT & COUNT_MASK))
 #define GENERATION(state) ((uint32_t)((state) >> 32))
 #define CALLER (UINT64_C(1) << 32)
 

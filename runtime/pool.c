@@ -175,7 +175,7 @@ void nacre_parallel(nacre_team *team, nacre_task task, const void *context, int6
     job->floating_mode = nacre_floating_mode();
     atomic_store_explicit(&job->cpu, nacre_current_cpu(), memory_order_relaxed);
     atomic_store_explicit(&job->taken, 0, memory_order_relaxed);
-    atomic_store(&job->state, generation << 32 | OPEN | (uint64_t)helpers << PLACES_SHIFT);
+    atomic_store(&job->state, generation << 32 | OPEN | (uint64_t)helpers << LIMIT_SHIFT);
     call_workers(crew->pool, helpers);
     const int64_t start = nacre_ticks();
     int64_t done = 0;

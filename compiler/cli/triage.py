@@ -266,7 +266,7 @@ def _report(found: Found, written: Sequence[Path], as_json: bool) -> None:
 
 
 def _failure_data(failure: Failure) -> dict[str, str]:
-    return {"kind": failure.kind, "place": failure.place, "message": failure.message}
+    return {"kind": failure.kind, "place": failure.origin, "message": failure.message}
 
 
 def _report_written(written: Sequence[Path], small: Case) -> None:
@@ -362,7 +362,7 @@ def _failing(
             "the model does not fail" if found is None else f"the model fails in another way: {found[1].message}"
         )
     case, failure = found
-    in_passes = failure.place == PASSES or failure.is_like(examiner.passes(case))
+    in_passes = failure.origin == PASSES or failure.is_like(examiner.passes(case))
     return case, failure, (alike_in_passes if in_passes else alike_in_code)(examiner, failure)
 
 

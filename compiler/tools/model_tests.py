@@ -53,8 +53,8 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One check: its subject, the executor, whether it succeeded, the observed value, and the place of the check in the
-    model file."""
+    """One check: its subject, the executor, whether it succeeded, the observed value, and the location of the check in
+    the model file."""
 
     model: str
     title: str

@@ -3,7 +3,7 @@
 Channels first, neighbours in the result belong to neighbouring offsets of the kernel, which are few. Channels
 last, they belong to neighbouring channels of the gradient:
 
-    r[offset, i, o] == sum over n and places p of x[n, p * stride + offset, i] * g[n, p, o]
+    r[offset, i, o] == sum over n and positions p of x[n, p * stride + offset, i] * g[n, p, o]
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _lower_weight(
     w = _weight_geometry(shape, attributes)
     padded = grouped(e, pad_tensor(e, x, w, 0, spatial), channels, groups)
     g = grouped(e, g, channels, groups)
-    # The loops are those of the result, then batch and places. The innermost one of the result has unit stride.
+    # The loops are those of the result, then batch and positions. The innermost one of the result has unit stride.
     each: Shape = (groups, g.type.shape[channels + 1], padded.type.shape[channels + 1])
     if last:
         offset, group, into, out = 0, rank, rank + 1, rank + 2

@@ -154,7 +154,7 @@ def tiles(w: Windows) -> bool:
 
 
 def _spread_max(b: Builder, x: Value, g: Value, numbers: Value, w: Windows) -> Value:
-    """Returns the gradient if every element is in one window: an element compares its place with that of the greatest
+    """Returns the gradient if every element is in one window: an element compares its number with that of the greatest
     one of its window. Nothing is written by index."""
     spatial = x.type.shape[2:]
     own = b.reshape(b.iota(shape=(product(spatial),), axis=0, dtype=I64), shape=spatial)
@@ -204,7 +204,7 @@ def _lower_indices(
     w = pool_geometry("max_pool_indices", sizes, attributes)
     rank = len(sizes)
 
-    # Two reductions of one result each: the best element, then the least place of an element that equals it.
+    # Two reductions of one result each: the best element, then the least number of an element that equals it.
     padded = pad_tensor(e, x, w, lowest(x.type.dtype))
     largest = _write_largest(e, padded, w, types[0])
     nowhere = integer_range(I64)[1]

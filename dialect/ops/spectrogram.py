@@ -161,7 +161,7 @@ def _decompose_istft(b: Builder, operands: Sequence[Value], attributes: Attribut
 
 
 def _added(b: Builder, rows: Value, length: Size, hop: int) -> Value:
-    """Returns the sums [N, length] of frames [N, frames, size] at their places."""
+    """Returns the sums [N, length] of frames [N, frames, size] at their positions."""
     outer, frames, size = rows.type.shape
     assert isinstance(size, int), rows
     zeros = b.full(shape=(outer, length), value=0.0, dtype=rows.type.dtype)

@@ -71,8 +71,8 @@ def line(mask: str, rest: str = "", value: str = "%7") -> str:
 def test_locations_and_alignments_are_kept() -> None:
     assert rewrite_single_lanes(line("<i1 true, i1 false>", " #3, !dbg !12")).splitlines() == [
         "  %one.0.value = extractelement <2 x i8> %7, i64 0, !dbg !12",
-        "  %one.0.place = getelementptr i8, ptr %1, i64 0, !dbg !12",
-        "  store i8 %one.0.value, ptr %one.0.place, align 4, !dbg !12",
+        "  %one.0.address = getelementptr i8, ptr %1, i64 0, !dbg !12",
+        "  store i8 %one.0.value, ptr %one.0.address, align 4, !dbg !12",
     ]
     assert rewrite_single_lanes(line("<i1 false, i1 true>")).splitlines()[-1].endswith("align 1")
 

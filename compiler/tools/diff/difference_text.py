@@ -13,7 +13,7 @@ from .capture import Point
 from .compare import BINS, Comparison, PointDifference
 
 _SHORT = 24
-"""The longest value that has a place in the table of facts."""
+"""The longest value that is shown in the table of facts."""
 _BEYOND = f">{BINS[-1]}"
 _HEADS = ("0", *(f"<={most}" for most in BINS[1:]), _BEYOND)
 

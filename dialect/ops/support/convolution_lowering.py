@@ -65,7 +65,7 @@ class _Convolution:
 
     def emit(self, e: Emitter, padded: Tensor, weight: Tensor, start: Tensor | int, type: TensorType) -> Tensor:
         w, last = self.windows, self.layout != FIRST
-        positions = [f"place {i}" for i in range(len(w.kernel))]
+        positions = [f"position {i}" for i in range(len(w.kernel))]
         offsets = [f"offset {i}" for i in range(len(w.kernel))]
         results = self._channels("out")
         parallel = ["batch", *positions, *results] if last else ["batch", *results, *positions]

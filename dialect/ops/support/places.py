@@ -117,7 +117,7 @@ def load_if_any(s: ScalarEmitter, x: Tensor, indices: Sequence[Scalar], axes: Se
 def load_by_mode(
     s: ScalarEmitter, x: Tensor, positions: Sequence[Scalar], given: Sequence[Scalar], axes: Sequence[int], mode: str
 ) -> Scalar:
-    """Returns the element at `places`, the `given` indices of `axes` moved inside; or 0 if the mode drops it."""
+    """Returns the element at `positions`, the `given` indices of `axes` moved inside; or 0 if the mode drops it."""
     value = load_if_any(s, x, positions, axes)
     if mode != "drop":
         return value
