@@ -50,7 +50,7 @@ def test_one_element_is_written(cpu: str) -> None:
     def write(lane: int, wide: int, narrow: int) -> bool:
         """Is the lane written to the last element before an unmapped page, and nothing else?"""
         memory = Memory({"from": LANES * wide, "to": (lane + 1) * narrow}, at_end=True, alignments={})
-        source, result = memory.places["from"], memory.places["to"]
+        source, result = memory.buffers["from"], memory.buffers["to"]
         source.data[:] = range(1, source.data.size + 1)
         result.data[:] = 0
         address = engines[lane].get_function_address(f"narrow_{8 * wide}_{8 * narrow}_{lane}")
