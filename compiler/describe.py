@@ -28,8 +28,8 @@ from .artifact.spec import (
 from .base.spans import relative_to, without_spans
 from .codegen.objects import Program
 from .host.calls import describe_calls
+from .host.named_values import find_named_values
 from .host.plan import LoweredEntry
-from .host.points import name_points
 from .lower.module import LoweredWeight
 from .model.source import SourceModel
 from .options import Options
@@ -53,7 +53,9 @@ def specify(
     calls = []
     for function, entry in zip(lowered.functions, program.entries, strict=True):
         rewritten = optimized.function(entry.name)
-        calls.append(describe_calls(rewritten, function, entry, name_points(written.function(entry.name), rewritten)))
+        calls.append(
+            describe_calls(rewritten, function, entry, find_named_values(written.function(entry.name), rewritten))
+        )
     made = ArtifactSpec(
         name=lowered.name,
         entries=tuple(

@@ -18,10 +18,13 @@ from .codegen.workers.routes import FIRST
 from .dumps.dumps import plain_name
 from .stages import GRAPH, texts_of
 from .targets.family import Family
-from .targets.target import LEVELS, PORTABLE, Target, choose_panels, family_of, format_targets, parse_targets
+from .targets.target import Target, choose_panels, family_of, format_targets, parse_targets
+from .targets.variants import PORTABLE, PORTABLE_VARIANTS, VARIANTS
 from .targets.vector_unit import PanelSizes
 from .weight_sizes import SizeBound, parse_bound
 
+LONGEST = 1e6
+"""The longest duration in seconds: calls of the operating system that wait count milliseconds in 32 bits."""
 Scope = Literal["build", "compile"]
 """The commands that take an option: every command that builds a model, or `nacre compile` alone."""
 
@@ -91,10 +94,10 @@ class Options:
             write=format_targets,
             says="native",
             always=True,
-            help=f"Target: native; one of {', '.join(LEVELS)}, or several, separated by commas; {PORTABLE} (all of "
-            "these from x86-64-v3 on); an LLVM CPU name such as znver4; any of these followed by +feature or "
-            "-feature; or a triple such as aarch64-linux-gnu or wasm32-wasi, which may be followed by :CPU. For GPUs: "
-            "cuda, or an architecture such as cuda:sm_90a, alone or after CPUs, as in native,cuda.",
+            help=f"Target: native; one of {', '.join(VARIANTS)}, or several, separated by commas; {PORTABLE} (all "
+            f"of these from {PORTABLE_VARIANTS[0]} on); an LLVM CPU name such as znver4; any of these followed by "
+            "+feature or -feature; or a triple such as aarch64-linux-gnu or wasm32-wasi, which may be followed by "
+            ":CPU. For GPUs: cuda, or an architecture such as cuda:sm_90a, alone or after CPUs, as in native,cuda.",
         ),
     )
     passes: str | None = field(
@@ -177,7 +180,7 @@ class Options:
         metadata=_flag(
             "--timeout",
             scope="compile",
-            bounds=(0, 1e6),
+            bounds=(0, LONGEST),
             write="{:g}".format,
             in_artifact=False,
             always=True,

@@ -24,13 +24,13 @@ LIBRARY = "so"
 class EmitKind:
     """A value of `--emit`.
 
-    place: the path of the output, from that of the library.
+    path_of: the path of the output, from that of the library.
     needs: the results of the build that it is made from.
     contents: the bytes of the file, from the build and the file name of the library; the library itself has none.
     text: the dumped text that it consists of, if it is one.
     """
 
-    place: Callable[[Path], Path]
+    path_of: Callable[[Path], Path]
     needs: tuple[str, ...]
     contents: Callable[[Build, str], bytes] | None
     text: str = ""
@@ -78,9 +78,9 @@ EMIT_KINDS: Mapping[str, EmitKind] = {
 """The kinds by the names that `--emit` takes."""
 
 
-def place_outputs(kinds: Collection[str], library: Path) -> dict[str, Path]:
+def output_paths(kinds: Collection[str], library: Path) -> dict[str, Path]:
     """Returns the path of each emit kind: beside the library, with its own suffix."""
-    return {name: kind.place(library) for name, kind in EMIT_KINDS.items() if name in kinds}
+    return {name: kind.path_of(library) for name, kind in EMIT_KINDS.items() if name in kinds}
 
 
 def kept_texts(kinds: Collection[str]) -> list[str]:
@@ -88,21 +88,21 @@ def kept_texts(kinds: Collection[str]) -> list[str]:
     return [kind.text for name, kind in EMIT_KINDS.items() if name in kinds and kind.text]
 
 
-def write_outputs(build: Build, places: Mapping[str, Path], library: str) -> None:
+def write_outputs(build: Build, paths: Mapping[str, Path], library: str) -> None:
     """Generates the emit kinds and writes them. Raises DiagnosticError and CompilerError, and then writes no file.
 
     The dumps of the build keep `kept_texts`. `library` is the file name that the Python loader looks for.
     """
-    for path in places.values():
+    for path in paths.values():
         check_writable(path)
-    kinds = {name: EMIT_KINDS[name] for name in places}
+    kinds = {name: EMIT_KINDS[name] for name in paths}
     build.make(*(result for kind in kinds.values() for result in kind.needs))
     contents = {name: kind.contents(build, library) for name, kind in kinds.items() if kind.contents is not None}
     with ExitStack() as stack:
         for name, data in contents.items():
-            file = stack.enter_context(replacing(places[name]))
+            file = stack.enter_context(replacing(paths[name]))
             file.write(data)
             file.flush()
-        if LIBRARY in places:
+        if LIBRARY in paths:
             assert build.spec is not None and build.objects is not None
-            build.assemble(build.spec, build.objects, places[LIBRARY])
+            build.assemble(build.spec, build.objects, paths[LIBRARY])

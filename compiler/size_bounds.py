@@ -58,12 +58,12 @@ def bounded_passes(source_model: SourceModel, options: Options) -> tuple[Pass, .
 def _with_recompute(passes: tuple[Pass, ...], source_model: SourceModel) -> tuple[Pass, ...]:
     """Returns the passes with one for each limit on the memory of a function, after `cse` and before `fuse`."""
     limits = [b for b in source_model.budgets if b.metric == "memory" and b.comparison in ("<", "<=")]
-    place = next((number for number, step in enumerate(passes) if step.name == "fuse"), len(passes))
-    fuses = place < len(passes)
+    position = next((number for number, step in enumerate(passes) if step.name == "fuse"), len(passes))
+    fuses = position < len(passes)
     added = (
         Recompute(b.model, int(b.limit), tuple(f"{n}:{size}" for n, size in b.dims.items()), fuses) for b in limits
     )
-    return (*passes[:place], *added, *passes[place:])
+    return (*passes[:position], *added, *passes[position:])
 
 
 def _sizes_after(passes: Sequence[Pass], source_model: SourceModel, options: Options) -> WeightSizes:

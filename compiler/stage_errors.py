@@ -89,9 +89,9 @@ def _keep_model(folder: Path, source_model: SourceModel, flags: Sequence[str]) -
     with suppress(OSError):
         for file, text in source_model.sources.items():
             path = Path(file)
-            place = folder / "model" / (path.relative_to(root) if path.is_relative_to(root) else path.name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
+            target = folder / "model" / (path.relative_to(root) if path.is_relative_to(root) else path.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
         precision = [] if source_model.precision == "f32" else ["--precision", source_model.precision]
         command = ["nacre", "compile", Path(source_model.file).name, *precision, *flags]
         (folder / "options.txt").write_text(f"{shlex.join(command)}\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Operators with regions that run zero, one or many times: `scan`, `while`, `if` and `custom`.
 
 A region reads values of the surrounding function by name. This table holds the types and the meaning of each operator;
-the verifier and the interpreter read it. Lowering and passes call `CONTROL_FLOW` whether a node belongs here.
+the verifier and the interpreter read it. Lowering and passes ask `CONTROL_FLOW` whether a node belongs here.
 
     %h, %c, %all = scan(%h0, %c0) {carried = 2, count = T} : f32[B, H], f32[B, H], f32[T, B, H]
       do (%t: i64, %h_1: f32[B, H], %c_1: f32[B, H]) {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from .graph import Node, Value, captured
+from .graph import Node, Value, read_values
 from .operator import Builder, Decompose, Gradient, Use
 
 Given = Sequence["Value | None"]
@@ -26,13 +26,6 @@ class GradientError(Exception):
     def __init__(self, node: Node) -> None:
         super().__init__(f"`{node.op}` has no gradient")
         self.node = node
-
-
-def read_values(node: Node) -> Iterable[Value]:
-    """Yields the operands of a node, and the values of surrounding scopes that its regions read."""
-    yield from node.inputs
-    for region in node.regions:
-        yield from captured(region)
 
 
 def spread(nodes: Iterable[Node], active: AbstractSet[str]) -> set[str]:

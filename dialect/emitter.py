@@ -132,8 +132,8 @@ class ScalarEmitter(Protocol):
         """Loads one element where the condition holds, and returns 0 elsewhere without access to memory."""
         ...
 
-    def watch(self, place: Scalar, outside: Scalar) -> Scalar:
-        """Returns `place`, an index. If `outside` is true, the kernel raises the alarm of its call."""
+    def watch(self, index: Scalar, outside: Scalar) -> Scalar:
+        """Returns the index. If `outside` is true, the kernel raises the alarm of its call."""
         ...
 
     def iterate(

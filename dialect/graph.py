@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Union
@@ -274,6 +274,22 @@ def constant_of(node: Node) -> Constant | None:
     value = node.attribute("value")
     assert isinstance(value, Constant), node
     return value
+
+
+def read_values(node: Node) -> tuple[Value, ...]:
+    """Returns the operands of a node, and the values of surrounding scopes that its regions use."""
+    return (*node.inputs, *(value for region in node.regions for value in captured(region)))
+
+
+def needed_nodes(body: Sequence[Node], wanted: Iterable[str], given: Collection[str] = ()) -> tuple[Node, ...]:
+    """Returns the nodes of a body that compute the wanted values, given the values of other names, in their order."""
+    needed = set(wanted).difference(given)
+    found: list[Node] = []
+    for node in reversed(body):
+        if not needed.isdisjoint(value.name for value in node.outputs):
+            found.append(node)
+            needed.update(value.name for value in read_values(node) if value.name not in given)
+    return tuple(reversed(found))
 
 
 def parameters_read(nodes: Iterable[Node]) -> tuple[str, ...]:

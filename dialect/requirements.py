@@ -44,7 +44,7 @@ def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requir
     fit."""
     extents: dict[Size, None] = {}
     sizes: dict[Size, None] = {}
-    for values, node in _places(function):
+    for values, node in _typed_values(function):
         for value in values:
             extents.update((size, None) for size in value.type.shape if bounds(size)[0] < 0)
             sizes.update((part, None) for size in (*value.type.shape, value.type.bytes) for part in _overflowing(size))
@@ -69,7 +69,7 @@ for each function."""
 def find_impossible(function: Function) -> tuple[Size, Node | None] | None:
     """Returns the first size that is out of range for all values of the dims, or has a coefficient that is, and its
     node."""
-    for values, node in _places(function):
+    for values, node in _typed_values(function):
         sizes = [size for value in values for size in (*value.type.shape, value.type.bytes)]
         for size in (*sizes, *(() if node is None else _attribute_sizes(node))):
             if any(abs(c) >= _LIMIT for _, c in _terms(size)) or bounds(size)[0] >= INFINITY:
@@ -77,7 +77,7 @@ def find_impossible(function: Function) -> tuple[Size, Node | None] | None:
     return None
 
 
-def _places(function: Function) -> Iterator[tuple[tuple[Value, ...], Node | None]]:
+def _typed_values(function: Function) -> Iterator[tuple[tuple[Value, ...], Node | None]]:
     """Yields all values, with the node that computes them."""
     yield function.arguments, None
     for node in walk(function.body):

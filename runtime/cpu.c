@@ -71,15 +71,6 @@ static const char *const feature_names[] = {
 #undef X
 };
 
-static const nacre_level known_levels[] = {
-    {"x86-64", 0},
-    {"x86-64-v2", NACRE_CPU_V2},
-    {"x86-64-v3", NACRE_CPU_V3},
-    {"x86-64-v4", NACRE_CPU_V4},
-    {"x86-64-v4-vnni", NACRE_CPU_V4_VNNI},
-    {"x86-64-v4-vnni-bf16", NACRE_CPU_V4_VNNI_BF16},
-};
-
 static void append(char *text, size_t capacity, const char *part) {
     strncat(text, part, capacity - strlen(text) - 1);
 }
@@ -89,14 +80,15 @@ static nacre_status limit(uint64_t *features, uint64_t *slow) {
     const char *wanted = getenv("NACRE_CPU_LEVEL");
     if (wanted == NULL || *wanted == '\0') return NACRE_OK;
     char names[256] = "";
-    for (size_t i = 0; i < sizeof known_levels / sizeof known_levels[0]; i++) {
-        if (strcmp(known_levels[i].name, wanted) == 0) {
-            *features &= known_levels[i].features;
+    for (int32_t i = 0; i < nacre_this_artifact.known_count; i++) {
+        const nacre_level *known = &nacre_this_artifact.known_levels[i];
+        if (strcmp(known->name, wanted) == 0) {
+            *features &= known->features;
             *slow = 0;
             return NACRE_OK;
         }
         append(names, sizeof names, i ? ", " : "");
-        append(names, sizeof names, known_levels[i].name);
+        append(names, sizeof names, known->name);
     }
     return nacre_fail(NACRE_INVALID, "NACRE_CPU_LEVEL is `%s`, which is none of %s", wanted, names);
 }

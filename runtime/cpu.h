@@ -62,19 +62,6 @@ enum {
 
 #define NACRE_CPU(name) (UINT64_C(1) << NACRE_CPU_BIT_##name)
 
-/* The levels that compilers know by name, https://gitlab.com/x86-psABIs/x86-64-ABI. */
-#define NACRE_CPU_V2                                                                                                  \
-    (NACRE_CPU(sse3) | NACRE_CPU(ssse3) | NACRE_CPU(sse4_1) | NACRE_CPU(sse4_2) | NACRE_CPU(popcnt) | NACRE_CPU(cx16) \
-     | NACRE_CPU(sahf))
-#define NACRE_CPU_V3                                                                                                  \
-    (NACRE_CPU_V2 | NACRE_CPU(avx) | NACRE_CPU(avx2) | NACRE_CPU(bmi) | NACRE_CPU(bmi2) | NACRE_CPU(f16c)             \
-     | NACRE_CPU(fma) | NACRE_CPU(lzcnt) | NACRE_CPU(movbe))
-#define NACRE_CPU_V4                                                                                                  \
-    (NACRE_CPU_V3 | NACRE_CPU(avx512f) | NACRE_CPU(avx512bw) | NACRE_CPU(avx512cd) | NACRE_CPU(avx512dq)              \
-     | NACRE_CPU(avx512vl))
-#define NACRE_CPU_V4_VNNI (NACRE_CPU_V4 | NACRE_CPU(avx512vnni))
-#define NACRE_CPU_V4_VNNI_BF16 (NACRE_CPU_V4_VNNI | NACRE_CPU(avx512bf16))
-
 /* Returns the features of this CPU, one bit for each; 0 on other architectures than x86. */
 uint64_t nacre_cpu_features(void);
 

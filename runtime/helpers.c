@@ -21,7 +21,7 @@ static int find_job(nacre_pool *pool, const uint32_t *ended, uint64_t *state) {
     for (uint64_t left = atomic_load(&pool->seats); left; left &= left - 1) {
         const int seat = __builtin_ctzll(left);
         const uint64_t seen = atomic_load(&pool->jobs[seat].state);
-        if (!(seen & OPEN) || HELPERS(seen) >= PLACES(seen) || GENERATION(seen) == ended[seat]) continue;
+        if (!(seen & OPEN) || HELPERS(seen) >= LIMIT(seen) || GENERATION(seen) == ended[seat]) continue;
         if (found >= 0 && HELPERS(seen) >= HELPERS(*state)) continue;
         found = seat, *state = seen;
     }

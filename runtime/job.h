@@ -5,7 +5,7 @@
  *   63..32   generation   the number of jobs that this seat has had: a late worker cannot join a later job
  *   31       OPEN         helpers may join
  *   30       WAITING      the caller sleeps until all helpers have left
- *   29..15   places       the maximum number of helpers
+ *   29..15   limit        the maximum number of helpers
  *   14..0    helpers      the current number of helpers
  */
 #ifndef NACRE_JOB_H
@@ -15,10 +15,10 @@
 
 #define OPEN (UINT64_C(1) << 31)
 #define WAITING (UINT64_C(1) << 30)
-#define PLACES_SHIFT 15
+#define LIMIT_SHIFT 15
 #define COUNT_MASK UINT64_C(0x7fff)
 #define HELPERS(state) ((int32_t)((state) & COUNT_MASK))
-#define PLACES(state) ((int32_t)((state) >> PLACES_SHIFT & COUNT_MASK))
+#define LIMIT(state) ((int32_t)((state) >> LIMIT_SHIFT & COUNT_MASK))
 #define GENERATION(state) ((uint32_t)((state) >> 32))
 #define CALLER (UINT64_C(1) << 32)
 
@@ -43,8 +43,8 @@ order, then the others in descending order. For 6 chunks and middle 3:
     list     0 1 2 5 4 3     the caller takes 0, 1, 2 from the front; helpers take 3, 4, 5 from the back
 
 Both therefore compute ascending chunks, and hardware prefetching fetches data that the same thread needs next. */
-static inline int64_t nacre_chunk_at(const nacre_job *job, int64_t place) {
-    return place < job->middle ? place : job->middle + (job->chunks - 1 - place);
+static inline int64_t nacre_chunk_at(const nacre_job *job, int64_t index) {
+    return index < job->middle ? index : job->middle + (job->chunks - 1 - index);
 }
 
 /* Takes a chunk and computes it. Returns its number of work items, or 0 if no chunk is left. */
@@ -54,7 +54,7 @@ static inline int64_t nacre_compute_chunk(nacre_job *job, uint64_t side) {
     if (front + back >= job->chunks) return 0;
     const int64_t number = nacre_chunk_at(job, side == FROM_FRONT ? front : job->chunks - 1 - back);
     const int64_t begin = job->first + number * job->chunk;
-    const int64_t end = begin + job->chunk < job->units ? begin + job->chunk : job->units;
+    const int64_t end = begin + job->chunk < job->items ? begin + job->chunk : job->items;
     job->task(job->context, begin, end);
     return end - begin;
 }

@@ -159,8 +159,8 @@ class _Session:
         file = os.fsencode(weights) if weights is not None else None
         name = device.encode() if device is not None else None
         values = array.array("q", [*(dims or {}).values(), 0])
-        places = (0, None) if dims is None else (len(dims), values.buffer_info()[0])
-        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages, *places, name, not graphs)
+        addresses = (0, None) if dims is None else (len(dims), values.buffer_info()[0])
+        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages, *addresses, name, not graphs)
         handle = ctypes.c_void_p()
         functions = library.functions
         given, made = ctypes.addressof(options), ctypes.addressof(handle)
@@ -368,8 +368,8 @@ class Entry:
             strides = array.array("q", [s // x.itemsize for s in x.strides])
             kept += shape, strides
             dense = x.flags.c_contiguous
-            places = shape.buffer_info()[0], 0 if dense else strides.buffer_info()[0]
-            fill_tensor(tensor, argument, x, self._dtypes, *places)
+            addresses = shape.buffer_info()[0], 0 if dense else strides.buffer_info()[0]
+            fill_tensor(tensor, argument, x, self._dtypes, *addresses)
         dims = array.array("q", bytes(8 * max(1, len(self.dims))))
         address = dims.buffer_info()[0]
         given = self._index, ctypes.addressof(tensors), len(arrays), address

@@ -70,11 +70,11 @@ static void compute_timed(const void *context, int64_t begin, int64_t end) {
     add_share(timed->watching, start, now());
 }
 
-static void share_timed(nacre_team *team, nacre_task task, const void *context, int64_t units, int64_t *pace) {
+static void share_timed(nacre_team *team, nacre_task task, const void *context, int64_t items, int64_t *pace) {
     watching *w = (watching *)(void *)((char *)team - offsetof(watching, team));
     const timed_task timed = {w, task, context};
     w->was_shared = 1;
-    w->crew->parallel(w->crew, compute_timed, &timed, units, pace);
+    w->crew->parallel(w->crew, compute_timed, &timed, items, pace);
 }
 
 static void end_part(watching *w, int64_t time) {

@@ -109,12 +109,12 @@ class Event:
     end: int
     dims: Mapping[str, int]
     shares: tuple[Share, ...]
-    _places: Mapping[str, tuple[int, np.dtype[Any]]]
+    _buffers: Mapping[str, tuple[int, np.dtype[Any]]]
 
     def array(self, value: Value) -> Array:
         """Returns the memory of one of the call's values. It is valid until the callback returns: copy data that must
         be kept. The following kernels read data that is written to it."""
-        address, dtype = self._places[value.name]
+        address, dtype = self._buffers[value.name]
         return _memory(address, tuple(evaluate(size, self.dims) for size in value.type.shape), dtype)
 
 
@@ -270,7 +270,7 @@ def observe(model: Model, tell: Callable[[Event], None]) -> Iterator[None]:
 def _make_event(entry: Entry, call: Call, event: _Event) -> Event:
     dims = {name: event.dims[i] for i, name in enumerate(entry.dims)}
     shares = (event.shares[i] for i in range(event.share_count))
-    places = {
+    buffers = {
         v.name: (
             (event.workspace or 0) + evaluate(v.offset, dims) if v.output is None else event.outputs[v.output] or 0,
             entry._dtypes.of(v.type),
@@ -285,7 +285,7 @@ def _make_event(entry: Entry, call: Call, event: _Event) -> Event:
         event.end,
         dims,
         tuple(Share(s.thread, s.begin, s.end, s.busy) for s in shares),
-        places,
+        buffers,
     )
 
 

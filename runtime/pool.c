@@ -69,8 +69,8 @@ void nacre_crew_leave(nacre_crew *crew) {
 }
 
 /* Stores the time of a work item in `pace`, which decides how the kernel's next run is distributed. Returns it. */
-static int64_t keep_pace(int64_t *pace, int64_t ticks, int64_t units) {
-    int64_t each = ticks > 0 ? ticks * PACE_FRACTION / units + 1 : 1;
+static int64_t keep_pace(int64_t *pace, int64_t ticks, int64_t items) {
+    int64_t each = ticks > 0 ? ticks * PACE_FRACTION / items + 1 : 1;
     const int64_t known = __atomic_load_n(pace, __ATOMIC_RELAXED);
     /* Limits the effect of a run that was interrupted. */
     if (known > 0 && each / 4 > known) each = 4 * known;
@@ -85,10 +85,10 @@ static int64_t compute_alone(nacre_task task, const void *context, int64_t begin
     return keep_pace(pace, nacre_ticks() - start, end - begin);
 }
 
-/* Returns the profitable number of helpers for `units` work items that take `work` ticks together. */
-static int32_t helpers_for(nacre_crew *crew, int64_t units, int64_t work) {
+/* Returns the profitable number of helpers for `items` work items that take `work` ticks together. */
+static int32_t helpers_for(nacre_crew *crew, int64_t items, int64_t work) {
     const int64_t microsecond = nacre_ticks_per_microsecond();
-    const int32_t most = smaller(crew->helpers, smaller(units - 1, work / (SHARE * microsecond)));
+    const int32_t most = smaller(crew->helpers, smaller(items - 1, work / (SHARE * microsecond)));
     if (most <= 0) return 0;
     if (crew->pool == NULL || atomic_load_explicit(&crew->pool->awake, memory_order_relaxed) <= 0) {
         crew->postponed += work < WAKE * microsecond ? work : WAKE * microsecond;
@@ -150,32 +150,32 @@ static void wait_for_helpers(nacre_pool *pool, nacre_job *job) {
     }
 }
 
-void nacre_parallel(nacre_team *team, nacre_task task, const void *context, int64_t units, int64_t *pace) {
+void nacre_parallel(nacre_team *team, nacre_task task, const void *context, int64_t items, int64_t *pace) {
     nacre_crew *crew = (nacre_crew *)team;
     int64_t known = __atomic_load_n(pace, __ATOMIC_RELAXED), begin = 0, work;
     if (known == 0) known = compute_alone(task, context, 0, begin = 1, pace);
-    if (__builtin_mul_overflow(known, units - begin, &work)) work = INT64_MAX;
-    const int32_t helpers = helpers_for(crew, units - begin, work / PACE_FRACTION);
+    if (__builtin_mul_overflow(known, items - begin, &work)) work = INT64_MAX;
+    const int32_t helpers = helpers_for(crew, items - begin, work / PACE_FRACTION);
     if (helpers <= 0) {
-        if (begin < units) compute_alone(task, context, begin, units, pace);
+        if (begin < items) compute_alone(task, context, begin, items, pace);
         return;
     }
     nacre_job *job = crew->job;
-    const int64_t even = (units - begin) / (CHUNKS * ((int64_t)helpers + 1));
+    const int64_t even = (items - begin) / (CHUNKS * ((int64_t)helpers + 1));
     const int64_t least = CHUNK * nacre_ticks_per_microsecond() * PACE_FRACTION / known;
     const int64_t chunk = even > least ? even : least;
     const uint64_t generation = (uint64_t)GENERATION(atomic_load_explicit(&job->state, memory_order_relaxed)) + 1;
     job->task = task;
     job->context = context;
     job->first = begin;
-    job->units = units;
+    job->items = items;
     job->chunk = chunk > 1 ? chunk : 1;
-    job->chunks = (units - begin + job->chunk - 1) / job->chunk;
+    job->chunks = (items - begin + job->chunk - 1) / job->chunk;
     job->middle = job->chunks / (helpers + 1);
     job->floating_mode = nacre_floating_mode();
     atomic_store_explicit(&job->cpu, nacre_current_cpu(), memory_order_relaxed);
     atomic_store_explicit(&job->taken, 0, memory_order_relaxed);
-    atomic_store(&job->state, generation << 32 | OPEN | (uint64_t)helpers << PLACES_SHIFT);
+    atomic_store(&job->state, generation << 32 | OPEN | (uint64_t)helpers << LIMIT_SHIFT);
     call_workers(crew->pool, helpers);
     const int64_t start = nacre_ticks();
     int64_t done = 0;

@@ -34,7 +34,7 @@ typedef struct nacre_job {
     _Alignas(NACRE_LINE) _Atomic uint64_t state;
     nacre_task task;
     const void *context;
-    int64_t first, units, chunk, chunks; /* work items `first` to `units` - 1, in `chunks` of `chunk` items */
+    int64_t first, items, chunk, chunks; /* work items `first` to `items` - 1, in `chunks` of `chunk` items */
     int64_t middle;                      /* the first chunk in the helpers' share */
     uint64_t floating_mode;
     _Alignas(NACRE_LINE) _Atomic uint64_t taken; /* attempts to take chunks: from the back << 32 | from the front */
@@ -74,7 +74,7 @@ typedef struct nacre_crew {
 void nacre_pool_start(nacre_pool *pool);
 nacre_crew nacre_crew_of(uint32_t threads);
 void nacre_crew_leave(nacre_crew *crew);
-void nacre_parallel(nacre_team *team, nacre_task task, const void *context, int64_t units, int64_t *pace);
+void nacre_parallel(nacre_team *team, nacre_task task, const void *context, int64_t items, int64_t *pace);
 
 /* helpers.c */
 void *nacre_work(void *pool);

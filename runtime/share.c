@@ -47,10 +47,10 @@ static anchor *read_notes(const char *at, const char *end, size_t alignment) {
             head->n_descsz == 12) {
             uint32_t layout;
             int64_t distance;
-            const char *place = name + name_bytes + sizeof layout;
+            const char *data = name + name_bytes + sizeof layout;
             memcpy(&layout, name + name_bytes, sizeof layout);
-            memcpy(&distance, place, sizeof distance);
-            if (layout == NACRE_POOL_LAYOUT) return (anchor *)((uintptr_t)place + (uintptr_t)distance);
+            memcpy(&distance, data, sizeof distance);
+            if (layout == NACRE_POOL_LAYOUT) return (anchor *)((uintptr_t)data + (uintptr_t)distance);
         }
         at = name + name_bytes + bytes;
     }

@@ -94,10 +94,10 @@ nacre_status nacre_states_open(nacre_session *session, const nacre_options *opti
         return nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for states of %" PRId64 " bytes", bytes);
     }
     if (count) memcpy(session->dims, options->dims, (size_t)count * sizeof *session->dims);
-    char *place = session->state_memory;
+    char *memory = session->state_memory;
     for (int32_t i = 0; i < states; i++) {
-        session->states[i] = place;
-        place += rounded(state_bytes(&artifact()->states[i], session->dims));
+        session->states[i] = memory;
+        memory += rounded(state_bytes(&artifact()->states[i], session->dims));
         begin_state(session, i);
     }
     return NACRE_OK;

@@ -53,10 +53,10 @@ def decode_strings(data: Any) -> Any:
     if given.dtype != np.uint8 or not given.ndim:
         raise ArgumentError(f"expected u8[..., bytes], got {given.dtype}{list(given.shape)}")
     result = np.empty(given.shape[:-1], object)
-    for place in np.ndindex(result.shape):
-        raw = given[place].tobytes().rstrip(b"\0")
+    for position in np.ndindex(result.shape):
+        raw = given[position].tobytes().rstrip(b"\0")
         try:
-            result[place] = raw.decode()
+            result[position] = raw.decode()
         except UnicodeDecodeError as error:
             raise ArgumentError(f"the bytes {raw!r} are not UTF-8: {error.reason}") from None
     return result

@@ -45,10 +45,10 @@ typedef struct nacre_constraint {
 typedef void (*nacre_task)(const void *context, int64_t begin, int64_t end);
 
 /* The threads of one call. An entry passes every kernel of several work items to `parallel`, which computes each of the
-items 0 to `units` - 1 once, on any threads. `pace` is a variable of the kernel that holds the measured time of a work
+items 0 to `items` - 1 once, on any threads. `pace` is a variable of the kernel that holds the measured time of a work
 item, 0 before its first run. Generated code reads this field only. */
 typedef struct nacre_team {
-    void (*parallel)(struct nacre_team *team, nacre_task task, const void *context, int64_t units, int64_t *pace);
+    void (*parallel)(struct nacre_team *team, nacre_task task, const void *context, int64_t items, int64_t *pace);
 } nacre_team;
 
 /* An index out of range, as `check_indices` in the generated code reports it. */
@@ -122,6 +122,8 @@ typedef struct nacre_artifact {
     const nacre_dim *session_dims;
     int32_t state_count, session_dim_count;
     int32_t check_count; /* the number of checks of all entries */
+    int32_t known_count;
+    const nacre_level *known_levels; /* all CPU variants of the compiler, whose names NACRE_CPU_LEVEL may be */
 } nacre_artifact;
 
 extern const nacre_artifact nacre_this_artifact;

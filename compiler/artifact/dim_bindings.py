@@ -108,11 +108,11 @@ def check_entry(entry: EntrySpec) -> tuple[Diagnostic, ...]:
     """Returns the errors that would make the entry impossible to call."""
     errors: list[Diagnostic] = []
     for symbol in bind_dims(entry)[1]:
-        places = [
+        formulas = [
             f"{a.name}: {a.type}" for a in entry.arguments if any(symbol in symbols(size) for size in a.type.shape)
         ]
-        if places:
-            message = f"entry `{entry.name}`: no argument determines dim `{symbol.name}`: {', '.join(places)}"
+        if formulas:
+            message = f"entry `{entry.name}`: no argument determines dim `{symbol.name}`: {', '.join(formulas)}"
             help_text = f"make one axis `{symbol.name}`, or a multiple of it plus what other axes determine"
         else:
             message = f"entry `{entry.name}`: dim `{symbol.name}` occurs in the shape of no argument"

@@ -110,11 +110,11 @@ def _operation(operation: OperationSpec) -> dict[str, JsonValue]:
 
 
 def _value(value: ValueSpec) -> dict[str, JsonValue]:
-    place: dict[str, JsonValue] = (
+    storage: dict[str, JsonValue] = (
         {"workspace": _size(value.offset)} if value.output is None else {"output": value.output}
     )
-    point: JsonValue = None if value.point is None else {"name": value.point.name, "axes": list(value.point.axes)}
-    return {"name": value.name, **_type(value.type), "point": point, "operation": value.operation, **place}
+    point: JsonValue = None if value.named is None else {"name": value.named.name, "axes": list(value.named.axes)}
+    return {"name": value.name, **_type(value.type), "point": point, "operation": value.operation, **storage}
 
 
 def _call(call: CallSpec) -> dict[str, JsonValue]:

@@ -67,11 +67,11 @@ def _versions(data: bytes, at: int, count: int) -> Iterator[tuple[int, int]]:
     """Yields the string offsets of each library's name and of one of its required versions."""
     for _ in range(count):
         _, versions, file, first, following = struct.unpack_from("=HHIII", data, at)
-        place = at + first
+        entry = at + first
         for _ in range(versions):
-            _, _, _, name, step = struct.unpack_from("=IHHII", data, place)
+            _, _, _, name, step = struct.unpack_from("=IHHII", data, entry)
             yield file, name
-            place += step
+            entry += step
         at += following
 
 

@@ -77,7 +77,7 @@ class OperationSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class PointSpec:
+class NamedValueSpec:
     """A value of the model, by the name that every build of the model gives it. Transposing a tensor by `axes`, if
     there are any, restores the axis order of the model."""
 
@@ -88,7 +88,7 @@ class PointSpec:
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
     """A tensor that a kernel writes: into an output of the call, else at an offset of the workspace. `operation` is the
-    index of the operation that computes it, if there is one; `point` is the value of the model that it holds, if any.
+    index of the operation that computes it, if there is one; `named` is the value of the model that it holds, if any.
     """
 
     name: str
@@ -96,7 +96,7 @@ class ValueSpec:
     operation: int | None = None
     output: int | None = None
     offset: Size = 0
-    point: PointSpec | None = None
+    named: NamedValueSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

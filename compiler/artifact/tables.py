@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
 from ...dialect.types import TensorType
+from ..targets.variants import VARIANTS, Variant
 from .dim_bindings import Binding, bind_dims
 from .formulas import Functions, c_expression
 from .spec import (
@@ -132,8 +133,8 @@ def _emit_states(spec: ArtifactSpec, functions: Functions) -> list[str]:
     for i, state in enumerate(spec.states):
         shape = f"state_shape_{i}"
         lines += _array("nacre_size", shape, [_size(s, index, functions) for s in state.type.shape])
-        place = f"INT64_C({state.initial}), INT64_C({state.initial_bytes})"
-        rows.append(f"{{{_argument(state.name, state.type, shape)}, {place}}}")
+        initial = f"INT64_C({state.initial}), INT64_C({state.initial_bytes})"
+        rows.append(f"{{{_argument(state.name, state.type, shape)}, {initial}}}")
     return [
         *lines,
         *_array("nacre_state", "states", rows),
@@ -141,7 +142,7 @@ def _emit_states(spec: ArtifactSpec, functions: Functions) -> list[str]:
     ]
 
 
-def _level(level: LevelSpec) -> str:
+def _level(level: LevelSpec | Variant) -> str:
     features = " | ".join(f"NACRE_CPU({feature.replace('.', '_')})" for feature in level.features)
     return f"{{{c_string(level.name)}, {features or '0'}}}"
 
@@ -213,6 +214,7 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
             *lines,
             *device,
             *_array("nacre_level", "levels", [_level(level) for level in spec.levels]),
+            *_array("nacre_level", "known_levels", [_level(variant) for variant in VARIANTS.values()]),
             *_array("nacre_entry", "entries", rows),
             "const nacre_artifact nacre_this_artifact = {",
             f"    nacre_description, nacre_calls, {_pointer('levels', spec.levels)}, entries,"
@@ -221,7 +223,8 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
             f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)}),",
             f"    INT64_C({file_bytes}),",
             f"    {_pointer('states', spec.states)}, {_pointer('session_dims', spec.session_dims)},",
-            f"    {len(spec.states)}, {len(spec.session_dims)}, {sum(len(entry.checks) for entry in spec.entries)}",
+            f"    {len(spec.states)}, {len(spec.session_dims)}, {sum(len(entry.checks) for entry in spec.entries)},",
+            f"    {len(VARIANTS)}, known_levels",
             "};",
             f'__attribute__((visibility("default"))) const nacre_api *{alias}(uint32_t version);',
             f"const nacre_api *{alias}(uint32_t version) {{ return nacre_offered_api(version); }}",

@@ -11,12 +11,13 @@ import click
 from ...dialect.types import Array
 from ...dialect.wrapping import fit
 from ...runtime.loader import Entry
+from ..options import LONGEST
 from ..tools.profile.latency import PERCENTILES, Latency, measure_latency
 from ..tools.profile.machine import processor, threads_of
 from .build_options import progress
 from .figures import headline, show_bytes, show_seconds
 from .models import ChosenCall, call_options
-from .number_ranges import LONGEST, SECONDS, NumberRange
+from .number_ranges import SECONDS, NumberRange
 
 
 @click.command("bench")

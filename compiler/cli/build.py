@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..build_warnings import untiled_in_build, warn_of_untiled
 from ..model.weight_notes import weight_notes
-from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, place_outputs, write_outputs
+from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
 from ..weight_sizes import folded_data, format_folded
@@ -39,12 +39,12 @@ def _default_library(model: Path) -> Path:
     return library
 
 
-def _check_places(model: Path, places: dict[str, Path]) -> None:
+def _check_paths(model: Path, paths: dict[str, Path]) -> None:
     """Checks that no output overwrites the model or another output."""
-    for kind, path in places.items():
+    for kind, path in paths.items():
         if path.resolve() == model.resolve():
             raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
-        if list(places.values()).count(path) > 1:
+        if list(paths.values()).count(path) > 1:
             raise click.BadParameter(
                 f"{kind} and another kind would both be written to `{path}`", param_hint="--output"
             )
@@ -94,15 +94,15 @@ def compile_command(
     """
     wanted = set(kinds) or {LIBRARY}
     library = output or _default_library(model)
-    places = place_outputs(wanted, library)
+    paths = output_paths(wanted, library)
     if output is not None and len(wanted) == 1:
-        places = dict.fromkeys(wanted, output)
-    _check_places(model, places)
+        paths = dict.fromkeys(wanted, output)
+    _check_paths(model, paths)
     with progress(f"compiling {model}"):
-        dumps = dumped.dumps(chosen.options().stages, kept_texts(places))
+        dumps = dumped.dumps(chosen.options().stages, kept_texts(paths))
         build = chosen.build(model, dumps)
         check_dims(build.source_model.module.dims, dims)
-        write_outputs(build, places, library.name)
+        write_outputs(build, paths, library.name)
     report_unmatched(dumps.selection)
     for note in weight_notes(build.source_model):
         tell(f"note: {note}")
@@ -118,7 +118,7 @@ def compile_command(
         for line in format_folded(build.grown):
             tell(line)
     if as_json:
-        written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
+        written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in paths.items()]
         kernels = report_data(build.report(dims))
         warnings = [{"code": w.code, "message": w.message, "help": w.help} for w in build.source_model.warnings]
         summary = {
@@ -132,7 +132,7 @@ def compile_command(
         }
         click.echo(json.dumps(summary, indent=2))
     else:
-        for path in places.values():
+        for path in paths.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
-        if LIBRARY in places and build.sizes is not None and build.sizes.is_reported:
+        if LIBRARY in paths and build.sizes is not None and build.sizes.is_reported:
             tell(str(build.sizes))

@@ -19,7 +19,7 @@ from ..readers.language import syntax
 from ..readers.language.parse import parse
 from ..stages import GRAPH
 from ..targets.families import FAMILIES
-from ..targets.target import LEVELS, PORTABLE
+from ..targets.variants import PORTABLE, VARIANTS
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 _Find = Callable[[click.Context], Iterable[str]]
@@ -60,7 +60,8 @@ def _graphs(context: click.Context) -> list[str]:
     return list(dict.fromkeys(n for options in levels for n in options.stages if options.language(n) == GRAPH))
 
 
-_TARGETS = ("native", PORTABLE, *LEVELS, *(family.triple for family in FAMILIES.values() if not family.device), "cuda")
+_TRIPLES = [family.triple for family in FAMILIES.values() if not family.device]
+_TARGETS = ("native", PORTABLE, *VARIANTS, *_TRIPLES, "cuda")
 
 ENTRIES = proposals(_entries)
 STAGES = proposals(_stages)

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-LONGEST = 1e6
-"""The longest duration in seconds: calls of the operating system that wait count milliseconds in 32 bits."""
+from ..options import LONGEST
 
 
 class NumberRange(click.FloatRange):

@@ -15,6 +15,7 @@ from ...dialect.wrapping import fit
 from ...runtime.observe import evaluate
 from ..base.files import check_writable, write_whole
 from ..base.text_tables import Column
+from ..options import LONGEST
 from ..targets.chips import CHIPS, Chip
 from ..tools.profile.machine import Peak, find_peak, processor, threads_of
 from ..tools.profile.profile import (
@@ -32,7 +33,7 @@ from .device_profile import model_call, model_data, model_tables
 from .figures import headline, show_seconds, titled_table
 from .model_options import PATH
 from .models import ChosenCall, call_options
-from .number_ranges import LONGEST, NumberRange
+from .number_ranges import NumberRange
 
 _MEASURED, _ANEW = "measured", "measure"
 

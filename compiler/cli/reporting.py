@@ -94,27 +94,27 @@ def _keep_argument(argument: str, folder: Path) -> str:
         return argument
     if not path.is_file():
         return f"{name}{equals}{path.absolute()}"
-    place = Path(path.name)
-    while (folder / place).exists():
-        place = Path(f"other-{place}")
-    _keep_file(path, folder / place)
-    return f"{name}{equals}{place}"
+    target = Path(path.name)
+    while (folder / target).exists():
+        target = Path(f"other-{target}")
+    _keep_file(path, folder / target)
+    return f"{name}{equals}{target}"
 
 
-def _keep_file(path: Path, place: Path) -> None:
+def _keep_file(path: Path, target: Path) -> None:
     """Copies a file, and the files below its folder that a model names; a large file becomes a symbolic link."""
-    if place.exists():
+    if target.exists():
         return
-    place.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     if path.stat().st_size > _KEPT_BYTES:
-        place.symlink_to(path.absolute())
+        target.symlink_to(path.absolute())
         return
-    shutil.copyfile(path, place)
+    shutil.copyfile(path, target)
     if path.suffix == ".nacre":
         for name in _QUOTED.findall(path.read_text(encoding="utf-8", errors="replace")):
             named = Path(name)
             if not named.is_absolute() and ".." not in named.parts and (path.parent / named).is_file():
-                _keep_file(path.parent / named, place.parent / named)
+                _keep_file(path.parent / named, target.parent / named)
 
 
 def _report_error(error: Exception, arguments: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from ..tools.bisect.command import EXITS, NONZERO, CommandFinder
 from ..tools.bisect.culprit import culprit_data, describe
 from ..tools.bisect.failures import KINDS, MEMORY, PASSES, Examiner, Failure
 from ..tools.bisect.reduce import reduce_case
-from ..tools.bisect.storage import check_places, write_case
+from ..tools.bisect.storage import check_paths, write_case
 from ..tools.validate.inputs import (
     EDGES,
     ORDINARY,
@@ -207,7 +207,7 @@ def bisect_command(
     """
     output = output or model.with_name(f"{model.stem}.small.nacre")
     source_model = _without_states(chosen.read(model))
-    check_places(output, model)
+    check_paths(output, model)
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
     cases = _cases(source_model, entry, inputs, dims)
     if not inputs and not dims:
@@ -266,7 +266,7 @@ def _report(found: Found, written: Sequence[Path], as_json: bool) -> None:
 
 
 def _failure_data(failure: Failure) -> dict[str, str]:
-    return {"kind": failure.kind, "place": failure.place, "message": failure.message}
+    return {"kind": failure.kind, "place": failure.origin, "message": failure.message}
 
 
 def _report_written(written: Sequence[Path], small: Case) -> None:
@@ -327,7 +327,7 @@ def reduce_command(
     files beside it.
     """
     source_model = _without_states(chosen.read(model))
-    check_places(output, model)
+    check_paths(output, model)
     cases = _cases(source_model, entry, inputs, dims)
     with progress_line() as report:
         if fails in KINDS:
@@ -362,7 +362,7 @@ def _failing(
             "the model does not fail" if found is None else f"the model fails in another way: {found[1].message}"
         )
     case, failure = found
-    in_passes = failure.place == PASSES or failure.is_like(examiner.passes(case))
+    in_passes = failure.origin == PASSES or failure.is_like(examiner.passes(case))
     return case, failure, (alike_in_passes if in_passes else alike_in_code)(examiner, failure)
 
 

@@ -79,7 +79,7 @@ def load_functions(
 def link_functions(
     lowered: Lowered, functions: Sequence[Function], options: CodeOptions, load: Load | None = None
 ) -> dict[str, Run]:
-    """Does the same for code from any source, for one target. Raises CompilerError."""
+    """Links object files, which may come from any source, and returns a callable for each entry, by name."""
     program, objects = generate_objects(lowered, replace(options, visible=True))
     library = link_objects(objects)
     weights = fill_weights(lowered, load)

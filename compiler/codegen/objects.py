@@ -1,5 +1,11 @@
 """Compiles a lowered module to object files: one for every kernel, and one for the entries after memory planning.
 
+    kernels (MLIR) -- one job each --> cache, else a child (kernel_worker) --> objects, reports
+                                                                                    |
+    entries (LLVM IR) <------------------- memory plan <---------- the tensors that each part uses
+       |
+       +-- one job for each target --> cache, else a child (entry_worker) --> objects
+
 An object depends on its text and the options alone. It is the same whichever child compiles it, with whichever others
 and at whichever time, or if it comes from the cache.
 """
@@ -21,7 +27,7 @@ from ..host.plan import LoweredEntry, entry_ir, plan_entries
 from ..host.whole_loops import LoopReport, find_inner_kernels
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.parts import join_targets
-from ..lower.writer import UNITS, part_name
+from ..lower.writer import ITEMS, part_name
 from ..targets.target import Target, check_target_is_known, family_of
 from .workers.child import (
     ENTRY_WORKER,
@@ -228,7 +234,7 @@ class CodeGenerator:
     def _source(self, kernel: LoweredKernel, target: Target) -> Source:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
-        job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
+        job = self.options.job(target, [symbol, symbol + ITEMS], dump=self._dump)
         has_alarm = kernel.kernel.alarm is not None
         job = replace(job, route=self.options.route, inner=kernel.symbol in self._inner, alarm=has_alarm)
         if target.is_device:

@@ -28,7 +28,7 @@ COMMENTS: Mapping[str, str] = {"graph": "//", "mlir": "//", "ll": ";", "s": "#"}
 """The start of a comment, by the language of a text, which is also the suffix of its file."""
 _RULE = "-----"
 _HEAD = "Made of this graph:"
-_FUNCTION = re.compile(r"func @(\w+)_units\(")
+_FUNCTION = re.compile(r"func @(\w+)_items\(")
 _USES = re.compile(r"uses ([01]+)((?:, \d+ over \d+)*)")
 _OVER = re.compile(r"(\d+) over (\d+)")
 _PARTS = re.compile(r"_part\d+$")

@@ -15,7 +15,7 @@ from ...dialect.dims import multiply
 from ...dialect.graph import Function, Node
 from ...dialect.ops import OPERATORS
 from ...dialect.types import DType
-from ..artifact.spec import CallSpec, OperationSpec, PointSpec, ValueSpec
+from ..artifact.spec import CallSpec, NamedValueSpec, OperationSpec, ValueSpec
 from ..lower.cost import count_bytes, count_operations
 from ..lower.kinds import inner_nodes, kind_of
 from ..lower.lowered import LoweredCall, LoweredFunction
@@ -66,9 +66,9 @@ def describe_operations(node: Node) -> tuple[OperationSpec, ...]:
 
 
 def describe_calls(
-    function: Function, lowered: LoweredFunction, entry: LoweredEntry, points: Mapping[str, PointSpec]
+    function: Function, lowered: LoweredFunction, entry: LoweredEntry, named: Mapping[str, NamedValueSpec]
 ) -> tuple[CallSpec, ...]:
-    """Describes the calls of an entry in their order, with the storage of their results; `points` maps the results that
+    """Describes the calls of an entry in their order, with the storage of their results; `named` maps the results that
     are named values of the model."""
     calls = Calls(function)
     described: list[CallSpec] = []
@@ -80,7 +80,7 @@ def describe_calls(
         values = zip(spec.values, storages, strict=True)
         # Only the caller reads the record of an index check. The storage of a slice changes with each iteration.
         kept = [(value, storage) for value, storage in values if not isinstance(storage, (Failure, Sliced))]
-        placed = (replace(_placed(value, storage), point=points.get(value.name)) for value, storage in kept)
+        placed = (replace(_placed(value, storage), named=named.get(value.name)) for value, storage in kept)
         described.append(replace(spec, values=tuple(placed)))
     return tuple(described)
 

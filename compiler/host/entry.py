@@ -47,7 +47,7 @@ from ...dialect.types import TensorType
 from ..lower.lines import Scope, Scopes, no_lines
 from ..lower.schedule import Branch, Item, Loop, While, calls_in
 from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Weight
-from ..lower.writer import UNITS
+from ..lower.writer import ITEMS
 from .states import Copy
 
 ARGUMENTS = ", ".join(
@@ -476,7 +476,7 @@ def declare(calls: Iterable[Call]) -> str:
     kernels = {call.kernel: (["i64"] * len(call.dims), ["ptr"] * len(call.storages)) for call in calls}
     for kernel, (dims, pointers) in kernels.items():
         lines.add(f"void @{kernel}({', '.join([*dims, *pointers, 'i64', 'i64'])})")
-        lines.add(f"i64 @{kernel}{UNITS}({', '.join(dims)})")
+        lines.add(f"i64 @{kernel}{ITEMS}({', '.join(dims)})")
     launchers = [_write_launcher(kernel, *kernels[kernel]) for kernel in sorted(kernels)]
     return "\n".join(["".join(f"declare {line}\n" for line in sorted(lines)), *launchers])
 
@@ -500,19 +500,19 @@ def _write_launcher(kernel: str, dims: Sequence[str], pointers: Sequence[str]) -
             "}",
             f"define internal void @{kernel}{LAUNCH}({parameters}) noinline {{",
             f"  %context = alloca [{max(1, len(types))} x i64], align 8",
-            f"  %units = call i64 @{kernel}{UNITS}({', '.join(values[: len(dims)])})",
-            "  %single = icmp slt i64 %units, 2",
+            f"  %items = call i64 @{kernel}{ITEMS}({', '.join(values[: len(dims)])})",
+            "  %single = icmp slt i64 %items, 2",
             "  %alone = icmp eq ptr %team, null",
             "  %direct = or i1 %single, %alone",
             "  br i1 %direct, label %here, label %shared",
             "here:",
-            f"  call void @{kernel}({', '.join([*values, 'i64 0', 'i64 %units'])})",
+            f"  call void @{kernel}({', '.join([*values, 'i64 0', 'i64 %items'])})",
             "  ret void",
             "shared:",
             *(f"  %s{number} = {slot}" for number, slot in enumerate(slots)),
             *(f"  store {value}, ptr %s{number}, align 8" for number, value in enumerate(values)),
             "  %parallel = load ptr, ptr %team, align 8",
-            f"  call void %parallel(ptr %team, ptr @{kernel}{TASK}, ptr %context, i64 %units, ptr @{kernel}{PACE})",
+            f"  call void %parallel(ptr %team, ptr @{kernel}{TASK}, ptr %context, i64 %items, ptr @{kernel}{PACE})",
             "  ret void",
             "}",
             "",

@@ -28,7 +28,7 @@ from ..lower.lines import Scope, Scopes
 from ..lower.parts import INNER
 from ..lower.schedule import Item, Loop, While
 from ..lower.storage import Storage
-from ..lower.writer import UNITS
+from ..lower.writer import ITEMS
 from .entry import ARGUMENTS, Call, EntryText, write_items
 from .whole_loops import MOST_BYTES, is_one_function, iteration_bytes
 
@@ -110,8 +110,8 @@ class _Function(EntryText):
             self.copy(copy)
         line = self.scope.at(call.span)
         sizes = [f"i64 {self.dim(s)}" for s in call.dims]
-        units = self.define(f"call i64 @{call.kernel}{UNITS}{INNER}({', '.join(sizes)}){line}")
-        arguments = [*sizes, *(f"ptr {self.address(p)}" for p in call.storages), "i64 0", f"i64 {units}"]
+        items = self.define(f"call i64 @{call.kernel}{ITEMS}{INNER}({', '.join(sizes)}){line}")
+        arguments = [*sizes, *(f"ptr {self.address(p)}" for p in call.storages), "i64 0", f"i64 {items}"]
         self.lines.append(f"  call void @{call.kernel}{INNER}({', '.join(arguments)}){line} ; {call.comment}")
 
 
@@ -122,5 +122,5 @@ def declare_inner(calls: Iterable[Call], inner: Collection[str]) -> str:
         if call.kernel in inner:
             dims, pointers = ["i64"] * len(call.dims), ["ptr"] * len(call.storages)
             lines[f"declare void @{call.kernel}{INNER}({', '.join([*dims, *pointers, 'i64', 'i64'])})\n"] = None
-            lines[f"declare i64 @{call.kernel}{UNITS}{INNER}({', '.join(dims)})\n"] = None
+            lines[f"declare i64 @{call.kernel}{ITEMS}{INNER}({', '.join(dims)})\n"] = None
     return "".join(lines)

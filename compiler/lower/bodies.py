@@ -58,9 +58,11 @@ class SequenceWriter(ScalarWriter):
         assert isinstance(tensor, Local), tensor
         element = as_element(value)
         assert element.dtype == tensor.type.dtype and len(indices) == tensor.type.rank, (tensor, value, indices)
-        place = ", ".join(self.position(i) for i in indices)
+        coordinates = ", ".join(self.position(i) for i in indices)
         type = tensor_type(tensor.type)
-        name = self.define(f"tensor.insert {element.name} into {tensor.name}[{place}] : {type}", element.dtype).name
+        name = self.define(
+            f"tensor.insert {element.name} into {tensor.name}[{coordinates}] : {type}", element.dtype
+        ).name
         return Local(tensor.type, name)
 
     def repeat(

@@ -117,13 +117,13 @@ def _begin(lowering: Lowering, node: Node, arguments: Sequence[Sequence[Value]])
 
 def _carry(lowering: Lowering, results: Sequence[Value], targets: Sequence[Value]) -> None:
     """Copies the values of the next iteration into the memory of the carried values, as if simultaneously."""
-    places = {target.name for target in targets}
+    names = {target.name for target in targets}
     moved: list[tuple[Value, Value]] = []
     for result, target in zip(results, targets, strict=True):
         source = lowering.sources[result.name]
         if source == Computed(target.name):
             continue
-        if isinstance(source, Computed) and source.name in places:
+        if isinstance(source, Computed) and source.name in names:
             # h, c = c, h: the first copy would overwrite the value that the second one reads.
             kept = Value(f"{target.name}.next", result.type)
             lowering.declare(kept)

@@ -91,8 +91,8 @@ class _Scalars:
     def load_if(self, condition: _Scalar, tensor: _Tensor, indices: Sequence[_Scalar]) -> _Scalar:
         return _Scalar(tensor.type.dtype)
 
-    def watch(self, place: _Scalar, outside: _Scalar) -> _Scalar:
-        return place
+    def watch(self, index: _Scalar, outside: _Scalar) -> _Scalar:
+        return index
 
     def store(self, tensor: _Tensor, indices: Sequence[_Scalar], value: _Scalar) -> _Tensor:
         return tensor

@@ -239,13 +239,13 @@ class FunctionLowering:
         # Names in C have no dots.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
         symbol = self.shared.add(kernel, stem, origins)
-        places = tuple(
+        tensors = tuple(
             self._place(source, type, kernel.packings.get(slot))
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
         names = tuple(v.name for v in outputs)
         self.items.append(
-            LoweredCall(symbol, kernel, places, names, comment, span, check, deferred, copied, is_move, over)
+            LoweredCall(symbol, kernel, tensors, names, comment, span, check, deferred, copied, is_move, over)
         )
         for value in outputs:
             if value.name not in self.slices:

@@ -35,9 +35,9 @@ class Metadata:
             what = f"language: DW_LANG_C, file: {file}, isOptimized: true, emissionKind: LineTablesOnly"
             self.unit = self.add(f"distinct !DICompileUnit({what})")
         type = self.add(f"!DISubroutineType(types: {self.add('!{}')})")
-        place = f"scope: {file}, file: {file}, line: {span.line}, scopeLine: {span.line}"
+        scope = f"scope: {file}, file: {file}, line: {span.line}, scopeLine: {span.line}"
         kind = f"type: {type}, spFlags: DISPFlagDefinition | DISPFlagOptimized, unit: {self.unit}"
-        return Scope(self, self.add(f'distinct !DISubprogram(name: "{symbol}", {place}, {kind})'), span)
+        return Scope(self, self.add(f'distinct !DISubprogram(name: "{symbol}", {scope}, {kind})'), span)
 
     def text(self) -> str:
         if not self.unit:
@@ -64,11 +64,11 @@ class Scope:
         """Returns the text after an instruction that comes from a span, or from the function as a whole."""
         if self.metadata is None or self.span is None:
             return ""
-        place, scope = span or self.span, self.name
-        if place.file != self.span.file:
-            file = self.metadata.file(place)
+        origin, scope = span or self.span, self.name
+        if origin.file != self.span.file:
+            file = self.metadata.file(origin)
             scope = self.metadata.add(f"!DILexicalBlockFile(scope: {self.name}, file: {file}, discriminator: 0)")
-        location = f"!DILocation(line: {place.line}, column: {place.column}, scope: {scope})"
+        location = f"!DILocation(line: {origin.line}, column: {origin.column}, scope: {scope})"
         return f", !dbg {self.metadata.add(location)}"
 
 

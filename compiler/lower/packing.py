@@ -86,7 +86,7 @@ class Packing:
         group, step = panel_indices(last, self.group)
         return (*batch, panel, *outer, group, column, step)
 
-    def places(self, positions: Sequence[str], divide: Callable[[str, int], tuple[str, str]]) -> tuple[str, ...]:
+    def positions(self, positions: Sequence[str], divide: Callable[[str, int], tuple[str, str]]) -> tuple[str, ...]:
         """Returns the position of an element in the stored weight from its computed index along each axis; `divide`
         returns a quotient and a remainder."""
         panel, column = divide(positions[self.lane], self.width)

@@ -94,15 +94,15 @@ class ScalarWriter(Statements):
         dtype, otherwise = tensor.type.dtype, self.constant(0, tensor.type.dtype)
         return self._branch(condition, lambda: self.load(tensor, indices), otherwise, dtype)
 
-    def watch(self, place: protocol.Scalar, outside: protocol.Scalar) -> Element:
-        place = as_element(place)
+    def watch(self, index: protocol.Scalar, outside: protocol.Scalar) -> Element:
+        index = as_element(index)
         raised, one = self._alarm(), self.constant(1, I64)
 
         def report() -> Element:
             self.line(f"memref.store {one.name}, {raised}[] : memref<i64>")
-            return place
+            return index
 
-        return self._branch(outside, report, place, place.dtype)
+        return self._branch(outside, report, index, index.dtype)
 
     def _branch(
         self, condition: protocol.Scalar, then: Callable[[], Element], otherwise: Element, dtype: DType

@@ -60,8 +60,8 @@ class PanelIndex(Index):
 
 def panel_indices(index: Index, width: int) -> tuple[PanelIndex, PanelIndex]:
     """Returns the index of the panel, and the position in it."""
-    number, place = (PanelIndex(index.coefficients, index.constant, width, within) for within in (False, True))
-    return number, place
+    number, position = (PanelIndex(index.coefficients, index.constant, width, within) for within in (False, True))
+    return number, position
 
 
 def map_term(index: Index) -> str:

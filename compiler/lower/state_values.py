@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...dialect.dims import Size
-from ...dialect.graph import Function, Node, captured
+from ...dialect.graph import Function, Node, read_values
 from ...dialect.ops import may_fail
 from ...dialect.types import TensorType
 from .nodes import Computed
@@ -49,13 +49,9 @@ def checks_first(function: Function) -> tuple[Node, ...]:
         node = function.body[number]
         if may_fail(node) or any(v.name in needed for v in node.outputs):
             first.add(number)
-            needed |= _read(node)
+            needed |= {value.name for value in read_values(node)}
     return (*_pick(function.body, first), *(n for i, n in enumerate(function.body) if i not in first))
 
 
 def _pick(nodes: Sequence[Node], numbers: set[int]) -> tuple[Node, ...]:
     return tuple(nodes[number] for number in sorted(numbers))
-
-
-def _read(node: Node) -> set[str]:
-    return {v.name for v in node.inputs} | {v.name for region in node.regions for v in captured(region)}

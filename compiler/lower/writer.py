@@ -2,7 +2,7 @@
 
 The function takes its dims as `index`, and every tensor as a pointer to memory that the caller owns: inputs, results,
 and scratch for other tensors. The last arguments are the range of work items to compute. A second function, with a name
-that ends with `_units`, returns the number of work items for given dims; different work items may run at the same time.
+that ends with `_items`, returns the number of work items for given dims; different work items may run at the same time.
 The body is linalg on tensors, in destination-passing style, so that bufferization allocates nothing.
 
 For relu(x @ w) with x [B, 16] and w [16, 32], not packed, `@@` stands for the name of the kernel:
@@ -69,7 +69,7 @@ from .text import FunctionText, element_type, printable
 
 NAME = "@@"
 """The placeholder for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
-UNITS = "_units"
+ITEMS = "_items"
 """The suffix of the function that counts a kernel's work items."""
 
 
@@ -176,16 +176,16 @@ class KernelWriter:
         arguments += [_pointer(f"%r{i}", t) for i, t in enumerate(self.result_types)]
         arguments += [_pointer(f"%s{i}", t) for i, t in enumerate(self.scratch)]
         counted = ", ".join(arguments[: len(self.dims.names)])
-        units = [
-            f"func.func {NAME}{UNITS}({counted}) -> index {{",
-            f"{INDENT}%units = arith.constant {self.items} : index",
-            f"{INDENT}return %units : index",
+        items = [
+            f"func.func {NAME}{ITEMS}({counted}) -> index {{",
+            f"{INDENT}%items = arith.constant {self.items} : index",
+            f"{INDENT}return %items : index",
             "}",
         ]
         signature = ", ".join([*arguments, "%begin: index", "%end: index"])
         lines = [f"func.func {NAME}({signature}){_facts(list(self.dims.names))} {{"]
         lines += [INDENT + line for line in (*self.text.prologue, *self.bindings)]
-        lines += [*self.text.lines, f"{INDENT}return", "}", *units]
+        lines += [*self.text.lines, f"{INDENT}return", "}", *items]
         text = "\n".join(lines) + "\n"
         dims, scratch = tuple(self.dims.names), tuple(self.scratch)
         return Kernel(text, dims, self.input_types, self.result_types, scratch, self.packings, self.alarm)
@@ -288,13 +288,13 @@ class KernelWriter:
         value = single_value(tensor) if isinstance(tensor, Ref) else None
         if value is not None:
             return s.constant(value, tensor.type.dtype)
-        type, places = tensor.type, tuple(s.position(i) for i in indices)
+        type, coordinates = tensor.type, tuple(s.position(i) for i in indices)
         packing = None
         if isinstance(tensor, Ref) and isinstance(tensor.op, Argument):
             packing = self.packings.get(tensor.op.slot)
         if packing is not None:
-            type, places = packing.type(type), packing.places(places, partial(self._divide, s))
-        expression = f"tensor.extract {self.name(tensor)}[{', '.join(places)}] : {tensor_type(type)}"
+            type, coordinates = packing.type(type), packing.positions(coordinates, partial(self._divide, s))
+        expression = f"tensor.extract {self.name(tensor)}[{', '.join(coordinates)}] : {tensor_type(type)}"
         return s.define(expression, type.dtype)
 
     def _divide(self, s: ScalarWriter, position: str, size: int) -> tuple[str, str]:
@@ -359,17 +359,17 @@ class KernelWriter:
 
     def _write_slice(self, op: Slice) -> None:
         source, result = op.operands[0], op.types[0]
-        place = self._place(op.starts, result.shape, op.steps)
+        region = self._region(op.starts, result.shape, op.steps)
         types = f"{tensor_type(source.type)} to {tensor_type(result)}"
-        self.define(op, f"tensor.extract_slice {self.name(source)}{place} : {types}")
+        self.define(op, f"tensor.extract_slice {self.name(source)}{region} : {types}")
 
     def _write_insert(self, op: Insert) -> None:
         source, target = op.operands
-        place = self._place(op.starts, source.type.shape, op.steps)
+        region = self._region(op.starts, source.type.shape, op.steps)
         types = f"{tensor_type(source.type)} into {tensor_type(target.type)}"
-        self.define(op, f"tensor.insert_slice {self.name(source)} into {self.name(target)}{place} : {types}")
+        self.define(op, f"tensor.insert_slice {self.name(source)} into {self.name(target)}{region} : {types}")
 
-    def _place(self, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> str:
+    def _region(self, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> str:
         return f"[{values(starts, self.text)}] [{values(sizes, self.text)}] [{', '.join(map(str, steps))}]"
 
     def _write_scan(self, op: Scan) -> None:

@@ -78,13 +78,13 @@ def divergence(histogram: Histogram, found: Range) -> float:
     low, high = found
     seen = histogram.counts.astype(np.float64)
     seen[HALF] = 0
-    places = np.flatnonzero((histogram.centres >= low) & (histogram.centres <= high))
-    if not seen[places].any():
+    positions = np.flatnonzero((histogram.centres >= low) & (histogram.centres <= high))
+    if not seen[positions].any():
         return np.inf
-    counts, clipped = seen[places], seen[places]
-    clipped[0] += seen[: places[0]].sum()
-    clipped[-1] += seen[places[-1] + 1 :].sum()
-    codes = np.round((histogram.centres[places] - low) * (STEPS / (high - low))).clip(0, STEPS).astype(np.int64)
+    counts, clipped = seen[positions], seen[positions]
+    clipped[0] += seen[: positions[0]].sum()
+    clipped[-1] += seen[positions[-1] + 1 :].sum()
+    codes = np.round((histogram.centres[positions] - low) * (STEPS / (high - low))).clip(0, STEPS).astype(np.int64)
     used = counts > 0
     sums, bins = np.bincount(codes, counts, STEPS + 1), np.bincount(codes[used], minlength=STEPS + 1)
     left = np.where(used, sums[codes] / np.maximum(bins[codes], 1), 0.0)

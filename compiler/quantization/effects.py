@@ -81,8 +81,7 @@ def _selected_weights(module: Module, function: Function, policy: Policy, rounde
             if name is not None and name not in rounded and scheme != F32:
                 found[name] = scheme
         definitions.update((value.name, node) for value in node.outputs)
-    for scheme in dict.fromkeys(found.values()):
-        names = [name for name, used in found.items() if used == scheme]
+    for scheme, names in _by_scheme(found).items():
         weights = f"{_plural(len(names), 'weight')} of `{function.name}`"
         message = f"`{scheme}` does not round {weights}: each call selects the part that it reads"
         help = "`weight[index]` selects a part of a weight that is rounded; the bounds of `weight[i:i+1]` do not"
@@ -100,11 +99,15 @@ def _trained_weights(module: Module, function: Function, policy: Policy) -> Iter
             scheme = policy.scheme("weights", node.op, (name, node.scope))
             if name in trained.values() and scheme != F32 and scheme.dtype not in CASTS:
                 found[name] = scheme
-    for scheme in dict.fromkeys(found.values()):
-        names = [name for name, used in found.items() if used == scheme]
+    for scheme, names in _by_scheme(found).items():
         message = f"`{scheme}` does not round {_plural(len(names), 'trained weight')} of `{function.name}`"
         help = "bf16 and f16 round trained weights where they are multiplied; compile the trained model for other types"
         yield Diagnostic("precision-not-held", f"{message} ({_shown(names)})", help=help, severity="warning")
+
+
+def _by_scheme(found: Mapping[str, Scheme]) -> Mapping[Scheme, Sequence[str]]:
+    """Returns the weights of each scheme, in their order."""
+    return {scheme: [n for n, used in found.items() if used == scheme] for scheme in dict.fromkeys(found.values())}
 
 
 def _selected(value: Value, definitions: Mapping[str, Node]) -> str | None:

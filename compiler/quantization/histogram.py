@@ -62,8 +62,8 @@ class Histogram:
         largest = max(-self.low, self.high)
         power = max(math.frexp(largest)[1], _LEAST) if largest else _LEAST
         self._grow(power)
-        places = np.floor(finite * math.ldexp(HALF, -power)).astype(np.int64) + HALF
-        self.counts += np.bincount(places, minlength=2 * HALF)
+        positions = np.floor(finite * math.ldexp(HALF, -power)).astype(np.int64) + HALF
+        self.counts += np.bincount(positions, minlength=2 * HALF)
 
     def _grow(self, power: int) -> None:
         if self.power is None:

@@ -115,8 +115,8 @@ class Table:
         if target is None:
             return ()
         first, count = self.buffer.span(target, 4)
-        places = range(first, first + 4 * count, 4)
-        return [self.buffer.table(place + self.buffer.integer(place)) for place in places]
+        indices = range(first, first + 4 * count, 4)
+        return [self.buffer.table(index + self.buffer.integer(index)) for index in indices]
 
     def array(self, number: int, dtype: str) -> Elements | None:
         """Returns the numbers or records of a vector without a copy, None if it is absent."""

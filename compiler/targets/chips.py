@@ -1,6 +1,6 @@
 """GPUs by name: the figures of their data sheets that bound the time of a kernel and the blocks that run at once.
 
-Rates are dense ones of products on tensor cores where a dtype has them, with sums in f32; they are never reached.
+Rates are those of dense products on tensor cores, where a dtype has them, with sums in f32. No kernel reaches them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 
-from .target import CHECKED_FEATURES, LEVELS, Target
+from .target import CHECKED_FEATURES, Target
+from .variants import VARIANTS
 from .x86 import X86
 
 _NOT_COMPARED = frozenset({"cx16", "sahf"})
@@ -48,8 +49,8 @@ def target_features(target: Target) -> frozenset[str]:
     """Returns the features that code for a target may use, of those that the runtime can detect."""
     if target.family is not X86:
         return frozenset()
-    if target.name in LEVELS:
-        return frozenset(LEVELS[target.name])
+    if target.name in VARIANTS:
+        return frozenset(VARIANTS[target.name].features)
     if target.cpu != "native":
         return find_features(target.cpu, target.features)
     if target.features:

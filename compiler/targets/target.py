@@ -1,8 +1,4 @@
-"""Targets of machine code: a CPU level, any CPU that LLVM supports, or another machine.
-
-A level is a name for a set of CPU features, https://gitlab.com/x86-psABIs/x86-64-ABI. An artifact may hold code for
-several levels; the runtime selects the best one that the CPU supports.
-"""
+"""Targets of machine code: a CPU variant, any CPU that LLVM supports, or another machine."""
 
 from __future__ import annotations
 
@@ -18,31 +14,13 @@ from .cpus import ask_features, ask_names, near_names
 from .cuda import CUDA, PREFIX, PTX_VERSIONS, TRIPLE
 from .families import FAMILIES
 from .family import Family
+from .variants import PORTABLE, PORTABLE_VARIANTS, VARIANTS
 from .vector_unit import PanelSizes, VectorUnit
 from .x86 import X86
 
-_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
-_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-_BEYOND_V4: Mapping[str, tuple[str, ...]] = {
-    "x86-64-v4-vnni": ("avx512vnni",),
-    "x86-64-v4-vnni-bf16": ("avx512bf16", "avx512vnni"),
-}
-"""The features that our own levels add to x86-64-v4."""
-
-LEVELS: Mapping[str, tuple[str, ...]] = {
-    "x86-64": (),
-    "x86-64-v2": _V2,
-    "x86-64-v3": _V3,
-    "x86-64-v4": _V4,
-    **{name: (*_V4, *added) for name, added in _BEYOND_V4.items()},
-}
-"""The features that the code of each level needs, by LLVM's names."""
-PORTABLE = "portable"
-_PORTABLE_LEVELS = ("x86-64-v4-vnni-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
 _OTHERS = """adx aes avx512bitalg avx512fp16 avx512ifma avx512vbmi avx512vbmi2 avx512vp2intersect avx512vpopcntdq
 avxifma avxneconvert avxvnni avxvnniint8 fma4 gfni pclmul sha sse4a tbm vaes vpclmulqdq xop"""
-CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4["x86-64-v4-vnni-bf16"], *_OTHERS.split()))
+CHECKED_FEATURES = frozenset((*_OTHERS.split(), *(name for each in VARIANTS.values() for name in each.features)))
 """The features that the runtime can detect; the code generator does not use other features on its own."""
 
 
@@ -69,9 +47,10 @@ class Target:
             return f"{PREFIX}:{self.cpu}"
         if self.triple not in ("", X86.triple):
             return self.triple + self._beyond_family
-        for name, added in _BEYOND_V4.items():
-            if self.cpu == "x86-64-v4" and sorted(self.features.split(",")) == [f"+{feature}" for feature in added]:
-                return name
+        added = sorted(self.features.split(","))
+        for variant in VARIANTS.values():
+            if variant.beyond and self.cpu == variant.cpu and added == [f"+{feature}" for feature in variant.beyond]:
+                return variant.name
         return self.cpu + self.features.replace(",", "")
 
     @property
@@ -107,8 +86,8 @@ class Target:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The features that the code of a level needs."""
-        return tuple(sorted(LEVELS.get(self.name, ())))
+        """The features that the code of a CPU variant needs; none for another target."""
+        return tuple(sorted(VARIANTS[self.name].features)) if self.name in VARIANTS else ()
 
     def has(self, feature: str) -> bool:
         """Returns whether the code for an x86 CPU may use one of `CHECKED_FEATURES`."""
@@ -117,7 +96,7 @@ class Target:
                 return sign.startswith("+")
         if self.cpu == "native":
             return feature in host_features()
-        return feature in (LEVELS[self.cpu] if self.cpu in LEVELS else ask_features(self.cpu, ""))
+        return feature in (VARIANTS[self.cpu].features if self.cpu in VARIANTS else ask_features(self.cpu, ""))
 
     @property
     def unit(self) -> VectorUnit | None:
@@ -132,7 +111,7 @@ class Target:
             return False
         if self.cpu == "native":
             return host_features().issuperset(CHECKED_FEATURES.intersection(self.added))
-        if self.name in LEVELS:
+        if self.name in VARIANTS:
             return host_features().issuperset(self.needs)
         needed = ask_features(self.cpu, self.features)
         return bool(needed) and host_features().issuperset(needed)
@@ -161,13 +140,12 @@ def machine_of(triple: str) -> str:
 def parse_targets(text: str) -> tuple[Target, ...]:
     """Returns the targets of one artifact, the most demanding first. Raises DiagnosticError.
 
-    The text is `native`; levels, separated by commas; `portable` for the levels from x86-64-v3 on; the triple of
-    another machine, such as `aarch64-linux-gnu`, or one of its CPUs, such as `aarch64-linux-gnu:neoverse-n1`; or any of
-    LLVM's names of CPUs for this machine, such as `znver4`. GPUs may be added to any of these, as in
-    `native,cuda:sm_90a`, or stand alone. `native`, one level, a CPU or a triple may be followed by
-    `+feature` and `-feature`.
+    The text is `native`; CPU variants, separated by commas; `portable` for several of these; the triple of another
+    machine, such as `aarch64-linux-gnu`, or one of its CPUs, such as `aarch64-linux-gnu:neoverse-n1`; or any of LLVM's
+    names of CPUs for this machine, such as `znver4`. GPUs may be added to any of these, as in `native,cuda:sm_90a`, or
+    stand alone. `native`, one variant, a CPU or a triple may be followed by `+feature` and `-feature`.
     """
-    names = [name.strip() for part in text.split(",") for name in (_PORTABLE_LEVELS if part == PORTABLE else (part,))]
+    names = [name.strip() for part in text.split(",") for name in (PORTABLE_VARIANTS if part == PORTABLE else (part,))]
     devices = tuple(_parse_device(name) for name in dict.fromkeys(filter(_is_device, names)))
     return (*_parse_cpus([name for name in names if not _is_device(name)], bool(devices)), *devices)
 
@@ -178,7 +156,7 @@ def _parse_cpus(names: Sequence[str], optional: bool) -> tuple[Target, ...]:
     if len(set(names)) == 1:
         return (_parse(names[0]),)
     for name in names:
-        if name not in LEVELS:
+        if name not in VARIANTS:
             message = f"`{name}` is not a CPU variant, and only CPU variants can share an artifact"
             raise _unknown(message, name)
     return tuple(sorted({_parse(name) for name in names}, key=lambda target: (-len(target.needs), target.name)))
@@ -210,10 +188,9 @@ def format_targets(targets: Iterable[Target]) -> str:
 
 
 def _parse(name: str) -> Target:
-    if name in LEVELS:
-        extra = _BEYOND_V4.get(name, ())
-        cpu = "x86-64-v4" if extra else name
-        return Target(cpu, "" if machine_of("") == X86.machine else X86.triple, ",".join(f"+{f}" for f in extra))
+    if name in VARIANTS:
+        triple = "" if machine_of("") == X86.machine else X86.triple
+        return Target(VARIANTS[name].cpu, triple, ",".join(f"+{feature}" for feature in VARIANTS[name].beyond))
     if "-" in name and machine_of(name) in FAMILIES:
         return _parse_triple(name)
     cpu = _split_cpu(name)
@@ -221,10 +198,10 @@ def _parse(name: str) -> Target:
         raise _unknown(f"`{name}` is not a known CPU", name)
     features = _split_features(name.removeprefix(cpu), name)
     _check_names(cpu, features)
-    if cpu not in LEVELS:
+    if cpu not in VARIANTS:
         return Target(cpu, features=",".join(features))
-    level = _parse(cpu)
-    return replace(level, features=",".join(filter(None, (level.features, *features))))
+    variant = _parse(cpu)
+    return replace(variant, features=",".join(filter(None, (variant.features, *features))))
 
 
 def _parse_triple(name: str) -> Target:
@@ -251,8 +228,8 @@ def _split_cpu(name: str, triple: str = "") -> str:
     counts."""
     head = name.partition("+")[0]
     beginnings = [head, *(head[: dash.start()] for dash in reversed(list(re.finditer("-", head))))]
-    own = head if triple else next((cpu for cpu in beginnings if cpu in LEVELS or cpu == "native"), head)
-    if own != head or "-" not in head or head in LEVELS:
+    own = head if triple else next((cpu for cpu in beginnings if cpu in VARIANTS or cpu == "native"), head)
+    if own != head or "-" not in head or head in VARIANTS:
         return own
     known = ask_names(triple)[0]
     return next((cpu for cpu in beginnings if cpu in known), head)
@@ -275,14 +252,14 @@ def _split_features(text: str, name: str, triple: str = "") -> list[str]:
 
 
 def _check_names(cpu: str, features: Sequence[str], triple: str = "") -> None:
-    """Raises DiagnosticError for a CPU or a feature that LLVM does not know. LLVM is asked only about other names than
-    those of levels."""
-    if (cpu in LEVELS or cpu == "native") and not features:
+    """Raises DiagnosticError for a CPU or a feature that LLVM does not know. LLVM is asked only about
+    names other than those of CPU variants."""
+    if (cpu in VARIANTS or cpu == "native") and not features:
         return
     cpus, known = ask_names(triple)
     if not cpus:
         return  # LLVM does not answer: the build reports it
-    if cpu not in cpus and cpu not in LEVELS and cpu != "native":
+    if cpu not in cpus and cpu not in VARIANTS and cpu != "native":
         raise _unknown(f"unknown CPU `{cpu}`", cpu, cpus, triple)
     for feature in features:
         if feature[1:] not in known:
@@ -296,11 +273,11 @@ def _unknown_feature(name: str, features: Iterable[str]) -> DiagnosticError:
 
 
 def _unknown(message: str, name: str = "", names: Iterable[str] = (), triple: str = "") -> DiagnosticError:
-    own = () if triple else (*LEVELS, "native", PORTABLE)
+    own = () if triple else (*VARIANTS, "native", PORTABLE)
     near = [n for n in near_names(name, (*own, *names)) if n != name]
     if triple and not near:
         return DiagnosticError([Diagnostic("unknown-target", message)])
-    known = f"known CPU variants: {', '.join(('native', *LEVELS, PORTABLE))}; any LLVM CPU name is accepted too"
+    known = f"known CPU variants: {', '.join(('native', *VARIANTS, PORTABLE))}; any LLVM CPU name is accepted too"
     help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else known
     return DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
 
@@ -344,7 +321,7 @@ _REFUSALS = re.compile(
 
 def check_target_is_known(output: str, triple: str = "") -> None:
     """Raises DiagnosticError where LLVM's output reports an unknown target. LLVM continues with another target, or ends
-    the process, so known names are found out by trying."""
+    the process, so its output is the only sign."""
     refusal = _REFUSALS.search(output)
     if refusal is None:
         return

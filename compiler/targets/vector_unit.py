@@ -21,8 +21,8 @@ class Caches:
 class PanelSizes:
     """The widths of panels of packed weights: multiples of `lanes` columns, at most `most` of them.
 
-    A panel is as wide as a tile. Of wider panels, a tile reads parts of rows, at the cost of up to a quarter of its
-    speed where the weight does not fit in the first cache: the other parts of a cache line are loaded again later.
+    A panel is as wide as a tile. A tile would read parts of the rows of a wider panel. If the weight exceeds the first
+    cache, that costs up to a quarter of the speed, since the other parts of a cache line are loaded again later.
     """
 
     lanes: int = 16

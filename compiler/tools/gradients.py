@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...dialect.differentiate import pull_back, read_values
-from ...dialect.graph import Function, Module, Node, Value, walk
+from ...dialect.differentiate import pull_back
+from ...dialect.graph import Function, Module, Node, Value, read_values, walk
 from ...dialect.interpreter import Interpreter, Load
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS

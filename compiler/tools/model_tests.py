@@ -41,20 +41,20 @@ class Wrong:
     """The worst element of a result: its index, and both values in a form that JSON can represent. `elements` is the
     number of elements with an inadmissible error."""
 
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     expected: float | str
     got: float | str
     elements: int
 
     def __str__(self) -> str:
         more = f"; {self.elements} elements are wrong" if self.elements > 1 else ""
-        return f"at {list(self.place)}: expected {self.expected}, got {self.got}{more}"
+        return f"at {list(self.index)}: expected {self.expected}, got {self.got}{more}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One check: its subject, the executor, whether it succeeded, the observed value, and the place of the check in the
-    model file."""
+    """One check: its subject, the executor, whether it succeeded, the observed value, and the location of the check in
+    the model file."""
 
     model: str
     title: str
@@ -158,9 +158,9 @@ def _turned_zeros(actual: Array, expected: Array) -> NDArray[np.bool_]:
 
 
 def _find_wrong(actual: Array, expected: Array, errors: Numbers, tolerance: float) -> Wrong:
-    place = tuple(int(i) for i in np.unravel_index(int(errors.argmax()), errors.shape))
-    wanted, got = (_plain(side[place]) for side in (expected, actual))
-    return Wrong(place, wanted, got, int(np.count_nonzero(errors > tolerance)))
+    index = tuple(int(i) for i in np.unravel_index(int(errors.argmax()), errors.shape))
+    wanted, got = (_plain(side[index]) for side in (expected, actual))
+    return Wrong(index, wanted, got, int(np.count_nonzero(errors > tolerance)))
 
 
 def _plain(element: Any) -> float | str:

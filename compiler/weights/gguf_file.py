@@ -46,11 +46,11 @@ _WITH_ZERO = BLOCK_DTYPES["q4[block 32, zero]"]
 class Planes:
     """The keys of the tensors of a weight. A minimum is added to all numbers of its block.
 
-    `codes` is a block-quantized tensor. With `scales`, its numbers are multiplied by the scale of their block of `size`
-    neighbours, or `codes` is a tensor of integers, [..., blocks, size].
+    `quantized` is a block-quantized tensor, or one of integers, [..., blocks, size]. With `scales`, each of its numbers
+    is multiplied by the scale of its block of `size` neighbours.
     """
 
-    codes: str
+    quantized: str
     minima: str | None
     scales: str | None = None
     size: int = 32
@@ -83,7 +83,7 @@ def open_gguf(path: Path) -> Gguf:
             minima = f"{tensor.name}#minima"
             made = planes[tensor.name] = Planes(f"{tensor.name}#codes", minima)
             blocks = (*tensor.shape[:-1], tensor.shape[-1] // 32)
-            tensors[made.codes] = StoredTensor(path, dtype, name, tensor.shape, load=load(path, tensor))
+            tensors[made.quantized] = StoredTensor(path, dtype, name, tensor.shape, load=load(path, tensor))
             tensors[minima] = StoredTensor(path, F16, name, blocks, load=_load_minima(path, tensor, stored))
         elif name in SUPER_BLOCKS and tensor.shape:
             planes[tensor.name], found = _super_planes(path, tensor, SUPER_BLOCKS[name])
@@ -98,20 +98,20 @@ def _super_planes(path: Path, tensor: GgufTensor, format: SuperBlocks) -> tuple[
     def plane(read: Callable[[Any], Array]) -> StoredTensor:
         return StoredTensor(path, F32, name, blocks, load=_load_plane(path, tensor, format, blocks, np.float32, read))
 
-    codes, scales = f"{tensor.name}#codes", f"{tensor.name}#scales"
+    quantized, scales = f"{tensor.name}#codes", f"{tensor.name}#scales"
     if format.is_packed:
-        load = _load_plane(path, tensor, format, (*blocks, 16), np.uint8, format.codes)
-        stored = {codes: StoredTensor(path, _WITH_ZERO, name, tensor.shape, load=_without_scales(load))}
+        load = _load_plane(path, tensor, format, (*blocks, 16), np.uint8, format.quantized)
+        stored = {quantized: StoredTensor(path, _WITH_ZERO, name, tensor.shape, load=_without_scales(load))}
     else:
         shape = (*blocks, format.size)
-        load = _load_plane(path, tensor, format, shape, np.int8, format.codes)
-        stored = {codes: StoredTensor(path, I8, name, shape, load=load)}
+        load = _load_plane(path, tensor, format, shape, np.int8, format.quantized)
+        stored = {quantized: StoredTensor(path, I8, name, shape, load=load)}
     stored[scales] = plane(format.scales)
     minima = None
     if format.minima is not None:
         minima = f"{tensor.name}#minima"
         stored[minima] = plane(format.minima)
-    return Planes(codes, minima, scales, format.size), stored
+    return Planes(quantized, minima, scales, format.size), stored
 
 
 def _load_plane(
@@ -163,7 +163,7 @@ def _map(path: Path, tensor: GgufTensor, dtype: Any, *last: int) -> np.ndarray[A
     return np.ndarray(shape, dtype, mapped)
 
 
-def _load_codes(path: Path, tensor: GgufTensor) -> Callable[[], Array]:
+def _load_values(path: Path, tensor: GgufTensor) -> Callable[[], Array]:
     def load() -> Array:
         blocks = _map(path, tensor, _Q4_1)
         result = np.zeros(blocks.shape, _WITH_ZERO.numpy)
@@ -209,7 +209,7 @@ _AS_BYTES: Mapping[str, Callable[[Path, GgufTensor], Callable[[], Array]]] = {
 }
 """The loaders of formats whose values are stored as bytes."""
 _WITH_MINIMA: Mapping[str, tuple[DType, Callable[[Path, GgufTensor], Callable[[], Array]], np.dtype[Any]]] = {
-    "Q4_1": (_WITH_ZERO, _load_codes, _Q4_1),
+    "Q4_1": (_WITH_ZERO, _load_values, _Q4_1),
     "Q5_1": (_BYTES, _load_fives(_Q5_1, 0), _Q5_1),
 }
 """For formats with minima: the dtype of the values, their loader, and the blocks in a file."""

@@ -5,7 +5,8 @@ The format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md,
     "GGUF" version tensors pairs | key type value ... | name rank sizes type offset ... | padding | data
 
 Every count is compared with the bytes that are left before anything is allocated, so a file with wrong sizes
-costs no memory. Tensors may not overlap or leave the file. `gguf_blocks` decodes the data.
+costs no memory. Tensors may not overlap or leave the file. `gguf_file` reads the data, with `super_blocks`
+for the formats that have scales of scales.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class SuperBlocks:
     scales: Callable[[Any], Numbers]
     minima: Callable[[Any], Numbers] | None = None
 
-    def codes(self, blocks: Any) -> Numbers:
+    def quantized(self, blocks: Any) -> Numbers:
         """Returns the values, [..., blocks, bytes of a block]."""
         values = self.values(blocks)
         if self.is_packed:

@@ -171,7 +171,7 @@ _GLOBALS: Mapping[str, Global] = {
         Global("lightning.fabric.utilities.data.AttributeDict", _entries),
         Global("pytorch_lightning.utilities.parsing.AttributeDict", _entries),
         Global("torch.Size", lambda sizes: _sizes(sizes, "size")),
-        Global("torch.device", lambda *place: None),
+        Global("torch.device", lambda *device: None),
         Global("torch._utils._rebuild_tensor", _tensor),
         Global("torch._utils._rebuild_tensor_v2", _tensor),
         Global("torch._utils._rebuild_tensor_v3", _tensor_of_dtype),

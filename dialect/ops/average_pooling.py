@@ -3,6 +3,10 @@
 An average is divided by the number of elements of the window inside the tensor, or inside the padded tensor
 (`count_include_pad`). Positions beyond the padded tensor, which a last window with `ceil_mode` may cover, are never
 counted. A window without any counted element averages to 0.
+
+    x = 2 4 6, windows of 2, padding 1         0 2    2 4    4 6    6 0
+    count_include_pad=false                      2      3      5      6
+    count_include_pad=true                       1      3      5      3
 """
 
 from __future__ import annotations
@@ -147,10 +151,10 @@ def _lower_adjoint(
     wide = compute_dtype(g.type.dtype)
     shared = _divided(e, g, w, attributes["count_include_pad"], g.type.with_dtype(wide))
     spread = spread_tensor(e, shared, w)
-    places = tuple(loop(2 + i) + loop(2 + rank + i) for i in range(rank))
+    positions = tuple(loop(2 + i) + loop(2 + rank + i) for i in range(rank))
     (total,) = e.structured(
         [*(Loop(size) for size in types[0].shape), *(Loop(size, parallel=False) for size in w.kernel)],
-        [(spread, (*loops(0, 1), *places))],
+        [(spread, (*loops(0, 1), *positions))],
         [Result(types[0].with_dtype(wide), identity(types[0].rank), initial=0)],
         add_up,
     )

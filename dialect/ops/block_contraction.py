@@ -122,9 +122,9 @@ def _lower(
     columns, blocks, width = codes.type.shape
     outer = result.shape[:-1]
     n = len(outer)
-    rows, block, place, column = loops(*range(n)), loop(n), loop(n + 1), loop(n + 2)
+    rows, block, position, column = loops(*range(n)), loop(n), loop(n + 1), loop(n + 2)
     split = e.reshape(x, (*outer, blocks, parts, width))
-    halves: list[tuple[Tensor, IndexMap]] = [(split, (*rows, block, ZERO + part, place)) for part in range(parts)]
+    halves: list[tuple[Tensor, IndexMap]] = [(split, (*rows, block, ZERO + part, position)) for part in range(parts)]
 
     def body(s: ScalarEmitter, *elements: Scalar) -> Sequence[Scalar]:
         *numbers, total = elements
@@ -133,7 +133,7 @@ def _lower(
 
     return e.structured(
         [*map(Loop, outer), Loop(blocks, parallel=False), Loop(width, parallel=False), Loop(columns)],
-        [*halves, (codes, (column, block, place)), *((plane, (column, block)) for plane in (scales, *zeros))],
+        [*halves, (codes, (column, block, position)), *((plane, (column, block)) for plane in (scales, *zeros))],
         [Result(result, (*rows, column), initial=0)],
         body,
     )

@@ -106,20 +106,20 @@ def _reference(
     if q.ndim >= 3 and k.ndim >= 3 and k.shape[-3] not in (1, q.shape[-3]) and q.shape[-3] != 1:
         keys, values = (np.repeat(x, q.shape[-3] // k.shape[-3], -3) for x in (keys, values))
     ends = ends.reshape(*ends.shape, *(1,) * (max(q.ndim, keys.ndim) - ends.ndim))
-    places = np.arange(capacity)
+    positions = np.arange(capacity)
     factor = max(q.shape[-1], 1) ** -0.5 if attributes["scale"] is None else attributes["scale"]
     scores = np.matmul(wide * np.asarray(factor, wide.dtype), np.swapaxes(keys, -1, -2))
     if attributes["causal"]:
-        seen = places < ends + np.arange(rows)[:, None] - (rows - 1)
+        seen = positions < ends + np.arange(rows)[:, None] - (rows - 1)
         scores = np.where(seen, scores, np.asarray(least, wide.dtype))
     if mask is not None:
         masked = np.where(mask, scores, np.asarray(least, wide.dtype)) if mask.dtype == np.bool_ else None
         scores = scores + widen(mask) if masked is None else masked
-    inside = np.broadcast_to(places < ends, scores.shape)
+    inside = np.broadcast_to(positions < ends, scores.shape)
     scores = np.where(inside, scores, np.asarray(-np.inf, wide.dtype))
     weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
     weights = np.where(inside, weights / weights.sum(-1, keepdims=True), np.zeros((), wide.dtype))
-    within = places[:, None] < ends
+    within = positions[:, None] < ends
     return np.asarray(np.matmul(weights, np.where(within, values, np.zeros((), wide.dtype)))).astype(q.dtype)
 
 

@@ -130,8 +130,8 @@ def _lower(
         if not isinstance(start, int):
             start = grouped(e, start, 1, groups)
     outer: Shape = (type.shape[0], *((groups, weight.type.shape[1]) if split else type.shape[1:2]))
-    place = len(outer)
-    channel = place + rank
+    position = len(outer)
+    channel = position + rank
     offset = channel + 1
     group = loops(1) if split else ()
     result = TensorType(type.dtype, (*outer, *type.shape[2:]))
@@ -143,10 +143,10 @@ def _lower(
         ],
         [
             (spread, (loop(0), *group, loop(channel), *(
-                loop(place + i) + loop(offset + i) * w.dilation[i] for i in range(rank)))),
-            (kernel, (*group, loop(channel), loop(place - 1), *(loop(offset + i) for i in range(rank)))),
+                loop(position + i) + loop(offset + i) * w.dilation[i] for i in range(rank)))),
+            (kernel, (*group, loop(channel), loop(position - 1), *(loop(offset + i) for i in range(rank)))),
         ],
-        [Result(result, tuple(loop(i) for i in range(place + rank)), initial=start)],
+        [Result(result, tuple(loop(i) for i in range(position + rank)), initial=start)],
         multiply_add,
     )  # fmt: skip
     return [lower_cast(e, e.reshape(total, type.shape) if split else total, types[0].dtype)]

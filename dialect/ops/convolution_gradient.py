@@ -3,7 +3,7 @@
 Channels first, neighbours in the result belong to neighbouring offsets of the kernel, which are few. Channels
 last, they belong to neighbouring channels of the gradient:
 
-    r[offset, i, o] == sum over n and places p of x[n, p * stride + offset, i] * g[n, p, o]
+    r[offset, i, o] == sum over n and positions p of x[n, p * stride + offset, i] * g[n, p, o]
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _infer_weight(types: Sequence[TensorType], attributes: Attributes) -> tuple[
     each = per_group(name, x.shape[1], attributes["groups"], "channels")
     per_group(name, g.shape[1], attributes["groups"], "results")
     if g.shape[0] != x.shape[0] or g.shape[2:] != w.counts:
-        places = (*w.counts, g.shape[1]) if last else (g.shape[1], *w.counts)
-        expected = ", ".join(map(str, (x.shape[0], *places)))
+        positions = (*w.counts, g.shape[1]) if last else (g.shape[1], *w.counts)
+        expected = ", ".join(map(str, (x.shape[0], *positions)))
         raise InferenceError("shape-mismatch", f"`{name}` expects a gradient [{expected}], not {types[1]}", operand=1)
     shape: Shape = (g.shape[1], each, *w.kernel)
     return (TensorType(x.dtype, pick(shape, kernel_last_order(x.rank)) if last else shape),)
@@ -101,7 +101,7 @@ def _lower_weight(
     w = _weight_geometry(shape, attributes)
     padded = grouped(e, pad_tensor(e, x, w, 0, spatial), channels, groups)
     g = grouped(e, g, channels, groups)
-    # The loops are those of the result, then batch and places. The innermost one of the result has unit stride.
+    # The loops are those of the result, then batch and positions. The innermost one of the result has unit stride.
     each: Shape = (groups, g.type.shape[channels + 1], padded.type.shape[channels + 1])
     if last:
         offset, group, into, out = 0, rank, rank + 1, rank + 2
@@ -110,9 +110,9 @@ def _lower_weight(
     else:
         group, out, into, offset = 0, 1, 2, 3
         sizes, order = (*each, *w.kernel), tuple(range(rank + 3))
-    batch, place = rank + 3, rank + 4
-    places: IndexMap = tuple(loop(place + i) for i in range(rank))
-    window = window_map(w, place, offset)
+    batch, position = rank + 3, rank + 4
+    positions: IndexMap = tuple(loop(position + i) for i in range(rank))
+    window = window_map(w, position, offset)
     (total,) = e.structured(
         [
             *(Loop(size) for size in sizes),
@@ -121,7 +121,7 @@ def _lower_weight(
         ],
         [
             (padded, (*loops(batch), *window, *loops(group, into)) if last else (*loops(batch, group, into), *window)),
-            (g, (*loops(batch), *places, *loops(group, out)) if last else (*loops(batch, group, out), *places)),
+            (g, (*loops(batch), *positions, *loops(group, out)) if last else (*loops(batch, group, out), *positions)),
         ],
         [Result(TensorType(compute_dtype(x.type.dtype), pick(sizes, order)), loops(*order), initial=0)],
         multiply_add,

@@ -98,11 +98,11 @@ def _infer_count(types: Sequence[TensorType]) -> tuple[TensorType, ...]:
 def _lower_count(e: Emitter, operands: Sequence[Tensor], mode: str) -> Sequence[Tensor]:
     x, indices = operands
 
-    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
+    def position(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
         index = s.load(indices, inner)
         return [clamped(s, index, x.type.shape[0], mode)], [index]
 
-    return write_values(e, x, indices.type.shape, None, place, [0], mode, add=True)
+    return write_values(e, x, indices.type.shape, None, position, [0], mode, add=True)
 
 
 def _reference_count(x: Numbers, indices: Numbers, mode: str = "error") -> Numbers:

@@ -1,5 +1,11 @@
 """Running sums and products along an axis, and the linear recurrence that their gradients need.
 
+    x                            1  2  3  4
+    cumsum(x)                    1  3  6 10
+    cumsum(x, exclusive=true)    0  1  3  6
+    cumsum(x, reverse=true)     10  9  7  4
+    cumprod(x)                   1  2  6 24
+
 `reverse` runs from the end of the axis; `exclusive` leaves the element itself out, so that the first result is 0 or 1.
 f16 and bf16 are accumulated in f32.
 """
@@ -103,10 +109,10 @@ def _reference(function: Callable[..., Any], start: int) -> Callable[..., Any]:
 def _is_end(x: Term, axis: int, *, last: bool) -> Term:
     """Returns a mask of the last index along the axis, or of the first. It broadcasts to `x`."""
     b, size = x.builder, x.shape[axis]
-    places = b.iota(shape=(size,), axis=0, dtype=I64)
+    positions = b.iota(shape=(size,), axis=0, dtype=I64)
     end = size_as(b, add(size, -1), I64) if last else b.scalar(0, I64)
     shape = tuple(size if i == axis else 1 for i in range(x.rank))
-    return Term(b, b.reshape(b.equal(places, end), shape=shape))
+    return Term(b, b.reshape(b.equal(positions, end), shape=shape))
 
 
 def _previous(x: Term, axis: int, *, reverse: bool) -> Term:

@@ -93,15 +93,15 @@ def _reference(
     outer = scores.shape[:-1]
     indices, counts = np.zeros((*outer, size), np.int64), np.zeros(outer, np.int64)
     all_boxes = np.broadcast_to(boxes, (*scores.shape, 4))
-    for place in np.ndindex(outer):
-        box, score = all_boxes[place], scores[place]
+    for position in np.ndindex(outer):
+        box, score = all_boxes[position], scores[position]
         kept: list[int] = []
         for i in np.argsort(-score, kind="stable"):
             if score[i] > score_threshold and all(_shared(box[i], box[j]) <= iou_threshold for j in kept):
                 kept.append(int(i))
         kept = kept[:size]
-        indices[place][: len(kept)] = kept
-        counts[place] = len(kept)
+        indices[position][: len(kept)] = kept
+        counts[position] = len(kept)
     return indices, counts
 
 

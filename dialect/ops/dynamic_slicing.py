@@ -1,5 +1,12 @@
 """Windows of tensors whose starts are i64 scalars at run time: reading and writing them.
 
+For x = 1 2 3 4 5 and windows of 3 elements:
+
+    dynamic_slice(x, 1)                 2 3 4
+    dynamic_slice(x, -3)                3 4 5
+    dynamic_slice(x, 4)                 fails the call; 3 4 5 with the mode `clamp`
+    dynamic_update_slice(x, 7 8 9, 1)   1 7 8 9 5
+
 A start counts from the end if negative. A window that does not lie inside the tensor fails the call, or with the mode
 `clamp` is moved inside. A window that is larger than the tensor is not in either: the dims of a call are required to
 admit it.
@@ -66,12 +73,12 @@ def _window_index(shape: Sequence[int], window: Sequence[int], starts: Sequence[
     return tuple(slice(first, first + w) for first, w in zip(firsts, window, strict=True))
 
 
-def _window_places(
+def _window_positions(
     s: BodyEmitter | SequenceEmitter, x: TensorType, window: Shape, starts: Sequence[Scalar], inner: Sequence[Scalar]
 ) -> list[Scalar]:
     """Returns the indices in `x` of the indices in a window."""
     firsts = [clamped(s, start, x.shape[i], window=window[i]) for i, start in enumerate(starts)]
-    return [s.binary("add", first, place) for first, place in zip(firsts, inner, strict=True)]
+    return [s.binary("add", first, position) for first, position in zip(firsts, inner, strict=True)]
 
 
 def _lower_dynamic(
@@ -82,7 +89,7 @@ def _lower_dynamic(
 
     def element(s: BodyEmitter, *firsts: Scalar) -> Scalar:
         inner = [s.index(axis) for axis in range(len(window))]
-        return s.load(x, _window_places(s, x.type, window, firsts, inner))
+        return s.load(x, _window_positions(s, x.type, window, firsts, inner))
 
     return [e.map(types[0], [(start, ()) for start in starts], element)]
 
@@ -148,8 +155,8 @@ def _lower_dynamic_update(
     # Element-by-element writes touch the window alone, whereas a map over the result would copy all of it.
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         firsts = [s.load(start, []) for start in starts]
-        places = _window_places(s, x.type, window, firsts, indices)
-        return [s.store(tensors[0], places, s.load(update, indices))]
+        positions = _window_positions(s, x.type, window, firsts, indices)
+        return [s.store(tensors[0], positions, s.load(update, indices))]
 
     return e.scan(window, [x], write)
 

@@ -140,11 +140,11 @@ def _contract(
     if result and any(labels and labels[-1] == result[-1] for _, labels in terms):
         # The innermost loop runs along rows of the result and of an operand.
         order = [*result[:-1], *summed, result[-1]]
-    place = {label: loop(number) for number, label in enumerate(order)}
+    position = {label: loop(number) for number, label in enumerate(order)}
 
     def index(x: Tensor, labels: Labels) -> tuple[Tensor, IndexMap]:
         pairs = zip(x.type.shape, labels, strict=True)
-        return x, tuple(ZERO if size == 1 and sizes[label] != 1 else place[label] for size, label in pairs)
+        return x, tuple(ZERO if size == 1 and sizes[label] != 1 else position[label] for size, label in pairs)
 
     def copy(s: ScalarEmitter, x: Scalar) -> Scalar:
         return s.cast(x, dtype)
@@ -159,7 +159,7 @@ def _contract(
     return e.structured(
         [Loop(sizes[label], parallel=label in result) for label in order],
         inputs,
-        [Result(type, tuple(place[x] for x in result), initial=0)],
+        [Result(type, tuple(position[x] for x in result), initial=0)],
         add_up if len(terms) == 1 else multiply_add,
     )[0]
 

@@ -3,6 +3,10 @@
 The last two axes are a matrix, the others a batch. Each matrix is factored by one thread, element by element, in about
 n * n * n / 3 multiplications (`inverse`: n * n * n). Rows are exchanged so that the greatest element of a column is the
 pivot. A matrix without a result gives NaN or infinities: no call fails.
+
+    1 2    exchange    4 2    second row    4  2
+    4 2    ------->    1 2    less 1/4 of   0 1.5    determinant: -(4 * 1.5), negated by the exchange
+                              the first
 """
 
 from __future__ import annotations
@@ -180,15 +184,15 @@ def _lower_solve(
 
         last = s.binary("sub", s.size(size), one)
 
-        def place(step: Scalar) -> Scalar:
+        def position(step: Scalar) -> Scalar:
             return s.binary("sub", last, step) if from_end else step
 
         def row(number: Scalar, x: Tensor, sums: Tensor) -> Sequence[Tensor]:
-            i = place(number)
+            i = position(number)
 
             def less(first: Scalar, count: int, total: Tensor) -> Tensor:
                 """Subtracts the products with `count` rows, from step `first` on."""
-                rows = [place(s.binary("add", first, s.constant(n, I64))) for n in range(count)]
+                rows = [position(s.binary("add", first, s.constant(n, I64))) for n in range(count)]
                 factors = [factor(i, k) for k in rows]
 
                 def column(c: Scalar, given: Tensor) -> Tensor:
@@ -330,8 +334,8 @@ def _lower_inverse(
 def _reference_inverse(x: Numbers) -> Numbers:
     result = x.copy()
     size = x.shape[-1]
-    for place in np.ndindex(x.shape[:-2]):
-        work, pivots = result[place], [0] * size
+    for position in np.ndindex(x.shape[:-2]):
+        work, pivots = result[position], [0] * size
         for k in range(size):
             pivots[k] = pivot_row(work, k)
             value, work[k, k] = work[k, k], 1
@@ -389,11 +393,11 @@ def _lower_determinant(
 
 def _reference_determinant(x: Numbers) -> Numbers:
     result = np.ones(x.shape[:-2], x.dtype)
-    for place in np.ndindex(x.shape[:-2]):
-        work = x[place].copy()
+    for position in np.ndindex(x.shape[:-2]):
+        work = x[position].copy()
         for k in range(len(work)):
             sign = 1 if pivot_row(work, k) == k else -1
-            result[place] *= sign * work[k, k]
+            result[position] *= sign * work[k, k]
             factors = work[k + 1 :, k] / (work[k, k] if work[k, k] != 0 else 1)
             work[k + 1 :] -= factors[:, None] * work[k]
     return result

@@ -30,9 +30,9 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
 
 def _reference(x: Numbers, multiplier: Numbers, exponent: Numbers, *, rounding: str) -> Numbers:
     if rounding == "once":
-        places = np.asarray(_BITS - exponent, np.int64)
-        product = x.astype(np.int64) * multiplier + (np.int64(1) << np.minimum(places - 1, 62))
-        whole = product >> np.minimum(places, 63)
+        shift = np.asarray(_BITS - exponent, np.int64)
+        product = x.astype(np.int64) * multiplier + (np.int64(1) << np.minimum(shift - 1, 62))
+        whole = product >> np.minimum(shift, 63)
         return np.clip(whole, -(1 << _BITS), (1 << _BITS) - 1).astype(np.int32)
     left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0).astype(np.int64)
     large = (x << left).astype(np.int64)
@@ -44,10 +44,10 @@ def _reference(x: Numbers, multiplier: Numbers, exponent: Numbers, *, rounding: 
 def _lower(s: ScalarEmitter, x: Scalar, multiplier: Scalar, exponent: Scalar, *, rounding: str) -> Scalar:
     zero, one, bits = s.constant(0, I32), s.constant(1, I64), s.constant(_BITS, I64)
     if rounding == "once":
-        places = s.cast(s.binary("sub", s.constant(_BITS, I32), exponent), I64)
-        half = s.binary("shl", one, s.binary("min", s.binary("sub", places, one), s.constant(62, I64)))
+        shift = s.cast(s.binary("sub", s.constant(_BITS, I32), exponent), I64)
+        half = s.binary("shl", one, s.binary("min", s.binary("sub", shift, one), s.constant(62, I64)))
         product = s.binary("mul", s.cast(x, I64), s.cast(multiplier, I64))
-        whole = s.binary("shr", s.binary("add", product, half), places)
+        whole = s.binary("shr", s.binary("add", product, half), shift)
         return s.cast(clamp(s, whole, *(s.constant(end, I64) for end in I32.integer_range)), I32)
     left = s.binary("max", exponent, zero)
     right = s.cast(s.binary("max", s.binary("sub", zero, exponent), zero), I64)

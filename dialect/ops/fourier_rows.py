@@ -105,35 +105,35 @@ def _lower(
         if wide > 1:
             columns = s.binary("min", s.binary("sub", s.size(width), start), s.constant(wide, I64))
 
-        def at(place: Scalar, column: Scalar) -> list[Scalar]:
-            return [row, place, zero if wide == 1 else f.add(start, column)]
+        def at(position: Scalar, column: Scalar) -> list[Scalar]:
+            return [row, position, zero if wide == 1 else f.add(start, column)]
 
-        def read_operand(place: Scalar, column: Scalar) -> Complex:
+        def read_operand(position: Scalar, column: Scalar) -> Complex:
             if form == "half":
-                twice = f.times(place, 2)
+                twice = f.times(position, 2)
                 return s.load(x, at(twice, column)), s.load(x, at(f.plus(twice, 1), column))
-            parts = [s.load(part, at(place, column)) for part in (x, *rest)]
+            parts = [s.load(part, at(position, column)) for part in (x, *rest)]
             return parts[0], parts[1] if rest else None
 
-        def inside(place: Scalar, column: Scalar) -> list[Scalar]:
-            return [item, place if wide == 1 else f.add(f.times(place, wide), column)]
+        def inside(position: Scalar, column: Scalar) -> list[Scalar]:
+            return [item, position if wide == 1 else f.add(f.times(position, wide), column)]
 
         def reader(source: Sequence[Tensor]) -> Callable[[Scalar, Scalar], Complex]:
-            def read(place: Scalar, column: Scalar) -> Complex:
-                return s.load(source[0], inside(place, column)), s.load(source[1], inside(place, column))
+            def read(position: Scalar, column: Scalar) -> Complex:
+                return s.load(source[0], inside(position, column)), s.load(source[1], inside(position, column))
 
             return read
 
-        def write_work(t: Sequence[Tensor], place: Scalar, column: Scalar, value: Complex) -> Sequence[Tensor]:
-            return [s.store(o, inside(place, column), v) for o, v in zip(t, f.parts(value), strict=True)]
+        def write_work(t: Sequence[Tensor], position: Scalar, column: Scalar, value: Complex) -> Sequence[Tensor]:
+            return [s.store(o, inside(position, column), v) for o, v in zip(t, f.parts(value), strict=True)]
 
-        def write_result(t: Sequence[Tensor], place: Scalar, column: Scalar, value: Complex) -> Sequence[Tensor]:
+        def write_result(t: Sequence[Tensor], position: Scalar, column: Scalar, value: Complex) -> Sequence[Tensor]:
             value = value if scale == 1.0 else arithmetic.scale(value, scale)
             if form == "whole":
-                twice = f.times(place, 2)
+                twice = f.times(position, 2)
                 first, second = f.parts(value)
                 return [s.store(s.store(t[0], at(twice, column), first), at(f.plus(twice, 1), column), second)]
-            return [s.store(o, at(place, column), v) for o, v in zip(t, f.parts(value), strict=True)]
+            return [s.store(o, at(position, column), v) for o, v in zip(t, f.parts(value), strict=True)]
 
         read: Callable[[Scalar, Scalar], Complex] = read_operand
         buffers = [work[:2], work[2:]]

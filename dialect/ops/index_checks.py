@@ -75,8 +75,8 @@ def _is_outside(
         bias, limit = (s.binary("add", s.cast(s.size(factor * sizes[0]), dtype), least) for factor in (1, 2))
         return s.compare("ge", s.binary("add", s.cast(index, dtype), bias), limit)
     size = _size_of(s, number, sizes)
-    place, last = from_start(s, index, size), s.binary("sub", size, s.size(window))
-    return s.binary("or", s.compare("lt", place, s.constant(0, I64)), s.compare("gt", place, last))
+    position, last = from_start(s, index, size), s.binary("sub", size, s.size(window))
+    return s.binary("or", s.compare("lt", position, s.constant(0, I64)), s.compare("gt", position, last))
 
 
 def _lower(

@@ -1,7 +1,12 @@
 """Reading by index tensors: gather, take_along_axis, gather_nd, embedding, one_hot.
 
-A negative index counts from the end. `mode` selects the behaviour for an index out of range: see `places`. `one_hot`
-reads nothing and has no mode: a row for an index out of range has no 1.
+    gather(x, i, axis=1)             y[a, b, c] = x[a, i[b, c]]        the axis becomes the axes of i
+    take_along_axis(x, i, axis=1)    y[a, b] = x[a, i[a, b]]           i has the rank of x
+    gather_nd(x, i)                  y[a] = x[i[a, 0], i[a, 1]]        the last axis of i is an index into several axes
+    embedding(w, i)                  y[a, b] = w[i[a], b]
+
+A negative index counts from the end. `mode` selects the behaviour for an index out of range: see `support/places.py`.
+`one_hot` reads nothing and has no mode: a row for an index out of range has no 1.
 """
 
 from __future__ import annotations
@@ -79,8 +84,8 @@ def _lower_gather(
     def element(s: BodyEmitter, index: Scalar) -> Scalar:
         before = [s.index(i) for i in range(axis)]
         after = [s.index(i) for i in range(axis + inner, types[0].rank)]
-        place = clamped(s, index, x.type.shape[axis], attributes["mode"])
-        return load_by_mode(s, x, [*before, place, *after], [index], [axis], attributes["mode"])
+        position = clamped(s, index, x.type.shape[axis], attributes["mode"])
+        return load_by_mode(s, x, [*before, position, *after], [index], [axis], attributes["mode"])
 
     return [e.map(types[0], [(indices, tuple(loop(axis + i) for i in range(inner)))], element)]
 
@@ -184,11 +189,11 @@ def _infer_along(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
 def _reference_along(x: Numbers, indices: Numbers, axis: int, mode: str = "error") -> Numbers:
     axis = normalize_axis(axis, x.ndim, "take_along_axis")
     outer = np.broadcast_shapes((*x.shape[:axis], 1, *x.shape[axis + 1 :]), indices.shape)
-    place = np.broadcast_to(clamped_array(indices, x.shape[axis], mode), outer)
+    position = np.broadcast_to(clamped_array(indices, x.shape[axis], mode), outer)
     if x.shape[axis] == 0:
         return np.zeros(outer, x.dtype)
     wide = np.broadcast_to(x, (*outer[:axis], x.shape[axis], *outer[axis + 1 :]))
-    taken = np.take_along_axis(wide, place, axis)
+    taken = np.take_along_axis(wide, position, axis)
     if mode == "drop":
         taken[~np.broadcast_to(are_inside_array(indices, x.shape[axis]), outer)] = 0
     return taken
@@ -202,11 +207,11 @@ def _lower_along(
     result = types[0].shape
 
     def element(s: BodyEmitter, index: Scalar) -> Scalar:
-        places = [
+        positions = [
             s.constant(0, I64) if size == 1 and result[i] != 1 else s.index(i) for i, size in enumerate(x.type.shape)
         ]
-        places[axis] = clamped(s, index, x.type.shape[axis], attributes["mode"])
-        return load_by_mode(s, x, places, [index], [axis], attributes["mode"])
+        positions[axis] = clamped(s, index, x.type.shape[axis], attributes["mode"])
+        return load_by_mode(s, x, positions, [index], [axis], attributes["mode"])
 
     return [e.map(types[0], [(indices, broadcast_map(indices.type.shape, result))], element)]
 
@@ -264,7 +269,7 @@ def index_depth(name: str, x: TensorType, indices: TensorType) -> int:
     return depth
 
 
-def places_nd(x: Numbers, indices: Numbers, mode: str) -> tuple[Numbers, ...]:
+def indices_nd(x: Numbers, indices: Numbers, mode: str) -> tuple[Numbers, ...]:
     return tuple(clamped_array(indices[..., i], x.shape[i], mode) for i in range(indices.shape[-1]))
 
 
@@ -284,7 +289,7 @@ def _reference_nd(x: Numbers, indices: Numbers, mode: str = "error") -> Numbers:
     depth = indices.shape[-1]
     if 0 in x.shape[:depth]:
         return np.zeros((*indices.shape[:-1], *x.shape[depth:]), x.dtype)
-    taken = x[places_nd(x, indices, mode)].copy()
+    taken = x[indices_nd(x, indices, mode)].copy()
     if mode == "drop":
         taken[~are_rows_inside(x, indices)] = 0
     return taken
@@ -300,9 +305,9 @@ def _lower_nd(
     def element(s: BodyEmitter) -> Scalar:
         row = [s.index(i) for i in range(outer)]
         read = [s.load(indices, [*row, s.constant(i, I64)]) for i in range(depth)]
-        places = [clamped(s, index, x.type.shape[i], attributes["mode"]) for i, index in enumerate(read)]
-        places += (s.index(i) for i in range(outer, types[0].rank))
-        return load_by_mode(s, x, places, read, range(depth), attributes["mode"])
+        positions = [clamped(s, index, x.type.shape[i], attributes["mode"]) for i, index in enumerate(read)]
+        positions += (s.index(i) for i in range(outer, types[0].rank))
+        return load_by_mode(s, x, positions, read, range(depth), attributes["mode"])
 
     return [e.map(types[0], [], element)]
 
@@ -390,8 +395,8 @@ def _lower_one_hot(
     def element(s: BodyEmitter, index: Scalar) -> Scalar:
         index = s.cast(index, I64)
         from_end = s.binary("add", index, s.size(types[0].shape[-1]))
-        place = s.select(s.compare("lt", index, s.constant(0, I64)), from_end, index)
-        return s.cast(s.compare("eq", place, s.index(last)), types[0].dtype)
+        position = s.select(s.compare("lt", index, s.constant(0, I64)), from_end, index)
+        return s.cast(s.compare("eq", position, s.index(last)), types[0].dtype)
 
     return [e.map(types[0], [(ids, identity(last))], element)]
 

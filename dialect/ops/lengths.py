@@ -72,8 +72,8 @@ def _reference_mask(x: Numbers, lengths: Numbers, axis: int, fill: float, mode: 
     axis %= x.ndim
     ends = clamped_array(lengths, x.shape[axis], window=0)
     ends = ends.reshape(*ends.shape, *(1,) * (x.ndim - ends.ndim))
-    places = np.arange(x.shape[axis]).reshape(-1, *(1,) * (x.ndim - 1 - axis))
-    return np.where(places < ends, x, np.asarray(fill, x.dtype))
+    positions = np.arange(x.shape[axis]).reshape(-1, *(1,) * (x.ndim - 1 - axis))
+    return np.where(positions < ends, x, np.asarray(fill, x.dtype))
 
 
 def _differentiate_mask(b: Builder, use: Use) -> Sequence[Value | None]:

@@ -95,10 +95,10 @@ def _reference(
     counted = np.ones(target.shape, np.bool_) if ignore_index is None else target != ignore_index
     at = np.where(counted, target, 0)
     share = np.ones(classes, wide.dtype) if weight is None else widen(weight)
-    place = clamped_array(at, classes, mode)
+    position = clamped_array(at, classes, mode)
     inside = are_inside_array(at, classes) if mode == "drop" else np.ones(at.shape, np.bool_)
-    importance = np.where(inside, share[place], 0) if weight is not None else np.ones(at.shape, wide.dtype)
-    loss = -np.where(inside, np.take_along_axis(logs, place[..., None], -1)[..., 0], 0) * importance
+    importance = np.where(inside, share[position], 0) if weight is not None else np.ones(at.shape, wide.dtype)
+    loss = -np.where(inside, np.take_along_axis(logs, position[..., None], -1)[..., 0], 0) * importance
     if label_smoothing:
         loss = loss * (1 - label_smoothing) - (logs * share).sum(-1) * label_smoothing / wide.dtype.type(classes)
     loss = np.where(counted, loss, 0)

@@ -144,8 +144,8 @@ def gathered_map(e: Emitter, x: Tensor, type: TensorType, positions: dict[int, P
     """Returns a tensor of the rank of `x` whose elements come from other positions along some of the axes."""
 
     def element(s: BodyEmitter) -> Scalar:
-        places = [s.index(axis) for axis in range(type.rank)]
-        return s.load(x, [positions[a](s, a, p) if a in positions else p for a, p in enumerate(places)])
+        indices = [s.index(axis) for axis in range(type.rank)]
+        return s.load(x, [positions[a](s, a, p) if a in positions else p for a, p in enumerate(indices)])
 
     return e.map(type, [], element)
 
@@ -153,8 +153,8 @@ def gathered_map(e: Emitter, x: Tensor, type: TensorType, positions: dict[int, P
 def mirrored_map(e: Emitter, x: Tensor, axes: Sequence[int]) -> Tensor:
     """Returns the tensor reversed along axes."""
 
-    def mirrored(s: BodyEmitter, axis: int, place: Scalar) -> Scalar:
-        return s.binary("sub", s.size(x.type.shape[axis] - 1), place)
+    def mirrored(s: BodyEmitter, axis: int, index: Scalar) -> Scalar:
+        return s.binary("sub", s.size(x.type.shape[axis] - 1), index)
 
     return gathered_map(e, x, x.type, {axis: mirrored for axis in axes})
 
@@ -222,8 +222,8 @@ def _lower_roll(
     if isinstance(size, int) and size > 1 and shift % size:
         return [_joined_parts(e, x, axis, size - shift % size)]
 
-    def back(s: BodyEmitter, axis: int, place: Scalar) -> Scalar:
-        return s.binary("mod", s.binary("sub", place, s.constant(shift, I64)), s.size(x.type.shape[axis]))
+    def back(s: BodyEmitter, axis: int, index: Scalar) -> Scalar:
+        return s.binary("mod", s.binary("sub", index, s.constant(shift, I64)), s.size(x.type.shape[axis]))
 
     return [gathered_map(e, x, types[0], {axis: back})]
 

@@ -42,14 +42,14 @@ def _lower_sort(
     axis = normalize_axis(attributes["axis"], x.type.rank, "sort")
     descending: bool = attributes["descending"]
     size = x.type.shape[axis]
-    return order_rows(e, x, axis, descending, size, with_values=not want_indices, with_places=want_indices)
+    return order_rows(e, x, axis, descending, size, with_values=not want_indices, with_indices=want_indices)
 
 
 def _differentiate_sort(b: Builder, use: Use) -> Sequence[Value]:
     (x,) = use.inputs
-    places = b.argsort(x, **use.attributes)
+    positions = b.argsort(x, **use.attributes)
     zeros = b.full(shape=x.type.shape, value=0.0, dtype=x.type.dtype)
-    return [b.scatter(zeros, places, use.gradient, axis=use.attributes["axis"], mode="clamp")]
+    return [b.scatter(zeros, positions, use.gradient, axis=use.attributes["axis"], mode="clamp")]
 
 
 _CASES = (
@@ -113,7 +113,7 @@ def _lower_top(
 ) -> Sequence[Tensor]:
     (x,) = operands
     axis = normalize_axis(attributes["axis"], x.type.rank, "top_k")
-    return order_rows(e, x, axis, attributes["largest"], types[0].shape[axis], with_values=True, with_places=True)
+    return order_rows(e, x, axis, attributes["largest"], types[0].shape[axis], with_values=True, with_indices=True)
 
 
 def _differentiate_top(b: Builder, use: Use) -> Sequence[Value | None]:

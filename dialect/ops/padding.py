@@ -1,4 +1,11 @@
-"""Padding around a tensor: with a constant, with its edge, or with its reflection."""
+"""Padding around a tensor: with a constant, with its edge, or with its reflection.
+
+For x = 1 2 3 and the widths (2, 2):
+
+    constant    0 0 1 2 3 0 0
+    edge        1 1 1 2 3 3 3
+    reflect     3 2 1 2 3 2 1
+"""
 
 from __future__ import annotations
 
@@ -74,30 +81,30 @@ def _lower(
         return [_lower_bands(e, x, pairs, attributes["mode"], types[0])]
 
     def element(s: BodyEmitter) -> Scalar:
-        places = [
+        positions = [
             _source(s, s.index(axis), x.type.shape[axis], pairs[axis], attributes["mode"])
             for axis in range(x.type.rank)
         ]
-        return load_if_any(s, x, places, padded)
+        return load_if_any(s, x, positions, padded)
 
     return [e.map(types[0], [], element)]
 
 
-def _source(s: BodyEmitter, place: Scalar, size: Size, pair: tuple[Size, Size], mode: str) -> Scalar:
+def _source(s: BodyEmitter, position: Scalar, size: Size, pair: tuple[Size, Size], mode: str) -> Scalar:
     """Returns the source index of an element of a padded axis."""
     if pair == (0, 0):
-        return place
+        return position
     zero = s.constant(0, I64)
-    place = s.binary("sub", place, s.size(pair[0]))
+    position = s.binary("sub", position, s.size(pair[0]))
     if mode == "edge":
-        return s.binary("max", s.binary("min", place, s.size(size - 1)), zero)
+        return s.binary("max", s.binary("min", position, s.size(size - 1)), zero)
     period = s.size(2 * (size - 1))
     if _reaches_once(size, pair, mode):
-        place = s.binary("max", place, s.binary("sub", zero, place))
+        position = s.binary("max", position, s.binary("sub", zero, position))
     else:
         # The reflection alternates direction; with one element its period is 0, and so is every index.
-        place = s.binary("mod", place, period)
-    return s.binary("min", place, s.binary("sub", period, place))
+        position = s.binary("mod", position, period)
+    return s.binary("min", position, s.binary("sub", period, position))
 
 
 def _reaches_once(size: Size, pair: tuple[Size, Size], mode: str) -> bool:
@@ -127,21 +134,21 @@ def _lower_bands(e: Emitter, x: Tensor, pairs: Pairs, mode: str, type: TensorTyp
         start = start + width
 
     if low != 0:
-        band(low, lambda s, place: s.binary("sub", s.size(low), place))
-    band(size, lambda s, place: place)
+        band(low, lambda s, position: s.binary("sub", s.size(low), position))
+    band(size, lambda s, position: position)
     if high != 0:
-        band(high, lambda s, place: s.binary("sub", s.size(size - 2), place))
+        band(high, lambda s, position: s.binary("sub", s.size(size - 2), position))
     return result
 
 
 def _sources(b: Builder, size: Size, low: Size, padded: Size, mode: str) -> Value:
     """Returns the source indices of a padded axis, as a vector."""
-    place = b.subtract(b.iota(shape=(padded,)), size_as(b, low, I64))
+    position = b.subtract(b.iota(shape=(padded,)), size_as(b, low, I64))
     if mode == "edge":
-        return b.maximum(b.minimum(place, size_as(b, size - 1, I64)), b.scalar(0, I64))
+        return b.maximum(b.minimum(position, size_as(b, size - 1, I64)), b.scalar(0, I64))
     period = size_as(b, 2 * (size - 1), I64)
-    place = b.remainder(place, period)
-    return b.minimum(place, b.subtract(period, place))
+    position = b.remainder(position, period)
+    return b.minimum(position, b.subtract(period, position))
 
 
 def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
@@ -156,10 +163,10 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
         if (low, high) == (0, 0):
             continue
         size, padded = x.type.shape[axis], g.type.shape[axis]
-        places = _sources(b, size, low, padded, use.attributes["mode"])
-        places = b.reshape(places, shape=tuple(padded if a == axis else 1 for a in range(x.type.rank)))
+        positions = _sources(b, size, low, padded, use.attributes["mode"])
+        positions = b.reshape(positions, shape=tuple(padded if a == axis else 1 for a in range(x.type.rank)))
         shape = (*g.type.shape[:axis], size, *g.type.shape[axis + 1 :])
-        g = b.scatter_add(b.full(shape=shape, value=0.0, dtype=x.type.dtype), places, g, axis=axis, mode="clamp")
+        g = b.scatter_add(b.full(shape=shape, value=0.0, dtype=x.type.dtype), positions, g, axis=axis, mode="clamp")
     return [g]
 
 

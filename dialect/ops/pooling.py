@@ -1,5 +1,8 @@
 """Max pooling over windows of x [N, C, *spatial], and the attributes and geometry that all poolings share.
 
+    x of one channel    1 5 2    windows of 2 x 2:    max_pool2d 5 5    max_pool_indices 1 1
+                        4 0 3                         the index counts the elements of the image, row by row
+
 With the layout `channels_last`, x and the result are [N, *spatial, C]. A maximum never includes padding; a window of
 padding alone gives the lowest number.
 """
@@ -136,11 +139,11 @@ def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
         return [_spread_max(b, x, g, b.max_pool_indices(x, **use.attributes), w)]
     outer, elements = x.type.shape[:2], product(x.type.shape[2:])
     flat = (*outer, product(g.type.shape[2:]))
-    places = b.reshape(b.max_pool_indices(x, **use.attributes), shape=flat)
+    numbers = b.reshape(b.max_pool_indices(x, **use.attributes), shape=flat)
     # The result of a window of padding alone has no source element.
-    given = b.where(b.less(places, b.like(0, places)), b.like(0, g), b.reshape(g, shape=flat))
+    given = b.where(b.less(numbers, b.like(0, numbers)), b.like(0, g), b.reshape(g, shape=flat))
     zeros = b.full(shape=(*outer, elements), value=0.0, dtype=x.type.dtype)
-    return [b.reshape(b.scatter_add(zeros, places, given, axis=2, mode="clamp"), shape=x.type.shape)]
+    return [b.reshape(b.scatter_add(zeros, numbers, given, axis=2, mode="clamp"), shape=x.type.shape)]
 
 
 def tiles(w: Windows) -> bool:
@@ -150,15 +153,15 @@ def tiles(w: Windows) -> bool:
     return unpadded and w.kernel == w.stride and whole and all(isinstance(k, int) for k in w.kernel)
 
 
-def _spread_max(b: Builder, x: Value, g: Value, places: Value, w: Windows) -> Value:
-    """Returns the gradient if every element is in one window: an element compares its place with that of the greatest
+def _spread_max(b: Builder, x: Value, g: Value, numbers: Value, w: Windows) -> Value:
+    """Returns the gradient if every element is in one window: an element compares its number with that of the greatest
     one of its window. Nothing is written by index."""
     spatial = x.type.shape[2:]
     own = b.reshape(b.iota(shape=(product(spatial),), axis=0, dtype=I64), shape=spatial)
     for axis, count in enumerate(w.kernel):
         g = b.repeat_interleave(g, repeats=count, axis=axis + 2)
-        places = b.repeat_interleave(places, repeats=count, axis=axis + 2)
-    return b.where(b.equal(places, own), b.reshape(g, shape=x.type.shape), b.like(0, g))
+        numbers = b.repeat_interleave(numbers, repeats=count, axis=axis + 2)
+    return b.where(b.equal(numbers, own), b.reshape(g, shape=x.type.shape), b.like(0, g))
 
 
 def _infer_indices(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -173,7 +176,7 @@ def _reference_indices(x: Numbers, **attributes: Any) -> Numbers:
     counts, low = integers(w.counts), integers(w.low)
     padded = pad_array(x, w, 0)
     best = np.zeros((*x.shape[:2], *counts), x.dtype)
-    places = np.full(best.shape, -1, np.int64)
+    numbers = np.full(best.shape, -1, np.int64)
     for offset in np.ndindex(*integers(w.kernel)):
         position = [
             (np.arange(n) * s + o * d - p)
@@ -181,16 +184,16 @@ def _reference_indices(x: Numbers, **attributes: Any) -> Numbers:
         ]
         grid = np.meshgrid(*position, indexing="ij")
         valid = np.ones(counts, np.bool_)
-        place = np.zeros(counts, np.int64)
+        number = np.zeros(counts, np.int64)
         for p, size in zip(grid, x.shape[2:], strict=True):
             valid &= (p >= 0) & (p < size)
-            place = place * size + p
+            number = number * size + p
         element = padded[window_slices(w, offset)]
-        better = (places < 0) | (element > best) | ((element != element) & (best == best))
+        better = (numbers < 0) | (element > best) | ((element != element) & (best == best))
         take = better & valid
         best = np.where(take, element, best)
-        places = np.where(take, place, places)
-    return places
+        numbers = np.where(take, number, numbers)
+    return numbers
 
 
 def _lower_indices(
@@ -201,7 +204,7 @@ def _lower_indices(
     w = pool_geometry("max_pool_indices", sizes, attributes)
     rank = len(sizes)
 
-    # Two reductions of one result each: the best element, then the least place of an element that equals it.
+    # Two reductions of one result each: the best element, then the least number of an element that equals it.
     padded = pad_tensor(e, x, w, lowest(x.type.dtype))
     largest = _write_largest(e, padded, w, types[0])
     nowhere = integer_range(I64)[1]
@@ -227,10 +230,10 @@ def _lower_indices(
     result = Result(types[0], identity(types[0].rank), initial=nowhere)
     (found,) = pool_windows(e, [padded, largest], w, [result], first)
 
-    def place(s: ScalarEmitter, found: Scalar) -> Scalar:
+    def number(s: ScalarEmitter, found: Scalar) -> Scalar:
         return s.select(s.compare("eq", found, s.constant(nowhere, I64)), s.constant(-1, I64), found)
 
-    return [e.map(types[0], [(found, identity(types[0].rank))], place)]
+    return [e.map(types[0], [(found, identity(types[0].rank))], number)]
 
 
 max_pool_indices = Operator(

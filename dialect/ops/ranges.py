@@ -26,9 +26,9 @@ def _infer_linspace(types: Sequence[TensorType], attributes: Attributes) -> tupl
 
 def _reference_linspace(start: float, stop: float, size: int, endpoint: bool, dtype: Any) -> Numbers:
     steps = size - 1 if endpoint else size
-    place = np.arange(size, dtype=np.float64)
+    position = np.arange(size, dtype=np.float64)
     step = (stop - start) / max(steps, 1)
-    made = np.where(place < size / 2, start + step * place, stop - step * (steps - place))
+    made = np.where(position < size / 2, start + step * position, stop - step * (steps - position))
     return np.asarray(made).astype(dtype.numpy)
 
 
@@ -43,12 +43,12 @@ def _lower_linspace(
         def number(value: float) -> Scalar:
             return s.constant(value, F64)
 
-        place, total = s.cast(s.index(0), F64), s.cast(s.size(size), F64)
+        position, total = s.cast(s.index(0), F64), s.cast(s.size(size), F64)
         steps = s.binary("sub", total, number(1)) if attributes["endpoint"] else total
         step = s.binary("div", number(stop - start), s.binary("max", steps, number(1)))
-        forth = s.binary("add", number(start), s.binary("mul", step, place))
-        back = s.binary("sub", number(stop), s.binary("mul", step, s.binary("sub", steps, place)))
-        near = s.compare("lt", place, s.binary("mul", total, number(0.5)))
+        forth = s.binary("add", number(start), s.binary("mul", step, position))
+        back = s.binary("sub", number(stop), s.binary("mul", step, s.binary("sub", steps, position)))
+        near = s.compare("lt", position, s.binary("mul", total, number(0.5)))
         return s.cast(s.select(near, forth, back), types[0].dtype)
 
     return [e.map(types[0], [], element)]

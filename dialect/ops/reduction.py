@@ -153,7 +153,7 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
         axis = attributes["axis"] % x.type.rank
         wide = compute_dtype(x.type.dtype)
         kept = [i for i in range(x.type.rank) if i != axis]
-        shape, place = tuple(x.type.shape[i] for i in kept), loops(*kept)
+        shape, position = tuple(x.type.shape[i] for i in kept), loops(*kept)
         nest = [Loop(size, parallel=i != axis) for i, size in enumerate(x.type.shape)]
         # Two reductions of one result each: the best element, then the least index of an element that equals it.
         counter = I32 if bounds(x.type.shape[axis])[1] <= _MOST_I32 else I64
@@ -172,17 +172,17 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
             return [s.binary("min", found, here)]
 
         whole = identity(x.type.rank)
-        (best,) = e.structured(nest, [(x, whole)], [Result(TensorType(wide, shape), place, bound(wide))], better)
+        (best,) = e.structured(nest, [(x, whole)], [Result(TensorType(wide, shape), position, bound(wide))], better)
         (found,) = e.structured(
-            nest, [(x, whole), (best, place)], [Result(TensorType(counter, shape), place, nowhere)], first
+            nest, [(x, whole), (best, position)], [Result(TensorType(counter, shape), position, nowhere)], first
         )
 
         def or_zero(s: ScalarEmitter, number: Scalar) -> Scalar:
             empty = s.compare("eq", number, s.constant(nowhere, counter))
             return s.cast(s.select(empty, s.constant(0, counter), number), I64)
 
-        places = e.map(TensorType(I64, shape), [(found, identity(len(shape)))], or_zero)
-        return [e.reshape(places, types[0].shape)]
+        positions = e.map(TensorType(I64, shape), [(found, identity(len(shape)))], or_zero)
+        return [e.reshape(positions, types[0].shape)]
 
     return Operator(
         name=name,

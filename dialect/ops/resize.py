@@ -103,15 +103,15 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
         axis = sampling.axis
         slope, offset, divisor = (size_as(b, v, I64) for v in sampling.line(not linear))
         zero, last = b.scalar(0, I64), size_as(b, sampling.size - 1, I64)
-        place = b.add(b.multiply(b.iota(shape=(sampling.count,)), slope), offset)
-        place = b.maximum(place, zero)
-        before = b.minimum(b.floor_divide(place, divisor), last)
+        position = b.add(b.multiply(b.iota(shape=(sampling.count,)), slope), offset)
+        position = b.maximum(position, zero)
+        before = b.minimum(b.floor_divide(position, divisor), last)
         if not linear:
             total = b.gather(total, before, axis=axis, mode="clamp")
             continue
         after = b.minimum(b.add(before, b.scalar(1, I64)), last)
         dtype = total.type.dtype
-        part = b.divide(b.cast(b.remainder(place, divisor), dtype=dtype), b.cast(divisor, dtype=dtype))
+        part = b.divide(b.cast(b.remainder(position, divisor), dtype=dtype), b.cast(divisor, dtype=dtype))
         part = b.reshape(part, shape=(sampling.count, *(1,) * (x.type.rank - axis - 1)))
         rest = b.subtract(b.like(1, part), part)
         total = b.add(
@@ -132,12 +132,12 @@ def _reference(x: Numbers, **attributes: Any) -> Numbers:
             # The axis is empty only for this value of its dim: the result is 0.
             total = np.zeros((*total.shape[:axis], count, *total.shape[axis + 1 :]), total.dtype)
             continue
-        place: Numbers = np.maximum(np.arange(count) * slope + offset, 0)
-        before = np.minimum(place // divisor, size - 1)
+        position: Numbers = np.maximum(np.arange(count) * slope + offset, 0)
+        before = np.minimum(position // divisor, size - 1)
         if not linear:
             total = np.take(total, before, axis)
             continue
-        part = ((place % divisor).astype(total.dtype) / np.asarray(divisor).astype(total.dtype)).reshape(
+        part = ((position % divisor).astype(total.dtype) / np.asarray(divisor).astype(total.dtype)).reshape(
             -1, *(1,) * (x.ndim - axis - 1)
         )
         after = np.minimum(before + 1, size - 1)

@@ -1,4 +1,11 @@
-"""Samples at positions that are computed: `grid_sample` at a grid of them, `roi_align` inside of boxes."""
+"""Samples at positions that are computed: `grid_sample` at a grid of them, `roi_align` inside of boxes.
+
+A coordinate of `grid_sample` runs from -1 to 1. Along an axis of 4 elements, its position is:
+
+    coordinate                     -1      0      1
+    align_corners=true              0    1.5      3      the ends are the centres of the outer elements
+    align_corners=false          -0.5    1.5    3.5      the ends are the edges of the outer elements
+"""
 
 from __future__ import annotations
 
@@ -49,23 +56,23 @@ def _decompose_grid(
     x, grid = operands
     axes, corners = x.type.rank - 2, attributes["align_corners"]
     before = (None,) * (grid.type.rank - 1)
-    places = []
+    positions = []
     # The last coordinate of the grid belongs to the first spatial axis.
     for axis in range(axes):
         number = axes - 1 - axis
         part = b.slice(grid, starts=(*before, number), stops=(*before, number + 1), steps=(1,) * grid.type.rank)
         at = Term(b, b.squeeze(part, axes=-1))
         size = Term(b, size_as(b, x.type.shape[2 + axis], grid.type.dtype))
-        places.append((at + 1) * 0.5 * (size - 1) if corners else (at + 1) * size * 0.5 - 0.5)
-    return [sample(b, x, places, attributes["mode"], attributes["padding"], corners=corners, mixed=mixed)]
+        positions.append((at + 1) * 0.5 * (size - 1) if corners else (at + 1) * size * 0.5 - 0.5)
+    return [sample(b, x, positions, attributes["mode"], attributes["padding"], corners=corners, mixed=mixed)]
 
 
 def _reference_grid(x: Numbers, grid: Numbers, mode: str, padding: str, align_corners: bool) -> Numbers:
-    places = []
+    positions = []
     for axis, size in enumerate(x.shape[2:]):
         at = grid[..., grid.shape[-1] - 1 - axis]
-        places.append((at + 1) * 0.5 * (size - 1) if align_corners else (at + 1) * size * 0.5 - 0.5)
-    return sample_array(x, places, mode, padding, corners=align_corners)
+        positions.append((at + 1) * 0.5 * (size - 1) if align_corners else (at + 1) * size * 0.5 - 0.5)
+    return sample_array(x, positions, mode, padding, corners=align_corners)
 
 
 def _grids(*shape: int) -> Numbers:
@@ -126,24 +133,24 @@ def _decompose_roi(
     offset = 0.5 if attributes["aligned"] else 0.0
     scaled = Term(b, boxes) * attributes["scale"] - offset
     sides = [Term(b, b.slice(scaled.value, starts=(None, i), stops=(None, i + 1), steps=(1, 1))) for i in range(4)]
-    places, outside = [], None
+    positions, outside = [], None
     count = boxes.type.shape[0]
     for axis, (low, high) in enumerate(((sides[1], sides[3]), (sides[0], sides[2]))):
         extent = high - low
         extent = extent if attributes["aligned"] else extent.maximum(1)
         total = bins[axis] * samples[axis]
         steps = Term(b, b.cast(b.iota(shape=(1, total), axis=1), dtype=boxes.type.dtype))
-        place = low + (steps + 0.5) * extent * (1 / total)
+        position = low + (steps + 0.5) * extent * (1 / total)
         size = Term(b, size_as(b, x.type.shape[2 + axis], boxes.type.dtype))
         shape = (count, total, 1) if axis == 0 else (count, 1, total)
-        beyond = b.logical_or(place.less(-1).value, place.greater(size).value)
+        beyond = b.logical_or(position.less(-1).value, position.greater(size).value)
         beyond = b.reshape(beyond, shape=shape)
         outside = beyond if outside is None else b.logical_or(outside, beyond)
-        places.append(place.maximum(0).minimum(size - 1).reshape(shape=shape))
+        positions.append(position.maximum(0).minimum(size - 1).reshape(shape=shape))
     assert outside is not None
     whole = (count, bins[0] * samples[0], bins[1] * samples[1])
     images = b.gather(x, image, axis=0, mode=attributes["mode"])
-    spread = [place.broadcast_to(shape=whole) for place in places]
+    spread = [position.broadcast_to(shape=whole) for position in positions]
     found = Term(b, sample(b, images, spread, "linear", "border", mixed=mixed))
     kept = Term(b, b.unsqueeze(outside, axes=1)).select(0.0, found)
     split = kept.reshape(shape=(count, x.type.shape[1], bins[0], samples[0], bins[1], samples[1]))
@@ -155,19 +162,21 @@ def _reference_roi(
 ) -> Numbers:
     bins, counts = per_axis(size, 2, "size", "roi_align"), per_axis(samples, 2, "samples", "roi_align")
     scaled = boxes * boxes.dtype.type(scale) - (0.5 if aligned else 0.0)
-    places, outside = [], np.zeros((len(boxes), 1, 1), np.bool_)
+    positions, outside = [], np.zeros((len(boxes), 1, 1), np.bool_)
     for axis, (low, high) in enumerate(((scaled[:, 1:2], scaled[:, 3:4]), (scaled[:, 0:1], scaled[:, 2:3]))):
         extent = high - low if aligned else np.maximum(high - low, 1)
         total = bins[axis] * counts[axis]
-        place = low + (np.arange(total, dtype=boxes.dtype) + 0.5) * extent / total
+        position = low + (np.arange(total, dtype=boxes.dtype) + 0.5) * extent / total
         shape = (len(boxes), total, 1) if axis == 0 else (len(boxes), 1, total)
-        outside = outside | ((place < -1) | (place > x.shape[2 + axis])).reshape(shape)
-        places.append(np.minimum(np.maximum(place, 0), x.shape[2 + axis] - 1).reshape(shape))
+        outside = outside | ((position < -1) | (position > x.shape[2 + axis])).reshape(shape)
+        positions.append(np.minimum(np.maximum(position, 0), x.shape[2 + axis] - 1).reshape(shape))
     whole = (len(boxes), bins[0] * counts[0], bins[1] * counts[1])
     images = x[clamped_array(image, x.shape[0], mode)]
     if mode == "drop":
         images = np.where(are_inside_array(image, x.shape[0])[:, None, None, None], images, 0).astype(x.dtype)
-    found = sample_array(images, [np.broadcast_to(place, whole) for place in places], "linear", "border", corners=True)
+    found = sample_array(
+        images, [np.broadcast_to(position, whole) for position in positions], "linear", "border", corners=True
+    )
     found = np.where(outside[:, None], 0, found).astype(x.dtype)
     cells = found.reshape(len(boxes), x.shape[1], bins[0], counts[0], bins[1], counts[1])
     return np.asarray(cells.mean((3, 5), dtype=x.dtype))

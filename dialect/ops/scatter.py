@@ -1,6 +1,11 @@
 """Writing by index tensors: scatter, scatter_add, scatter_nd, scatter_nd_add.
 
 Updates are applied one after another in row-major order: the last write to a position wins, and sums have one order.
+With zeros for x, the indices 1 3 1 and the updates 5 6 7:
+
+    scatter        0  7  0  6
+    scatter_add    0 12  0  6
+
 Indices count as those of `gather` do, and have its modes. No write goes outside of the tensor.
 """
 
@@ -15,7 +20,7 @@ from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import ANY, I64, NUMBERS, DType, TensorType
-from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_depth, places_nd, zeros_like
+from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_depth, indices_nd, zeros_like
 from .support.accumulate import Numbers
 from .support.common import format_shape, normalize_axis
 from .support.places import (
@@ -29,15 +34,15 @@ from .support.places import (
 )
 
 _WRITES = frozenset({"sequential", "overwriting"})
-Place = Callable[[SequenceEmitter, Sequence[Scalar]], tuple[Sequence[Scalar], Sequence[Scalar]]]
+Position = Callable[[SequenceEmitter, Sequence[Scalar]], tuple[Sequence[Scalar], Sequence[Scalar]]]
 """A function that returns the target position of an update, and the index for each addressed axis."""
 
 
 def _write_updates(
-    e: Emitter, x: Tensor, updates: Tensor, place: Place, addressed: Sequence[int], mode: str, *, add: bool
+    e: Emitter, x: Tensor, updates: Tensor, position: Position, addressed: Sequence[int], mode: str, *, add: bool
 ) -> Sequence[Tensor]:
     """Writes the updates in order; none if an addressed axis is empty."""
-    return write_values(e, x, updates.type.shape, updates, place, addressed, mode, add=add)
+    return write_values(e, x, updates.type.shape, updates, position, addressed, mode, add=add)
 
 
 def write_values(
@@ -45,7 +50,7 @@ def write_values(
     x: Tensor,
     shape: Sequence[Size],
     updates: Tensor | None,
-    place: Place,
+    position: Position,
     addressed: Sequence[int],
     mode: str,
     *,
@@ -59,15 +64,15 @@ def write_values(
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         inner = indices[len(guards) :]
-        places, given = place(s, inner)
+        positions, given = position(s, inner)
         value = s.constant(1, x.type.dtype) if updates is None else s.load(updates, inner)
         if add:
-            value = s.binary("add", s.load(tensors[0], places), value)
+            value = s.binary("add", s.load(tensors[0], positions), value)
         if mode == "drop":
             # An update out of range writes back the existing element.
             inside = are_inside(s, given, [x.type.shape[axis] for axis in addressed])
-            value = s.select(inside, value, s.load(tensors[0], places))
-        return [s.store(tensors[0], places, value)]
+            value = s.select(inside, value, s.load(tensors[0], positions))
+        return [s.store(tensors[0], positions, value)]
 
     return e.scan([*guards, *shape], [x], write)
 
@@ -108,19 +113,19 @@ def _reference(x: Numbers, indices: Numbers, updates: Numbers, axis: int, mode: 
     return result
 
 
-def _write(result: Numbers, places: tuple[Numbers, ...], updates: Numbers, *, add: bool) -> None:
+def _write(result: Numbers, positions: tuple[Numbers, ...], updates: Numbers, *, add: bool) -> None:
     if add:
-        np.add.at(result, places, updates)
+        np.add.at(result, positions, updates)
     else:
         # For repeated positions, numpy keeps the last value.
-        result[places] = updates
+        result[positions] = updates
 
 
 def _lower(name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, *, add: bool) -> Sequence[Tensor]:
     x, indices, updates = operands
     axis = normalize_axis(attributes["axis"], x.type.rank, name)
 
-    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
+    def position(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
         repeated = [
             size == 1 and other != 1 for size, other in zip(indices.type.shape, updates.type.shape, strict=True)
         ]
@@ -128,7 +133,7 @@ def _lower(name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attrib
         index = s.load(indices, read)
         return [*inner[:axis], clamped(s, index, x.type.shape[axis], attributes["mode"]), *inner[axis + 1 :]], [index]
 
-    return _write_updates(e, x, updates, place, [axis], attributes["mode"], add=add)
+    return _write_updates(e, x, updates, position, [axis], attributes["mode"], add=add)
 
 
 def _last_writes(b: Builder, updates: Value, write: Callable[[Value], Value], read: Callable[[Value], Value]) -> Value:
@@ -162,22 +167,22 @@ def _differentiate_add(b: Builder, use: Use) -> Sequence[Value | None]:
     return [use.gradient, None, b.take_along_axis(use.gradient, indices, **use.attributes)]
 
 
-def _places(*values: int, shape: tuple[int, ...]) -> dict[int, Numbers]:
+def _indices(*values: int, shape: tuple[int, ...]) -> dict[int, Numbers]:
     return {1: np.asarray(values, np.int64).reshape(shape)}
 
 
 _CASES = (
-    Case(((3, 5), (3, 2), (3, 2)), {"axis": 1}, arrays=_places(0, 4, 2, 2, -1, -5, shape=(3, 2))),
-    Case(((4, 2), (3, 1), (3, 2)), {"axis": 0}, arrays=_places(1, -1, 1, shape=(3, 1))),
-    Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2}, arrays=_places(2, -3, shape=(1, 2, 1))),
-    Case(((3,), (0,), (0,)), arrays=_places(shape=(0,))),
-    Case(((0, 3), (0, 1), (0, 1)), {"axis": 1}, arrays=_places(shape=(0, 1))),
+    Case(((3, 5), (3, 2), (3, 2)), {"axis": 1}, arrays=_indices(0, 4, 2, 2, -1, -5, shape=(3, 2))),
+    Case(((4, 2), (3, 1), (3, 2)), {"axis": 0}, arrays=_indices(1, -1, 1, shape=(3, 1))),
+    Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2}, arrays=_indices(2, -3, shape=(1, 2, 1))),
+    Case(((3,), (0,), (0,)), arrays=_indices(shape=(0,))),
+    Case(((0, 3), (0, 1), (0, 1)), {"axis": 1}, arrays=_indices(shape=(0, 1))),
     *(
-        Case(((3, 5), (3, 2), (3, 2)), {"axis": 1, "mode": mode}, arrays=_places(0, 4, -6, 4, 4, 9, shape=(3, 2)))
+        Case(((3, 5), (3, 2), (3, 2)), {"axis": 1, "mode": mode}, arrays=_indices(0, 4, -6, 4, 4, 9, shape=(3, 2)))
         for mode in OTHER_MODES
     ),
     *(
-        Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2, "mode": mode}, arrays=_places(2, -9, shape=(1, 2, 1)))
+        Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2, "mode": mode}, arrays=_indices(2, -9, shape=(1, 2, 1)))
         for mode in OTHER_MODES
     ),
 )
@@ -218,7 +223,7 @@ def _reference_nd(x: Numbers, indices: Numbers, updates: Numbers, mode: str, *, 
     if mode == "drop":
         inside = are_rows_inside(x, indices)
         indices, updates = indices[inside], updates[inside]
-    _write(result, places_nd(x, indices, mode), updates, add=add)
+    _write(result, indices_nd(x, indices, mode), updates, add=add)
     return result
 
 
@@ -227,11 +232,11 @@ def _lower_nd(name: str, e: Emitter, operands: Sequence[Tensor], mode: str, *, a
     depth = index_depth(name, x.type, indices.type)
     outer = indices.type.rank - 1
 
-    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
+    def position(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
         read = [s.load(indices, [*inner[:outer], s.constant(i, I64)]) for i in range(depth)]
         return [*(clamped(s, index, x.type.shape[i], mode) for i, index in enumerate(read)), *inner[outer:]], read
 
-    return _write_updates(e, x, updates, place, range(depth), mode, add=add)
+    return _write_updates(e, x, updates, position, range(depth), mode, add=add)
 
 
 def _differentiate_nd_set(b: Builder, use: Use) -> Sequence[Value | None]:
@@ -269,14 +274,14 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
         addresses=addresses_rows,
         cases=LateCases(
             lambda: (
-                Case(((3, 4), (3, 2), (3,)), arrays=_places(0, 1, -1, 3, 0, 1, shape=(3, 2))),
+                Case(((3, 4), (3, 2), (3,)), arrays=_indices(0, 1, -1, 3, 0, 1, shape=(3, 2))),
                 *(
-                    Case(((3, 4), (3, 2), (3,)), {"mode": mode}, arrays=_places(0, 1, -1, 9, 2, 3, shape=(3, 2)))
+                    Case(((3, 4), (3, 2), (3,)), {"mode": mode}, arrays=_indices(0, 1, -1, 9, 2, 3, shape=(3, 2)))
                     for mode in OTHER_MODES
                 ),
-                Case(((3, 4, 2), (2, 2, 1), (2, 2, 4, 2)), arrays=_places(0, 2, 2, -3, shape=(2, 2, 1))),
-                Case(((3, 4), (0, 2), (0,)), arrays=_places(shape=(0, 2))),
-                Case(((3,), (1,), ()), arrays=_places(2, shape=(1,))),
+                Case(((3, 4, 2), (2, 2, 1), (2, 2, 4, 2)), arrays=_indices(0, 2, 2, -3, shape=(2, 2, 1))),
+                Case(((3, 4), (0, 2), (0,)), arrays=_indices(shape=(0, 2))),
+                Case(((3,), (1,), ()), arrays=_indices(2, shape=(1,))),
             )
         ),
         properties=_WRITES | {"summing" if add else "movement"},

@@ -2,7 +2,14 @@
 
 A rotation makes two columns of x orthogonal. Sweeps over all pairs repeat until no pair needs one, at most 40 times;
 six to ten suffice for most matrices. Then the columns are u * s, and the product of the rotations is v. A wide matrix
-is transposed first. A sweep of [m, n] takes about 3 * m * n * n multiplications; each matrix is computed by one thread.
+is transposed first.
+
+    x = 3 0    The columns a and b have the same length, and a . b is 20: they are rotated by 45 degrees.
+        4 5
+               (a + b) / sqrt(2) = (3, 9) / sqrt(2)      of length sqrt(45), the first singular value
+               (b - a) / sqrt(2) = (-3, 1) / sqrt(2)     of length sqrt(5), the second one
+
+A sweep of [m, n] takes about 3 * m * n * n multiplications; each matrix is computed by one thread.
 """
 
 from __future__ import annotations
@@ -173,7 +180,7 @@ class _Rotations:
                 before = s.binary("or", s.compare("gt", norm, own), equal)
                 return [s.binary("add", count[0], s.cast(before, I64))]
 
-            (place,) = s.iterate(s.size(self.columns), [first], precede)
+            (position,) = s.iterate(s.size(self.columns), [first], precede)
 
             def peak(_: Any, row: Scalar, best: Sequence[Scalar]) -> Sequence[Scalar]:
                 value = s.load(work, (*self.at, row, j))
@@ -183,12 +190,12 @@ class _Rotations:
             sign = s.select(s.compare("lt", greatest, zero), s.constant(-1, dtype), one)
             norm = s.unary("sqrt", own)
             scale = s.binary("div", sign, s.select(s.compare("gt", norm, zero), norm, one))
-            singular = s.store(singular, (*self.at, place), norm)
+            singular = s.store(singular, (*self.at, position), norm)
 
             def write(source: Tensor, target: Tensor, factor: Scalar, size: Size) -> Tensor:
                 def element(row: Scalar, x: Tensor) -> Tensor:
                     value = s.binary("mul", factor, s.load(source, (*self.at, row, j)))
-                    stored: Tensor = s.store(x, (*self.at, row, place), value)
+                    stored: Tensor = s.store(x, (*self.at, row, position), value)
                     return stored
 
                 made: Tensor = for_each(s, s.size(size), target, element)
@@ -208,8 +215,8 @@ def _reference(x: Numbers) -> tuple[Any, ...]:
         np.zeros((*batch, columns), x.dtype),
         np.zeros((*batch, columns, columns), x.dtype),
     )
-    for place in np.ndindex(*batch):
-        u[place], s[place], v[place] = _decomposed(given[place].copy())
+    for position in np.ndindex(*batch):
+        u[position], s[position], v[position] = _decomposed(given[position].copy())
     return (u, s, v.swapaxes(-1, -2)) if tall else (v, s, u.swapaxes(-1, -2))
 
 
@@ -235,13 +242,13 @@ def _decomposed(work: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     squares = (work * work).sum(0)
     u, s, turned = np.zeros_like(work), np.zeros(columns, dtype), np.zeros_like(v)
     for j in range(columns):
-        place = sum(bool(squares[i] > squares[j] or (squares[i] == squares[j] and i < j)) for i in range(columns))
+        position = sum(bool(squares[i] > squares[j] or (squares[i] == squares[j] and i < j)) for i in range(columns))
         peak = dtype.type(0)
         for value in work[:, j]:
             peak = value if np.abs(value) > np.abs(peak) else peak
         sign, norm = dtype.type(-1 if peak < 0 else 1), np.sqrt(squares[j])
-        s[place] = norm
-        u[:, place], turned[:, place] = work[:, j] * (sign / (norm if norm > 0 else 1)), v[:, j] * sign
+        s[position] = norm
+        u[:, position], turned[:, position] = work[:, j] * (sign / (norm if norm > 0 else 1)), v[:, j] * sign
     return u, s, turned
 
 

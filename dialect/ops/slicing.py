@@ -42,8 +42,8 @@ class Range:
 def _position(name: str, what: str, value: Any, size: Size, low: Size, high: Size) -> Size:
     if not is_size(value):
         raise bad_attribute(name, what, value, "sizes")
-    place: Size = size + value if is_negative(name, what, value) else value
-    return minimum(maximum(place, low), high)
+    position: Size = size + value if is_negative(name, what, value) else value
+    return minimum(maximum(position, low), high)
 
 
 def _range(name: str, size: Size, start: Any, stop: Any, step: int) -> Range:
@@ -76,8 +76,8 @@ def ranges(name: str, shape: Sequence[Size], attributes: Attributes) -> tuple[Ra
 def _grid(parts: Sequence[Range]) -> Any:
     """Returns the numpy index of the parts."""
     firsts, counts = integers(tuple(p.first for p in parts)), integers(tuple(p.count for p in parts))
-    places = [np.arange(n) * p.step + first for p, first, n in zip(parts, firsts, counts, strict=True)]
-    return np.ix_(*places) if parts else ()
+    positions = [np.arange(n) * p.step + first for p, first, n in zip(parts, firsts, counts, strict=True)]
+    return np.ix_(*positions) if parts else ()
 
 
 def _infer_slice(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -91,10 +91,10 @@ def _mirrored(e: Emitter, x: Tensor, axes: Sequence[int]) -> Tensor:
         return x
 
     def element(s: BodyEmitter) -> Scalar:
-        places = [s.index(axis) for axis in range(x.type.rank)]
+        positions = [s.index(axis) for axis in range(x.type.rank)]
         for axis in axes:
-            places[axis] = s.binary("sub", s.size(x.type.shape[axis] - 1), places[axis])
-        return s.load(x, places)
+            positions[axis] = s.binary("sub", s.size(x.type.shape[axis] - 1), positions[axis])
+        return s.load(x, positions)
 
     return e.map(x.type, [], element)
 
@@ -113,11 +113,11 @@ def _lower_slice(
         return [e.slice(x, [p.first for p in parts], types[0].shape, [p.step for p in parts])]
 
     def element(s: BodyEmitter) -> Scalar:
-        places = []
+        positions = []
         for axis, part in enumerate(parts):
             step = s.binary("mul", s.index(axis), s.constant(part.step, I64))
-            places.append(s.binary("add", s.size(part.first), step))
-        return s.load(x, places)
+            positions.append(s.binary("add", s.size(part.first), step))
+        return s.load(x, positions)
 
     return [e.map(types[0], [], element)]
 

@@ -75,7 +75,7 @@ def _decompose_stft(b: Builder, operands: Sequence[Value], attributes: Attribute
     if attributes["center"]:
         widths = (*((0, 0),) * (rank - 1), (size // 2, size // 2))
         x = b.pad(x, widths=widths, mode=attributes["pad_mode"])
-    cut = b.gather(x, _places(b, frames, hop, size), axis=rank - 1, mode="clamp")
+    cut = b.gather(x, _positions(b, frames, hop, size), axis=rank - 1, mode="clamp")
     if window:
         cut = b.multiply(cut, window[0])
     norm = "ortho" if attributes["normalized"] else "backward"
@@ -84,7 +84,7 @@ def _decompose_stft(b: Builder, operands: Sequence[Value], attributes: Attribute
     return [b.transpose(part, axes=order) for part in made]
 
 
-def _places(b: Builder, frames: Size, hop: int, size: int) -> Value:
+def _positions(b: Builder, frames: Size, hop: int, size: int) -> Value:
     """Returns the indices of the elements of each frame."""
     starts = b.multiply(b.iota(shape=(frames,)), b.scalar(hop, I64))
     return b.add(b.unsqueeze(starts, axes=1), b.unsqueeze(b.iota(shape=(size,)), axes=0))
@@ -161,12 +161,12 @@ def _decompose_istft(b: Builder, operands: Sequence[Value], attributes: Attribut
 
 
 def _added(b: Builder, rows: Value, length: Size, hop: int) -> Value:
-    """Returns the sums [N, length] of frames [N, frames, size] at their places."""
+    """Returns the sums [N, length] of frames [N, frames, size] at their positions."""
     outer, frames, size = rows.type.shape
     assert isinstance(size, int), rows
     zeros = b.full(shape=(outer, length), value=0.0, dtype=rows.type.dtype)
-    places = b.reshape(_places(b, frames, hop, size), shape=(1, multiply(frames, size)))
-    return b.scatter_add(zeros, places, b.reshape(rows, shape=(outer, multiply(frames, size))), axis=1, mode="clamp")
+    positions = b.reshape(_positions(b, frames, hop, size), shape=(1, multiply(frames, size)))
+    return b.scatter_add(zeros, positions, b.reshape(rows, shape=(outer, multiply(frames, size))), axis=1, mode="clamp")
 
 
 def _reference_istft(

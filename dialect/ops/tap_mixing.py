@@ -1,6 +1,6 @@
-"""Weighted sums of elements at computed places: `mix_taps`, which `grid_sample` and `roi_align` become.
+"""Weighted sums of elements at computed positions: `mix_taps`, which `grid_sample` and `roi_align` become.
 
-Every channel reads the same places with the same weights, so these are computed once for all channels.
+Every channel reads the same positions with the same weights, so these are computed once for all channels.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
     count, rest = divmod(len(taps), 2 if attributes["weighted"] else 1)
     if x.rank != 3 or rest or not count:
         raise InferenceError(
-            "wrong-operands", f"`mix_taps` takes [N, C, S] and places with weights, not {len(taps)} taps"
+            "wrong-operands", f"`mix_taps` takes [N, C, S] and positions with weights, not {len(taps)} taps"
         )
     for number, tap in enumerate(taps):
         wrong = tap.dtype not in (I32, I64) if number < count else tap.dtype != x.dtype
         if wrong or tap.rank != 2 or tap.shape[0] != x.shape[0] or tap.shape != taps[0].shape:
             raise InferenceError(
-                "shape-mismatch", f"`mix_taps` of {x} takes places and weights [N, P], not {tap}", operand=number + 1
+                "shape-mismatch", f"`mix_taps` of {x} takes positions and weights [N, P], not {tap}", operand=number + 1
             )
     return (x.with_shape((*x.shape[:2], taps[0].shape[1])),)
 
@@ -43,9 +43,9 @@ def _lower(
     def element(s: BodyEmitter, *given: Scalar) -> Scalar:
         total: Scalar | None = None
         for number in range(count):
-            place, zero = given[number], s.constant(0, given[number].dtype)
-            value = s.load(x, [s.index(0), s.index(1), s.cast(s.binary("max", place, zero), I64)])
-            value = s.select(s.compare("lt", place, zero), s.constant(0, x.type.dtype), value)
+            position, zero = given[number], s.constant(0, given[number].dtype)
+            value = s.load(x, [s.index(0), s.index(1), s.cast(s.binary("max", position, zero), I64)])
+            value = s.select(s.compare("lt", position, zero), s.constant(0, x.type.dtype), value)
             if weighted:
                 value = s.binary("mul", value, given[count + number])
             total = value if total is None else s.binary("add", total, value)
@@ -59,8 +59,8 @@ def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
     count = len(taps) // 2 if weighted else len(taps)
     shape, total = (*x.shape[:2], taps[0].shape[1]), np.zeros(0)
     for number in range(count):
-        place = np.broadcast_to(taps[number][:, None], shape)
-        value = np.where(place < 0, 0, np.take_along_axis(x, np.maximum(place, 0), 2))
+        position = np.broadcast_to(taps[number][:, None], shape)
+        value = np.where(position < 0, 0, np.take_along_axis(x, np.maximum(position, 0), 2))
         value = value * taps[count + number][:, None] if weighted else value
         total = total + value if number else value
     return np.asarray(total, x.dtype)
@@ -72,8 +72,8 @@ def _places(rows: int, count: int, size: int) -> Numbers:
 
 mix_taps = Operator(
     name="mix_taps",
-    summary="sums of elements of x [N, C, S] at places [N, P], times their weights [N, P]: places first, then weights; "
-    "0 at place -1",
+    summary="sums of elements of x [N, C, S] at positions [N, P], times their weights [N, P]: positions first, then "
+    "weights; 0 at position -1",
     operands=(Operand("x", _DTYPES), Operand("taps", (*_DTYPES, I32, I64), group="taps", variadic=True, mixed=True)),
     attributes=(AttributeSpec("weighted", "bool", True),),
     infer=_infer,

@@ -70,8 +70,8 @@ def _every(b: Builder, x: Value, axis: int, start: int, count: Size, step: int) 
         after = (None,) * (rank - axis - 1)
         steps = tuple(step if i == axis else 1 for i in range(rank))
         return b.slice(x, starts=(*before, start, *after), stops=(*before, stop, *after), steps=steps)
-    places = b.add(b.multiply(b.iota(shape=(count,)), b.scalar(step, I64)), b.scalar(start, I64))
-    return b.gather(x, places, axis=axis, mode="clamp")
+    positions = b.add(b.multiply(b.iota(shape=(count,)), b.scalar(step, I64)), b.scalar(start, I64))
+    return b.gather(x, positions, axis=axis, mode="clamp")
 
 
 def _reference(x: Numbers, **attributes: Any) -> Numbers:

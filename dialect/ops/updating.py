@@ -79,8 +79,8 @@ def write_box(
         return clamped(s, s.load(given[axes.index(axis)], []), shape[axis], window=box[axis])
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        places = [s.binary("add", first(s, axis), index) for axis, index in enumerate(indices)]
-        return [s.store(tensors[0], places, s.load(update, indices))]
+        positions = [s.binary("add", first(s, axis), index) for axis, index in enumerate(indices)]
+        return [s.store(tensors[0], positions, s.load(update, indices))]
 
     return e.scan(box, [kept], write)
 

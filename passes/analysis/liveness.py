@@ -60,7 +60,7 @@ def find_lives(steps: Sequence[Step], sizes: Mapping[str, Size]) -> tuple[Life, 
 
 def join_in_place(steps: Sequence[Step], lives: Sequence[Life]) -> tuple[Life, ...]:
     """Merges lifetimes: as many tensors as possible take the memory of a tensor that dies."""
-    over = _take_places(steps, lives)
+    over = _reuse_buffers(steps, lives)
     later = {read: written for written, read in over.items()}
     by_name = {life.names[0]: life for life in lives}
     joined: list[Life] = []
@@ -92,38 +92,38 @@ def lower_bound(steps: Sequence[Step], sizes: Mapping[str, Size], dims: Mapping[
     return max(live, default=0)
 
 
-def _take_places(steps: Sequence[Step], lives: Sequence[Life]) -> dict[str, str]:
+def _reuse_buffers(steps: Sequence[Step], lives: Sequence[Life]) -> dict[str, str]:
     """Returns, for each tensor that reuses memory, the tensor whose memory it takes. Every step maximises the number of
     pairs on its own."""
     by_name = {life.names[0]: life for life in lives}
     over: dict[str, str] = {}
     for number, step in enumerate(steps):
-        places: dict[str, list[str]] = {}
+        reusable: dict[str, list[str]] = {}
         for written, read in step.in_place:
             if written in by_name and read in by_name:
                 new, old = by_name[written], by_name[read]
                 # The old tensor dies at the step at which the new one is written, and both have one size.
                 if new.first == number == old.last and new.size == old.size:
-                    places.setdefault(written, []).append(read)
-        over |= {written: read for read, written in _match(places).items()}
+                    reusable.setdefault(written, []).append(read)
+        over |= {written: read for read, written in _match(reusable).items()}
     return over
 
 
-def _match(places: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _match(reusable: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Returns a maximum bipartite matching, by augmenting paths."""
     taken: dict[str, str] = {}
 
     def find(who: str, tried: set[str]) -> bool:
-        for place in places[who]:
-            if place in tried:
+        for buffer in reusable[who]:
+            if buffer in tried:
                 continue
-            tried.add(place)
-            # The holder of a place moves to another one if it can: an augmenting path.
-            if place not in taken or find(taken[place], tried):
-                taken[place] = who
+            tried.add(buffer)
+            # The holder of a buffer moves to another one if it can: an augmenting path.
+            if buffer not in taken or find(taken[buffer], tried):
+                taken[buffer] = who
                 return True
         return False
 
-    for who in places:
+    for who in reusable:
         find(who, set())
     return taken

@@ -92,10 +92,10 @@ def _place(lives: Sequence[Life], points: Points) -> _Placement:
     placement = _Placement(len(lives), points)
     for life in lives:
         total, size = placement.total, points.of(life.size)
-        offset = _find_place(placement.beside(life), size, total, points)
+        offset = _find_offset(placement.beside(life), size, total, points)
         end = points.sum(offset, points.of(aligned(life.size)))
         placement.add(_Placed(life, offset, end))
-        # `_find_place` returned an offset whose end is provably below the total, or provably raises it.
+        # `_find_offset` returned an offset whose end is provably below the total, or provably raises it.
         if not points.never_less(total, points.sum(offset, size)):
             placement.total = end
     return placement
@@ -176,7 +176,7 @@ def _table(points: Sequence[Point], like: Point) -> _Bytes:
     return np.array([point.values for point in points]).reshape(-1, len(like.values)).T
 
 
-def _find_place(others: Sequence[_Placed], size: Point, total: Point, points: Points) -> Point:
+def _find_offset(others: Sequence[_Placed], size: Point, total: Point, points: Points) -> Point:
     """Returns the least offset at which the tensor provably overlaps no other, and provably ends below the total or
     raises the total to its own end; otherwise the total."""
     never_less = points.never_less

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from ...dialect.differentiate import pull_back, read_values
-from ...dialect.graph import Module, Node, Value, parameter_of
+from ...dialect.differentiate import pull_back
+from ...dialect.graph import Module, Node, Value, parameter_of, read_values
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType

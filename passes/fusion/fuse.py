@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...dialect.graph import Function, Module, Node, Region, Value, constant_of, substitute_values
+from ...dialect.graph import Function, Module, Node, Region, Value, constant_of, read_values, substitute_values
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import Names, count_uses
@@ -23,7 +23,7 @@ from .fuse_attention import grow_attention, starts_attention
 from .fuse_channels import grow_channels, starts_channels
 from .fuse_contraction import grow_contraction, starts_contraction
 from .fuse_elements import grow_elements, starts_elements
-from .fuse_flow import Flow, Group, has, read_values
+from .fuse_flow import Flow, Group, has
 from .fuse_rows import grow_rows, starts_rows
 from .fuse_rules import explain, moves_linearly
 

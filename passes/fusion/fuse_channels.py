@@ -47,7 +47,7 @@ def grow_channels(flow: Flow, number: int) -> set[int]:
 def _before(flow: Flow, number: int) -> set[int]:
     """Returns the padding of a layer, if it has no other reader."""
     source = flow.source(flow.nodes[number].inputs[0])
-    if source is None or not flow.is_free(source) or not _pads_places(flow.nodes[source]):
+    if source is None or not flow.is_free(source) or not _pads_positions(flow.nodes[source]):
         return set()
     return {source} if flow.stays_inside(source, {number}) else set()
 
@@ -62,7 +62,7 @@ def _obstacle(flow: Flow, reached: Collection[int], number: int, dtype: DType) -
         return OTHER_TYPE
     if _is_layer(node):
         return None if given == [node.inputs[0]] else MOVES
-    if _pads_places(node):
+    if _pads_positions(node):
         return None
     if not is_elementwise(node) or not follows(node, given):
         return MOVES if has(node, "movement") else NO_KIND
@@ -80,7 +80,7 @@ def _is_layer(node: Node) -> bool:
     return axes_apart(node, 0)[: len(CHANNELS)] == CHANNELS
 
 
-def _pads_places(node: Node) -> bool:
+def _pads_positions(node: Node) -> bool:
     if not puts_in_frame(node):
         return False
     before, after = node.inputs[0].type.shape, node.output.type.shape

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...dialect.graph import Node, Value, captured
+from ...dialect.graph import Node, Value, read_values
 from ...dialect.ops import OPERATORS
 from ..rewrite import count_uses
 
@@ -117,11 +117,6 @@ class Flow:
         while self.reach[last] > last:
             last = self.reach[last]
         return last
-
-
-def read_values(node: Node) -> tuple[Value, ...]:
-    """Returns the operands of a node, and the outer values that its regions use."""
-    return (*node.inputs, *(v for region in node.regions for v in captured(region)))
 
 
 def has(node: Node, *properties: str) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.dims import evaluate
-from ...dialect.graph import Function, Module, Node, Value, captured, substitute_values
+from ...dialect.graph import Function, Module, Node, Value, read_values, substitute_values
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ..analysis.liveness import aligned
@@ -97,7 +97,7 @@ def _lifetimes(function: Function) -> dict[Value, tuple[int, int]]:
     owners: dict[str, Value] = {}
     spans: dict[Value, tuple[int, int]] = {}
     for number, node in enumerate(function.body):
-        for value in _reads(node):
+        for value in read_values(node):
             owner = owners.get(value.name)
             if owner is not None:
                 spans[owner] = spans[owner][0], number
@@ -110,10 +110,6 @@ def _lifetimes(function: Function) -> dict[Value, tuple[int, int]]:
                 spans[value] = number, number
     results = {owners[v.name] for v in function.results if v.name in owners}
     return {value: span for value, span in spans.items() if value not in results}
-
-
-def _reads(node: Node) -> list[Value]:
-    return [*node.inputs, *(value for region in node.regions for value in captured(region))]
 
 
 def with_segments(function: Function, count: int, dims: Mapping[str, int]) -> Function:
@@ -129,7 +125,7 @@ class _Segments:
         self.makers = {v.name: number for number, node in enumerate(function.body) for v in node.outputs}
         self.uses: dict[str, list[int]] = {}
         for number, node in enumerate(function.body):
-            for value in _reads(node):
+            for value in read_values(node):
                 self.uses.setdefault(value.name, []).append(number)
         results = {value.name for value in function.results}
         self.kept: dict[str, int] = {}
@@ -196,7 +192,7 @@ class _Segments:
             if number in found:
                 continue
             found.add(number)
-            for value in _reads(self.function.body[number]):
+            for value in read_values(self.function.body[number]):
                 maker = self.makers.get(value.name, -1)
                 if maker > start and (value.name in own or value.name not in self.kept):
                     waiting.append(maker)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...dialect.graph import Function, Module, Node, Value, captured, substitute_values
+from ...dialect.graph import Function, Module, Node, Value, read_values, substitute_values
 from ...dialect.ops import axis_order
 from ...dialect.ops.support.layouts import first_order
 from ..analysis.known_values import KnownValues, definitions_in
@@ -92,7 +92,7 @@ class _Rewriter:
             self.use(node, made, site)
 
     def keep(self, node: Node) -> None:
-        for value in (*node.inputs, *(v for region in node.regions for v in captured(region))):
+        for value in read_values(node):
             self.need(value)
         self.emit([node])
         if len(node.outputs) == 1 and axis_order(node) == first_order(node.output.type.rank):

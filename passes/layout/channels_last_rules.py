@@ -33,7 +33,7 @@ from ...dialect.ops.support.windows import Windows, conv_geometry
 from ..analysis.known_values import KnownValues
 from ..rewrite import NodeBuilder
 
-MANY_PLACES = 400
+MANY_POSITIONS = 400
 """The number of positions of an image that fills the vectors of a matrix product over them well."""
 LONG_ROW = 8
 """The number of positions in a row of an image that fills a vector well enough."""
@@ -76,13 +76,13 @@ class Layouts:
         that windows do not lie further apart than elements."""
         if not self.is_reason(node):
             return False
-        (_, inputs, *window), places = node.inputs[1].type.shape, node.output.type.shape[2:]
-        alone = all(size == 1 for size in window) and places == node.inputs[0].type.shape[2:]
+        (_, inputs, *window), positions = node.inputs[1].type.shape, node.output.type.shape[2:]
+        alone = all(size == 1 for size in window) and positions == node.inputs[0].type.shape[2:]
         if inputs == 1 and node.inputs[0].type.shape[1] == 1:
             stride = node.attribute("stride")
             step = stride[-1] if isinstance(stride, tuple) else stride
             return step == 1
-        return inputs == 1 or (alone and bounds(product(places))[0] >= MANY_PLACES)
+        return inputs == 1 or (alone and bounds(product(positions))[0] >= MANY_POSITIONS)
 
     def is_apart(self, node: Node) -> bool:
         """Returns whether the node is a depthwise convolution at every position of images of known size. Row by row it
@@ -90,8 +90,8 @@ class Layouts:
         if not self.is_reason(node):
             return False
         x, (results, inputs, *_) = node.inputs[0].type.shape, node.inputs[1].type.shape
-        places, strides = x[2:], dict(node.attributes)["stride"]
-        fixed = all(isinstance(size, int) for size in places) and bounds(places[-1])[0] >= LONG_ROW
+        positions, strides = x[2:], dict(node.attributes)["stride"]
+        fixed = all(isinstance(size, int) for size in positions) and bounds(positions[-1])[0] >= LONG_ROW
         definition = self.known.definitions.get(node.inputs[0].name)
         turned = definition is not None and axis_order(definition) is not None
         one = strides == 1 or (isinstance(strides, tuple) and set(strides) == {1})

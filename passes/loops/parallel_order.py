@@ -39,6 +39,6 @@ class _Rewriter(Rewriter):
         (x,), axis = node.inputs, given["axis"]
         k, largest = (given["k"], given["largest"]) if node.op == "top_k" else (x.type.shape[axis], given["descending"])
         b = NodeBuilder(self.names, node)
-        values, places = b.apply("merged_order", [x], {"k": k, "axis": axis, "largest": largest})
-        made = {"sort": (values,), "argsort": (places,), "top_k": (values, places)}[node.op]
+        values, positions = b.apply("merged_order", [x], {"k": k, "axis": axis, "largest": largest})
+        made = {"sort": (values,), "argsort": (positions,), "top_k": (values, positions)}[node.op]
         return Replacement(tuple(b.nodes), made)

@@ -78,10 +78,10 @@ def _moved_factor(b: Builder, node: Node, quantized: Quantized, factor: Value) -
     """Returns a scale or zero point for quantized values that were moved as the node moves; None if there is none."""
     if factor.type.rank == 0:
         return factor
-    places = permutation(node)
-    if places is None:
+    positions = permutation(node)
+    if positions is None:
         return None
-    order = tuple(places.index(axis) for axis in range(len(places)))
+    order = tuple(positions.index(axis) for axis in range(len(positions)))
     return b.transpose(with_rank(b, factor, quantized.q.type.rank), axes=order)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...dialect.graph import Function, Module, Node, Region, captured, parameters_read
+from ...dialect.graph import Function, Module, Node, Region, parameters_read, read_values
 from ...dialect.ops import OPERATORS, may_fail
 from ..manager import Context, Pass
 from ..rewrite import count_uses
@@ -52,9 +52,7 @@ def _clean(nodes: Sequence[Node], live: set[str], context: Context) -> tuple[Nod
         if node.regions:
             node = _clean_regions(node, live, context)
         kept.append(node)
-        live |= names_of(node.inputs)
-        for region in node.regions:
-            live |= names_of(captured(region))
+        live |= names_of(read_values(node))
     return tuple(reversed(kept))
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...dialect.control_flow import carries_values, condition_of
-from ...dialect.graph import Node, Region, Value, captured
+from ...dialect.graph import Node, Region, Value, read_values
 from ...dialect.ops import may_fail
 from ..manager import Context
 
@@ -30,9 +30,7 @@ def dependencies(nodes: Sequence[Node], live: set[str]) -> set[str]:
     needed = set(live)
     for node in reversed(nodes):
         if not needed.isdisjoint(v.name for v in node.outputs) or may_fail(node):
-            needed |= names_of(node.inputs)
-            for region in node.regions:
-                needed |= names_of(captured(region))
+            needed |= names_of(read_values(node))
     return needed
 
 

@@ -11,13 +11,13 @@ enum { MEMORY_OF_DEVICE = 2 };
 size_t nacre_align(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 /* A tensor of a call: its address for the caller, its address for kernels, and whether they are the same. */
-typedef struct place {
+typedef struct buffer {
     const nacre_argument *tensor;
     void *given;
     driver_pointer at;
     size_t bytes;
     int is_on_device;
-} place;
+} buffer;
 
 static size_t tensor_bytes(const nacre_argument *tensor, const int64_t *dims) {
     size_t bytes = (size_t)nacre_dtype_bytes(tensor->dtype);
@@ -26,7 +26,7 @@ static size_t tensor_bytes(const nacre_argument *tensor, const int64_t *dims) {
 }
 
 /* Determines whether a tensor is in the memory of the session's device. Fails if it is on another device. */
-static int locate(nacre_device_session *own, place *of) {
+static int locate(nacre_device_session *own, buffer *of) {
     const nacre_driver *driver = own->program->driver;
     unsigned type = 0;
     int number = -1;
@@ -60,23 +60,23 @@ static int grow(nacre_device_session *own, size_t bytes) {
 }
 
 /* Locates the tensors of a call, and assigns memory of the session to those in host memory. */
-static int find_places(nacre_device_session *own, const nacre_entry *entry, const void *const *inputs,
-                       void *const *outputs, const int64_t *dims, place *places, size_t workspace) {
+static int find_buffers(nacre_device_session *own, const nacre_entry *entry, const void *const *inputs,
+                       void *const *outputs, const int64_t *dims, buffer *buffers, size_t workspace) {
     const int32_t arguments = entry->argument_count, count = arguments + entry->result_count;
     size_t total = 0;
     for (int32_t i = 0; i < count; i++) {
         const nacre_argument *tensor = i < arguments ? &entry->arguments[i] : &entry->results[i - arguments];
         void *given = i < arguments ? (void *)(uintptr_t)inputs[i] : outputs[i - arguments];
-        places[i] = (place){tensor, given, 0, tensor_bytes(tensor, dims), 0};
-        if (!locate(own, &places[i])) return 0;
-        if (!places[i].is_on_device) total += nacre_align(places[i].bytes);
+        buffers[i] = (buffer){tensor, given, 0, tensor_bytes(tensor, dims), 0};
+        if (!locate(own, &buffers[i])) return 0;
+        if (!buffers[i].is_on_device) total += nacre_align(buffers[i].bytes);
     }
     if (!grow(own, total + workspace + nacre_align(sizeof(nacre_failure)))) return 0;
     driver_pointer at = own->memory;
     for (int32_t i = 0; i < count; i++) {
-        if (places[i].is_on_device) continue;
-        places[i].at = at;
-        at += nacre_align(places[i].bytes);
+        if (buffers[i].is_on_device) continue;
+        buffers[i].at = at;
+        at += nacre_align(buffers[i].bytes);
     }
     own->record = at + workspace;
     return 1;
@@ -91,19 +91,19 @@ static int64_t compute(const nacre_session *session, const nacre_entry *entry, c
     const nacre_device_entry *code = &nacre_this_device_code.entries[entry - nacre_this_artifact.entries];
     const int32_t arguments = entry->argument_count, results = entry->result_count, states = entry->state_count;
     const size_t workspace = nacre_align((size_t)nacre_value(&code->workspace, dims));
-    place places[arguments + results + 1];
-    if (!find_places(own, entry, inputs, outputs, dims, places, workspace)) return 0;
+    buffer buffers[arguments + results + 1];
+    if (!find_buffers(own, entry, inputs, outputs, dims, buffers, workspace)) return 0;
 
     const void *from[arguments + states + 1];
     void *to[results + states + 1];
     *is_waiting = own->stream == own->own;
     for (int32_t i = 0; i < arguments + results; i++) {
-        void *at = (void *)(uintptr_t)places[i].at;
+        void *at = (void *)(uintptr_t)buffers[i].at;
         if (i < arguments) from[i] = at;
         else to[i - arguments] = at;
-        if (places[i].is_on_device || places[i].bytes == 0) continue;
+        if (buffers[i].is_on_device || buffers[i].bytes == 0) continue;
         *is_waiting = 1;
-        if (i < arguments && !nacre_went_well(own, driver->to_device(places[i].at, places[i].given, places[i].bytes, own->stream),
+        if (i < arguments && !nacre_went_well(own, driver->to_device(buffers[i].at, buffers[i].given, buffers[i].bytes, own->stream),
                                               "receive an argument"))
             return 0;
     }
@@ -124,8 +124,8 @@ static int64_t compute(const nacre_session *session, const nacre_entry *entry, c
     const nacre_device_run run = {code->kernels[own->program->level], from, to, scratch, dims, failure, key, words};
     const int64_t failed = nacre_run_graphs(own, &run);
     for (int32_t i = arguments; i < arguments + results && !failed && !own->status; i++)
-        if (!places[i].is_on_device && places[i].bytes)
-            nacre_went_well(own, driver->to_host(places[i].given, places[i].at, places[i].bytes, own->stream),
+        if (!buffers[i].is_on_device && buffers[i].bytes)
+            nacre_went_well(own, driver->to_host(buffers[i].given, buffers[i].at, buffers[i].bytes, own->stream),
                             "return a result");
     return failed;
 }

@@ -92,7 +92,7 @@ static int64_t run_code(nacre_device_session *session, const nacre_device_run *r
 }
 
 /* Returns a slot for a call: a free one, or that of the least recently used call, which it drops. */
-static recorded_call *take_place(nacre_device_session *session, const nacre_device_run *run) {
+static recorded_call *take_slot(nacre_device_session *session, const nacre_device_run *run) {
     nacre_graphs *own = session->graphs;
     recorded_call *oldest = &own->calls[0];
     for (int i = 1; i < MOST_CALLS; i++)
@@ -133,7 +133,7 @@ static int64_t record(nacre_device_session *session, const nacre_device_run *run
         own->stream = NULL;
         return 0;
     }
-    own->current = take_place(session, run);
+    own->current = take_slot(session, run);
     if (own->current == NULL) return run_code(session, run);
     own->mode = RECORDS;
     const int64_t failed = run_code(session, run);

@@ -1,8 +1,8 @@
-"""Adapts MiniLM to tell sentences of one meaning from those of the opposite meaning, with Nacre.
+"""Adapts MiniLM to distinguish sentences of the same meaning from those of the opposite meaning, with Nacre.
 
     python samples/minilm/adapt.py
 
-MiniLM gives "The room is warm." and "The room is cold." almost one vector. The step in adapt.nacre trains low-rank
+MiniLM gives "The room is warm." and "The room is cold." almost the same vector. The step in adapt.nacre trains low-rank
 adapters of the attention in the last two layers, 12288 numbers, and leaves the 22.7 million weights as they are. The
 adjectives that train and those that are held out have no word in common. The first run downloads the weights as
 embed.py does.
@@ -28,7 +28,8 @@ HELD_OUT = """
 happy glad sad; difficult hard easy; brave courageous cowardly; silent mute talkative; correct right wrong;
 beautiful pretty ugly; broad wide narrow; open unlocked closed"""
 """Words: one, another of the same meaning, and one of the opposite meaning."""
-NOUNS = {True: ("room", "place", "machine", "story"), False: ("answer", "person", "gate")}
+NOUNS = ("room", "place", "machine", "story")
+NOUNS_HELD_OUT = ("answer", "person", "gate")
 BATCH, RATE = 16, 1e-3
 
 
@@ -43,14 +44,16 @@ def sentences(words: str, nouns: tuple[str, ...]) -> list[tuple[str, str, str]]:
 
 
 def targets(count: int) -> Array:
-    """The known pairs of a batch: the first sentence of each three with the other two; -1 for all others."""
+    """The argument `same` of the step: in each group of three sentences, only the pairs with the first one count."""
     same = np.full((3 * count, 3 * count), -1, np.float32)
     for first in range(0, 3 * count, 3):
         same[first, first + 1], same[first, first + 2] = 1, 0
     return same
 
 
-def accuracy(embed: Any, tokenizer: Any, groups: list[tuple[str, str, str]], threshold: float | None = None) -> Any:
+def accuracy(
+    embed: Any, tokenizer: Any, groups: list[tuple[str, str, str]], threshold: float | None = None
+) -> tuple[float, float]:
     """Returns the share of pairs on the right side of a threshold, and the threshold, by default the best one."""
     vectors = np.stack([embed(*encode(tokenizer, group)) for group in groups])
     same = np.einsum("id,id->i", vectors[:, 0], vectors[:, 1])
@@ -72,7 +75,7 @@ def main() -> None:
     checkpoint = find_checkpoint(options.checkpoint)
     tokenizer = load_tokenizer(checkpoint)
     session = nacre.compile(Path(__file__).with_name("adapt.nacre"), weights=checkpoint).session()
-    training, held_out = sentences(TRAINING, NOUNS[True]), sentences(HELD_OUT, NOUNS[False])
+    training, held_out = sentences(TRAINING, NOUNS), sentences(HELD_OUT, NOUNS_HELD_OUT)
 
     def show(when: str) -> None:
         inside, threshold = accuracy(session.embed, tokenizer, training)

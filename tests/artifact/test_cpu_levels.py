@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,10 @@ from c_models import CC, STRICT, argument, entry
 from nacre.compiler.artifact.assemble import build_artifact
 from nacre.compiler.artifact.link import RUNTIME_FOLDER
 from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
-from nacre.compiler.targets.target import CHECKED_FEATURES, LEVELS, LINUX_NAMES
+from nacre.compiler.artifact.tables import emit_tables
+from nacre.compiler.artifact.weights import WrittenWeights
+from nacre.compiler.targets.target import CHECKED_FEATURES, LINUX_NAMES
+from nacre.compiler.targets.variants import VARIANTS
 from nacre.dialect.types import F32
 
 HERE = Path(__file__).parent
@@ -31,12 +35,6 @@ static void show(const char *title, uint64_t mask) {
     NACRE_CPU_FEATURES(X)
 }
 int main(void) {
-    show("x86-64", 0);
-    show("x86-64-v2", NACRE_CPU_V2);
-    show("x86-64-v3", NACRE_CPU_V3);
-    show("x86-64-v4", NACRE_CPU_V4);
-    show("x86-64-v4-vnni", NACRE_CPU_V4_VNNI);
-    show("x86-64-v4-vnni-bf16", NACRE_CPU_V4_VNNI_BF16);
     show("this", nacre_cpu_features());
     show("slow", nacre_cpu_slow_features());
     return 0;
@@ -46,7 +44,7 @@ int main(void) {
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The features of every level, and of this CPU, as the runtime has them."""
+    """The features of this CPU, and those of every variant, with the names of the runtime."""
     assert CC
     folder = tmp_path_factory.mktemp("cpu")
     (folder / "show.c").write_text(SHOW)
@@ -64,13 +62,23 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         names.add(name)
         if value == "1":
             current.add(name)
-    return {**sections, "all": names}
+    return {**{name: {c_name(f) for f in v.features} for name, v in VARIANTS.items()}, **sections, "all": names}
+
+
+def c_name(feature: str) -> str:
+    return feature.replace(".", "_")
 
 
 def test_compiler_and_runtime_know_the_same_features(shown: dict[str, set[str]]) -> None:
-    assert shown["all"] == {name.replace(".", "_") for name in CHECKED_FEATURES}
-    for level, features in LEVELS.items():
-        assert shown[level] == {name.replace(".", "_") for name in features}, level
+    assert shown["all"] == set(map(c_name, CHECKED_FEATURES))
+
+
+def test_artifacts_have_all_variants() -> None:
+    text = emit_tables(ArtifactSpec("empty", ()), WrittenWeights(""))
+    (table,) = re.findall(r"nacre_level known_levels\[\] = \{\n(.*?)\};", text, re.DOTALL)
+    rows = re.findall(r'\{"(.*?)", (.*?)\},\n', table)
+    found = {name: set(re.findall(r"NACRE_CPU\((\w+)\)", row)) for name, row in rows}
+    assert found == {name: set(map(c_name, variant.features)) for name, variant in VARIANTS.items()}
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux's own list of features")
@@ -96,7 +104,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert CC
     folder = tmp_path_factory.mktemp("several")
     names = ["x86-64-v3", "x86-64-v2", "x86-64"]
-    levels = [LevelSpec(name, f"_{i}", LEVELS[name]) for i, name in enumerate(names)]
+    levels = [LevelSpec(name, f"_{i}", VARIANTS[name].features) for i, name in enumerate(names)]
     objects: list[bytes] = []
     for i, level in enumerate(levels):
         (folder / f"{i}.c").write_text(KERNEL.format(suffix=level.suffix, number=3 - i))
@@ -157,7 +165,7 @@ def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return path
 
 
-@pytest.mark.parametrize("limit", LEVELS)
+@pytest.mark.parametrize("limit", VARIANTS)
 def test_every_level_computes_the_same(
     artifact: Path, limit: str, shown: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,16 +201,16 @@ CHOOSE = """
 #include <stdio.h>
 #include "cpu.h"
 int main(void) {
-    const nacre_level levels[] = {
-        {"bf16", NACRE_CPU_V4_VNNI_BF16}, {"vnni", NACRE_CPU_V4_VNNI}, {"v4", NACRE_CPU_V4}, {"v3", NACRE_CPU_V3}};
-    const nacre_level few[] = {{"bf16", NACRE_CPU_V4_VNNI_BF16}, {"v3", NACRE_CPU_V3}};
-    const uint64_t slow = NACRE_CPU(avx512bf16);
-    printf("%d", nacre_best_level(levels, 4, NACRE_CPU_V4_VNNI_BF16, 0));
-    printf("%d", nacre_best_level(levels, 4, NACRE_CPU_V4_VNNI_BF16, slow));
-    printf("%d", nacre_best_level(levels, 4, NACRE_CPU_V4, slow));
-    printf("%d", nacre_best_level(levels, 1, NACRE_CPU_V4_VNNI_BF16, slow));
-    printf("%d", nacre_best_level(few, 2, NACRE_CPU_V4_VNNI_BF16, slow));
-    printf("%d\\n", nacre_best_level(levels, 4, NACRE_CPU_V2, slow));
+    const uint64_t old = NACRE_CPU(sse3), v3 = old | NACRE_CPU(avx2), v4 = v3 | NACRE_CPU(avx512f);
+    const uint64_t vnni = v4 | NACRE_CPU(avx512vnni), slow = NACRE_CPU(avx512bf16), bf16 = vnni | slow;
+    const nacre_level levels[] = {{"bf16", bf16}, {"vnni", vnni}, {"v4", v4}, {"v3", v3}};
+    const nacre_level few[] = {{"bf16", bf16}, {"v3", v3}};
+    printf("%d", nacre_best_level(levels, 4, bf16, 0));
+    printf("%d", nacre_best_level(levels, 4, bf16, slow));
+    printf("%d", nacre_best_level(levels, 4, v4, slow));
+    printf("%d", nacre_best_level(levels, 1, bf16, slow));
+    printf("%d", nacre_best_level(few, 2, bf16, slow));
+    printf("%d\\n", nacre_best_level(levels, 4, old, slow));
     return 0;
 }
 """

@@ -168,10 +168,10 @@ for number in range(int(data["count"])):
     given = [data[f"{number}_{i}"] for i in range(11)]
     for at_end in (False, True):
         memory = Memory({str(i): a.nbytes for i, a in enumerate(given)}, at_end=at_end, alignments={})
-        for place, array in zip(memory.places.values(), given):
+        for place, array in zip(memory.buffers.values(), given):
             place.data[:] = array.reshape(-1).view(np.uint8)
         memory.freeze()
-        placed = [p.data.view(a.dtype).reshape(a.shape) for p, a in zip(memory.places.values(), given)]
+        placed = [p.data.view(a.dtype).reshape(a.shape) for p, a in zip(memory.buffers.values(), given)]
         for entry in ("sums", "places"):
             try:
                 model.entries[entry](*placed)

@@ -1,8 +1,11 @@
 """Measures what compiling costs, in CPU time and memory: `python tests/bench/compile_costs.py`.
 
 Each case is compiled without a cache by a process of its own. The CPU time is that of this process and of those it
-starts; the memory is the largest resident set among them. `--json FILE` and `--markdown FILE` write the figures, so
-that a series of builds can be compared. The exit status is 1 if a case exceeds its bound.
+starts. The memory is the largest resident set of a single process among them, as the system reports it (`ru_maxrss`):
+that of the compiler, or of one of the children that generate code. Mapped pages of a checkpoint count.
+
+`--json FILE` and `--markdown FILE` write the figures, so that a series of builds can be compared. The exit status is 1
+if a case exceeds its bound.
 
     layers-96       an encoder of 96 layers of width 64
     layers-384      the same with 384 layers: at most 4.5 times the time

@@ -20,7 +20,7 @@ from nacre.compiler.model.policy import SHORT_FORMS
 from nacre.compiler.readers.language import check_source
 from nacre.compiler.readers.language.operators import BUILTINS
 from nacre.compiler.targets.families import FAMILIES
-from nacre.compiler.targets.target import LEVELS
+from nacre.compiler.targets.variants import VARIANTS
 from nacre.compiler.tools.help.sections import DOCS, LANGUAGE, OTHERS, find, known_words, names_of, read_sections
 from nacre.compiler.tools.help.terminal import INDENT
 from nacre.dialect.ops import OPERATORS
@@ -191,7 +191,7 @@ def test_every_operator_pass_and_construct_has_a_section() -> None:
         assert heading in {section.heading for section in read_sections(page)}
 
 
-TARGETS = ("native", "portable", *LEVELS, *(family.triple for family in FAMILIES.values() if not family.device))
+TARGETS = ("native", "portable", *VARIANTS, *(family.triple for family in FAMILIES.values() if not family.device))
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_no_capacity(model: Model, name: str, rows: int) -> None:
     heads, rows = 2 if name in ("rows", "written") else 4, 1 if name == "one" else rows
     memory = Memory({"k": 0, "v": 0}, at_end=True, alignments={})
     shapes = {"k": (1, 2, 0, 16) if name == "rows" else (1, 2, 16, 0), "v": (1, 2, 0, 20)}
-    keys, values = (memory.places[n].data.view(np.float32).reshape(shape) for n, shape in shapes.items())
+    keys, values = (memory.buffers[n].data.view(np.float32).reshape(shape) for n, shape in shapes.items())
     length = np.asarray(0) if name == "written" else np.zeros(1, np.int32)
     q = np.ones((1, heads, rows, 16), np.float32)
     (result,) = run_isolated([lambda tell: np.asarray(model.entries[name](q, keys, values, length))])

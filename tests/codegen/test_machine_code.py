@@ -14,7 +14,7 @@ from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.llvm.machine import Machine, Options
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.lower.writer import UNITS
+from nacre.compiler.lower.writer import ITEMS
 from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
@@ -66,7 +66,7 @@ def defined_symbols(objects: Sequence[bytes], folder: Path) -> dict[str, str]:
 def test_entries_and_kernels_are_hidden(tmp_path: Path) -> None:
     lowered = lower_module(module(function("f", F32, busy), function("g", F64, busy)))
     _, objects = generate_objects(lowered, CodeOptions(level=1))
-    kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + UNITS)}
+    kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + ITEMS)}
     entries = {f"{copy}nacre_entry_{name}" for copy in ("", "observed_") for name in "fg"}
     expected = {*entries, *kernels}
     assert len(objects) == len(lowered.kernels) + 1
@@ -95,7 +95,7 @@ def test_only_libc_and_libm_are_called(cpu: str, tmp_path: Path) -> None:
     functions = [function(f"f_{d}", d, busy) for d in FLOATS]
     lowered = lower_module(module(*functions))
     _, objects = generate_objects(lowered, CodeOptions((Target(cpu=cpu),), level=1))
-    kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + UNITS)}
+    kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + ITEMS)}
     libm = {f"{name}{suffix}" for name in ("tanh", "exp", "erf", "sqrt", "fabs", "floor") for suffix in ("", "f")}
     assert undefined_symbols(objects, tmp_path) - kernels <= libm | {
         "memset",

@@ -50,7 +50,7 @@ def test_one_element_is_written(cpu: str) -> None:
     def write(lane: int, wide: int, narrow: int) -> bool:
         """Is the lane written to the last element before an unmapped page, and nothing else?"""
         memory = Memory({"from": LANES * wide, "to": (lane + 1) * narrow}, at_end=True, alignments={})
-        source, result = memory.places["from"], memory.places["to"]
+        source, result = memory.buffers["from"], memory.buffers["to"]
         source.data[:] = range(1, source.data.size + 1)
         result.data[:] = 0
         address = engines[lane].get_function_address(f"narrow_{8 * wide}_{8 * narrow}_{lane}")
@@ -71,8 +71,8 @@ def line(mask: str, rest: str = "", value: str = "%7") -> str:
 def test_locations_and_alignments_are_kept() -> None:
     assert rewrite_single_lanes(line("<i1 true, i1 false>", " #3, !dbg !12")).splitlines() == [
         "  %one.0.value = extractelement <2 x i8> %7, i64 0, !dbg !12",
-        "  %one.0.place = getelementptr i8, ptr %1, i64 0, !dbg !12",
-        "  store i8 %one.0.value, ptr %one.0.place, align 4, !dbg !12",
+        "  %one.0.address = getelementptr i8, ptr %1, i64 0, !dbg !12",
+        "  store i8 %one.0.value, ptr %one.0.address, align 4, !dbg !12",
     ]
     assert rewrite_single_lanes(line("<i1 false, i1 true>")).splitlines()[-1].endswith("align 1")
 

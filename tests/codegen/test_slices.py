@@ -10,12 +10,11 @@ import pytest
 from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
-from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.tiler.schedule import Stage
 from nacre.compiler.codegen.tiler.slices import _candidates
 from nacre.compiler.codegen.tiler.structure import Buffer, Node, Op, Tensor, View
-from nacre.compiler.pipeline import Build
 from nacre.dialect.emitter import loops
+from schedules import generate, schedules
 
 
 def layers(count: int, **attributes: Any) -> Any:
@@ -112,23 +111,18 @@ def test_chains(level: Level) -> None:
 
 
 def build(shape: str, channels: int, *lines: str) -> tuple[list[tuple[str, ...]], int]:
-    """The schemes of all kernels of a model of these lines, and the bytes that a call of it needs between them."""
+    """The schedules of all kernels of a model of these lines, and the workspace of a call of it."""
     body = "\n".join(f"  {line}" for line in lines)
     weights = f"  param w: f32[{channels}, 1, 3, 3]\n  param b: f32[{channels}]"
-    made = Build(read_model(f"model m(x: {shape}) -> {shape} {{\n{weights}\n{body}\n}}\n"))
-    program = made.generate(made.lower(made.optimize()))
-    (kernels,) = program.kernels.values()
+    program = generate(f"model m(x: {shape}) -> {shape} {{\n{weights}\n{body}\n}}\n")
     (entry,) = program.entries
     assert isinstance(entry.workspace, int), entry
-    return sorted(kernel.report.schedules for kernel in kernels.values()), entry.workspace
+    return schedules(program), entry.workspace
 
 
 def schedules_of(shape: str, result: str, value: str) -> list[tuple[str, ...]]:
-    """The schemes of all kernels of a model that computes one value of x."""
-    made = Build(read_model(f"model m(x: {shape}) -> {result} {{\n  return {value}\n}}\n"))
-    program = made.generate(made.lower(made.optimize()))
-    (kernels,) = program.kernels.values()
-    return sorted(kernel.report.schedules for kernel in kernels.values())
+    """The schedules of all kernels of a model that computes one value of x."""
+    return schedules(generate(f"model m(x: {shape}) -> {result} {{\n  return {value}\n}}\n"))
 
 
 def layer(channels: int, of: str = "x") -> str:

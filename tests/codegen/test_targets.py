@@ -13,9 +13,11 @@ from nacre.compiler.codegen.objects import CodeOptions, Untiled, generate_object
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.targets.features import find_features, native_features, target_features
-from nacre.compiler.targets.target import LEVELS, Target, choose_panels, parse_targets
+from nacre.compiler.targets.target import Target, choose_panels, parse_targets
+from nacre.compiler.targets.variants import VARIANTS
 from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.compiler.targets.x86 import X86
+from nacre.compiler.tools.reference.cpu_variants import PAGE, format_page
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Module
 
@@ -73,11 +75,11 @@ def test_what_is_none(text: str, told: str) -> None:
         parse_targets(text)
 
 
-def test_what_levels_need() -> None:
-    for name, features in LEVELS.items():
+def test_what_variants_need() -> None:
+    for name, variant in VARIANTS.items():
         (target,) = parse_targets(name)
-        assert set(target.needs) == set(features), name
-        assert find_features(target.cpu, target.features) == set(features), name
+        assert set(target.needs) == set(variant.features), name
+        assert find_features(target.cpu, target.features) == set(variant.features), name
     assert Target("native").needs == ()
 
 
@@ -181,6 +183,11 @@ def test_an_architecture_without_vector_code_is_reported() -> None:
     assert program.untiled == tuple(Untiled(kernel.symbol, target, reason) for kernel in lowered.kernels)
 
 
-def test_levels_grow() -> None:
-    for less, more in pairwise(LEVELS):
-        assert set(LEVELS[less]) < set(LEVELS[more])
+def test_variants_grow() -> None:
+    for less, more in pairwise(VARIANTS):
+        assert set(VARIANTS[less].features) < set(VARIANTS[more].features)
+
+
+def test_the_page_lists_all_variants() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == format_page(page), "run python -m nacre.compiler.tools.reference.cpu_variants"

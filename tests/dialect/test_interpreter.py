@@ -29,13 +29,13 @@ def shortened(name: str, by: int) -> Function:
 
 def test_requirements_are_derived_once_for_each_function(monkeypatch: pytest.MonkeyPatch) -> None:
     derived: list[str] = []
-    find_places = requirements._places
+    find_values = requirements._typed_values
 
     def watched(function: Function) -> Iterator[tuple[tuple[Value, ...], Node | None]]:
         derived.append(function.name)
-        return find_places(function)
+        return find_values(function)
 
-    monkeypatch.setattr(requirements, "_places", watched)
+    monkeypatch.setattr(requirements, "_typed_values", watched)
     first, second = shortened("first", 2), shortened("second", 5)
     runs = Interpreter(Module("m", (N,), (), (first, second)), lambda parameter: np.zeros(()))
     for size in (5, 6, 7):

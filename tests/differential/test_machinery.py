@@ -58,7 +58,7 @@ def test_what_is_written_beside_a_tensor_is_found() -> None:
     for at_end, offset in ((True, -1), (False, 8)):
         memory = Memory({"x": 8, "y": 0}, at_end=at_end, alignments={})
         assert memory.check() is None
-        ctypes.memset(memory.places["x"].address + offset, 0, 1)
+        ctypes.memset(memory.buffers["x"].address + offset, 0, 1)
         assert "`x` were written, 1 away" in str(memory.check())
 
 
@@ -72,7 +72,7 @@ class Broken(Library):
         outcome = self.library.run(*given, team=team, at_end=at_end)
         if self.fault == "read":
             memory = Memory({"x": 8}, at_end=True, alignments={})
-            ctypes.string_at(memory.places["x"].address, 9)
+            ctypes.string_at(memory.buffers["x"].address, 9)
         if self.fault == "hang":
             while True:
                 pass

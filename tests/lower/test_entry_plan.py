@@ -60,8 +60,8 @@ def test_symbols_of_a_level_call_kernels_of_the_level() -> None:
     module = lowered(SOFTMAX)
     text = entry_ir(plan_entries(module), "_level")
     symbol = module.kernels[0].symbol
-    assert "@nacre_entry_softmax_level(" in text and f"@{symbol}_level(" in text and f"@{symbol}_level_units(" in text
-    assert f"@{symbol}(" not in text and f"@{symbol}_units(" not in text
+    assert "@nacre_entry_softmax_level(" in text and f"@{symbol}_level(" in text and f"@{symbol}_level_items(" in text
+    assert f"@{symbol}(" not in text and f"@{symbol}_items(" not in text
 
 
 def _scratch(source: Function, level: int) -> tuple[Sequence[bool], Any]:

@@ -24,7 +24,7 @@ N = Symbol("N", 0)
 # `twice` has a unit for each element, `sum` one; `ranges` says for each unit whether it came with all others.
 KERNELS = """
 #include <stdint.h>
-int64_t twice_units(int64_t n) { return n; }
+int64_t twice_items(int64_t n) { return n; }
 void twice(int64_t n, const float *x, float *y, void *nothing, int64_t begin, int64_t end) {
     (void)n;
     if (nothing) return;
@@ -34,12 +34,12 @@ void twice(int64_t n, const float *x, float *y, void *nothing, int64_t begin, in
         y[i] = 2 * v;
     }
 }
-int64_t sum_units(int64_t n) { (void)n; return 1; }
+int64_t sum_items(int64_t n) { (void)n; return 1; }
 void sum(int64_t n, const float *x, float *y, int64_t begin, int64_t end) {
     *y = 0;
     for (int64_t i = 0; i < n && begin == 0 && end == 1; i++) *y += x[i];
 }
-int64_t ranges_units(int64_t n) { return n; }
+int64_t ranges_items(int64_t n) { return n; }
 void ranges(int64_t n, int64_t *y, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         volatile float v = 1;

@@ -117,5 +117,5 @@ def test_rows_are_divided_into_work_items() -> None:
     function = _function("fft", (64,), {}, 0, F32)
     (kernel,) = lower_module(PassManager(PASSES).run(Module("m", dims=(ROWS,), functions=(function,)))).kernels
     text = kernel.text("f")
-    assert f"%units = arith.constant {ITEMS} : index" in text
+    assert f"%items = arith.constant {ITEMS} : index" in text
     assert len(re.findall("= %begin to %end step", text)) == 1

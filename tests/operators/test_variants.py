@@ -13,11 +13,12 @@ import re
 import pytest
 from differential.emulated import HOST, generate_for_here, tile_for
 from nacre.compiler.codegen.objects import CodeOptions
-from nacre.compiler.targets.target import LEVELS, Target, parse_targets
+from nacre.compiler.targets.target import Target, parse_targets
+from nacre.compiler.targets.variants import VARIANTS as RECORDS
 from nacre.compiler.tools.validate.native import Library
 from test_compiled import GROUP, TESTED, Uses, check, lower_uses, symbolic_uses, uses
 
-VARIANTS = [parse_targets(name)[0] for name in LEVELS]
+VARIANTS = [parse_targets(name)[0] for name in RECORDS]
 WIDEST = VARIANTS[-1]
 each_variant = pytest.mark.parametrize("target", VARIANTS, ids=lambda target: target.name)
 pytestmark = pytest.mark.skipif(not HOST.runs_here, reason=f"needs {HOST.name}")

@@ -42,7 +42,7 @@ def test_layers_are_weights_wherever_they_are_multiplied() -> None:
     module = without_loops(read_model(MODEL).module)
     layers = find_layers(module, module.functions[0])
     assert [layer.path for layer in layers] == ["layer.0.weight", "layer.1.weight", "last.weight"]
-    assert [layer.places for layer in layers] == [{(scope, "5:15")} for scope in ("layer.0", "layer.1", "last")]
+    assert [layer.locations for layer in layers] == [{(scope, "5:15")} for scope in ("layer.0", "layer.1", "last")]
     b = next(iter(module.dims))
     assert [evaluate(layer.operations, {b.name: 3}) for layer in layers] == [96, 96, 192]
     assert {(layer.elements, layer.uses) for layer in layers} == {(16, 1), (16, 2)}

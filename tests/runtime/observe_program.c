@@ -81,7 +81,7 @@ static const nacre_entry entries[] = {
     {"main", kernels, observed_kernels, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0, 0, 0, 0},
     {"unobserved", kernels, 0, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0, 0, 0, 0},
 };
-const nacre_artifact nacre_this_artifact = {"{}", "{}", levels, entries, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+const nacre_artifact nacre_this_artifact = {"{}", "{}", levels, entries, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 static const nacre_api *api;
 

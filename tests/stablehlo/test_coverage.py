@@ -10,9 +10,9 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
+from interpreting import run
 from nacre.compiler.base.mlir import PACKAGE, ir
 from nacre.compiler.readers.stablehlo.convert import operation_names
-from nacre.compiler.readers.table import read_file
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 
@@ -48,13 +48,6 @@ def test_all_operations_of_the_dialect_are_listed() -> None:
 
 
 # --- operations that JAX does not write for CPUs ---
-
-
-def run(tmp_path: Path, text: str, *arguments: Any) -> list[Any]:
-    path = tmp_path / "net.mlir"
-    path.write_text(text)
-    source = read_file(path)
-    return list(Interpreter(source.module, lambda p: None).run(source.module.functions[0], arguments))
 
 
 def test_linear_algebra_and_batch_normalization(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import ml_dtypes
 import nacre
 import numpy as np
 import pytest
+from interpreting import run
 from nacre.compiler.base.mlir import PACKAGE, ir
 from nacre.compiler.readers.stablehlo import parsing_child
 from nacre.compiler.readers.table import read_file
@@ -21,15 +22,6 @@ from nacre.dialect.interpreter import Interpreter
 from readers.damaged_files import KINDS, MOST, SLOWEST, read_batch
 
 DATA = os.environ.get("NACRE_TEST_DATA", "")
-
-
-def run(tmp_path: Path, text: str, *arguments: np.ndarray) -> list[np.ndarray]:
-    path = tmp_path / "net.mlir"
-    path.write_text(text)
-    source = read_file(path)
-    (function,) = source.module.functions
-    weights = source.weights[function.name]
-    return list(Interpreter(source.module, lambda p: weights.read(p.key)).run(function, arguments))
 
 
 def test_operations(tmp_path: Path) -> None:

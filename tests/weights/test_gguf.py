@@ -60,7 +60,7 @@ def test_planes_with_minima_are_the_numbers(tmp_path: Path, number: int) -> None
     opened = open_gguf(path)
     planes = opened.planes["w"]
     with np.errstate(all="ignore"):
-        codes = np.asarray(dequantize_blocks.reference(opened.checkpoint.read(planes.codes), F32))
+        codes = np.asarray(dequantize_blocks.reference(opened.checkpoint.read(planes.quantized), F32))
         assert planes.minima is not None
         minima = opened.checkpoint.read(planes.minima).astype(np.float32)
         whole = codes.reshape(3, 4, 32) + minima[..., None]
@@ -75,7 +75,7 @@ def test_planes_with_scales_in_f32_are_the_numbers(tmp_path: Path, number: int, 
     path.write_bytes(gguf_bytes([Stored("w", shape, number, data)]))
     opened = open_gguf(path)
     planes, read = opened.planes["w"], opened.checkpoint.read
-    codes = read(planes.codes)
+    codes = read(planes.quantized)
     if codes.dtype != np.int8:
         codes = dequantize_blocks.reference(codes, F32).reshape(shape[0], shape[1] // 32, 32)
     with np.errstate(all="ignore"):

@@ -66,18 +66,18 @@ def _find_bound(condition: Any, key: int, captured: Sequence[Any], low: float) -
     left, right = reversed(list(owner.operands)) if is_exchanged else owner.operands
     if _position(left) != key:
         return None
-    number, place = (-1 if sign == "<" else 0), None
+    number, position = (-1 if sign == "<" else 0), None
     if not isinstance(right.owner, ir.Block) and right.owner.name == "arith.addi":
         right, distance = right.owner.operands
         constant = constant_of(distance)
         if constant is not None:
             number += int(constant)
         elif distance in captured:
-            place = list(captured).index(distance)
+            position = list(captured).index(distance)
         else:
             return None
     axis = _position(right)
-    return None if axis is None or axis == key else Causal(axis, number, place, low)
+    return None if axis is None or axis == key else Causal(axis, number, position, low)
 
 
 def _position(value: Any) -> int | None:

@@ -34,7 +34,7 @@ _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2,
 _MOST_BYTES = 32
 """The bytes of all inputs at one position, so that tiles fit the shared memory of a block."""
 _FEWEST = 16
-"""A side with fewer elements leaves most threads without work."""
+"""The fewest elements of a side: with fewer, most threads would have no work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _static(nest: Nest, loops: Sequence[int], least: int) -> bool:
 
 
 def blocks_at_once(groups: Groups) -> int:
-    """Returns the least number of blocks of a processor. Indices of several loops need more registers than ptxas gives
-    a thread by itself, where it makes room for four blocks."""
+    """Returns the least number of blocks of a processor. By default, ptxas limits the registers of a thread so that
+    four blocks fit; indices of several loops need more."""
     is_plain = all(len(loops) == 1 for loops in (groups.rows, groups.columns, groups.depth))
     return 0 if is_plain else 2
 
@@ -138,11 +138,11 @@ class ContractionWriter:
             f"memref<{DEPTH}x{(ROWS, COLUMNS)[self.groups.sides[number]] + SIDE}x{self.nest.inputs[number].element}, 3>"
         )
 
-    def tile_place(self, k: str, side: str) -> str:
+    def tile_index(self, k: str, side: str) -> str:
         """Returns the index of an element of a copy."""
         return f"{k}, {side}"
 
-    def own_places(self) -> list[str]:
+    def own_offsets(self) -> list[str]:
         """Returns the first row and column of the thread in the block."""
         text = self.text
         side = text.constant(COLUMNS // SIDE)
@@ -163,7 +163,7 @@ class ContractionWriter:
         self.shared = [
             text.let(f"memref.get_global @{nest.name}_tile{n} : {type}") for n, type in enumerate(self.tiles)
         ]
-        own = self.own_places()
+        own = self.own_offsets()
         totals = self.run_steps(first, own)
         self.store_totals(first, own, totals)
         arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
@@ -210,8 +210,8 @@ class ContractionWriter:
         along_depth = operand.plain_axes()[-1] in self.groups.depth
         inner = text.constant(DEPTH if along_depth else width)
         for part in range(width * DEPTH // THREADS):
-            place = text.add(self.thread, text.constant(part * THREADS))
-            fast, slow = text.index("remui", place, inner), text.index("divui", place, inner)
+            offset = text.add(self.thread, text.constant(part * THREADS))
+            fast, slow = text.index("remui", offset, inner), text.index("divui", offset, inner)
             k, side = (fast, slow) if along_depth else (slow, fast)
             here, deep = text.add(first, side), text.add(begin, k)
             known = [text.below(here, self.total[loops]), text.below(deep, self.total[self.groups.depth])]
@@ -227,12 +227,12 @@ class ContractionWriter:
             none = text.let(f"arith.constant {zero} : {operand.element}")
             text.line(f"scf.yield {none} : {operand.element}")
             text.line("}")
-            text.line(f"memref.store {value}, {self.shared[number]}[{self.tile_place(k, side)}] : {self.tiles[number]}")
+            text.line(f"memref.store {value}, {self.shared[number]}[{self.tile_index(k, side)}] : {self.tiles[number]}")
 
     def _read(self, number: int, k: str, first: str) -> list[str]:
         text = self.text
-        places = [text.add(first, text.constant(i)) for i in range(SIDE)]
-        return [text.let(f"memref.load {self.shared[number]}[{k}, {p}] : {self.tiles[number]}") for p in places]
+        offsets = [text.add(first, text.constant(i)) for i in range(SIDE)]
+        return [text.let(f"memref.load {self.shared[number]}[{k}, {p}] : {self.tiles[number]}") for p in offsets]
 
     def _multiply(
         self, values: Sequence[Sequence[str]], sums: Sequence[str], first: Sequence[str], own: Sequence[str]

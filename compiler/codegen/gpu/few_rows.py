@@ -115,8 +115,8 @@ class _Writer:
         group, part = (text.index(name, thread, text.constant(GROUPS)) for name in ("remui", "divui"))
         _, columns = _blocks(text, nest, self.sizes)
         batch = _batch(nest)
-        places = split_number(text, text.index("divui", block, columns), [self.sizes[loop] for loop in batch])
-        self.at = dict(zip(batch, places, strict=True))
+        positions = split_number(text, text.index("divui", block, columns), [self.sizes[loop] for loop in batch])
+        self.at = dict(zip(batch, positions, strict=True))
         begin = text.multiply(text.index("remui", block, columns), text.constant(GROUPS * self.width))
         own = text.multiply(group, text.constant(self.width))
         totals = self._sum(part, text.add(begin, own))
@@ -129,8 +129,8 @@ class _Writer:
         warp, lane = (text.index(name, thread, text.constant(WARP)) for name in ("divui", "remui"))
         with text.block(f"scf.if {text.below(lane, text.constant(GROUPS))}"):
             for number, value in enumerate(totals):
-                row, place = divmod(number, self.width)
-                column = text.add(own, text.constant(place))
+                row, position = divmod(number, self.width)
+                column = text.add(own, text.constant(position))
                 text.line(f"memref.store {value}, {self.memory}[{warp}, {text.constant(row)}, {column}] : {self.tile}")
         text.barrier()
         self._store(thread, begin)
@@ -142,9 +142,9 @@ class _Writer:
         return self.text.let(f"{self.combine} {left}, {right} : {self.element}")
 
     def _positions(self, row: str, column: str, depth: str) -> list[str]:
-        places = split_number(self.text, row, [self.sizes[loop] for loop in self.rows])
+        positions = split_number(self.text, row, [self.sizes[loop] for loop in self.rows])
         own = {self.column: column, self.nest.reductions[0]: depth}
-        known = self.at | dict(zip(self.rows, places, strict=True)) | own
+        known = self.at | dict(zip(self.rows, positions, strict=True)) | own
         return [known[loop] for loop in range(len(self.nest.parallel))]
 
     def _sum(self, part: str, column: str) -> list[str]:
@@ -164,9 +164,9 @@ class _Writer:
             for row in range(self.count):
                 at = self._positions(text.constant(row), column, depth)
                 x = load(text, nest, 0, at)
-                for place, w in enumerate(weights):
-                    at[self.column] = text.add(column, text.constant(place))
-                    before = carried[row * self.width + place]
+                for position, w in enumerate(weights):
+                    at[self.column] = text.add(column, text.constant(position))
+                    before = carried[row * self.width + position]
                     sums.append(text.let(call_body(nest, [x, w, before], at)))
             text.carry(sums, types)
         return totals
@@ -182,8 +182,8 @@ class _Writer:
         text, w, at = self.text, self.nest.inputs[1], self._positions(self.text.constant(0), column, depth)
         vector, found = f"vector<{self.width}x{w.element}>", text.fresh()
         with text.block(f"{found} = scf.if {aligned} -> ({vector})", "} else {"):
-            place = ", ".join(text.apply(expression, at) for expression in w.index)
-            loaded = text.let(f"vector.load %m1[{place}] {{alignment = {self.bytes} : i64}} : {w.type}, {vector}")
+            position = ", ".join(text.apply(expression, at) for expression in w.index)
+            loaded = text.let(f"vector.load %m1[{position}] {{alignment = {self.bytes} : i64}} : {w.type}, {vector}")
             text.carry([loaded], [vector])
         text.deeper(1)
         single = []
@@ -200,11 +200,11 @@ class _Writer:
         text, wide, number = self.text, GROUPS * self.width, self.text.fresh()
         bounds = f"{number} = {thread} to {text.constant(self.count * wide)} step {text.constant(THREADS)}"
         with text.loop(bounds, [], [], []):
-            place, row = (text.index(name, number, text.constant(wide)) for name in ("remui", "divui"))
-            column = text.add(begin, place)
+            position, row = (text.index(name, number, text.constant(wide)) for name in ("remui", "divui"))
+            column = text.add(begin, position)
             with text.block(f"scf.if {text.below(column, self.sizes[self.column])}"):
                 parts = [
-                    text.let(f"memref.load {self.memory}[{text.constant(n)}, {row}, {place}] : {self.tile}")
+                    text.let(f"memref.load {self.memory}[{text.constant(n)}, {row}, {position}] : {self.tile}")
                     for n in range(_WARPS)
                 ]
                 total = parts[0]

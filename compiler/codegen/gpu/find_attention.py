@@ -32,16 +32,16 @@ def join_attention(
 ) -> list[Group]:
     """Returns the launches; one launch replaces each group of six that form an attention which `fits`."""
     made: list[Group] = []
-    place = 0
-    while place < len(groups):
-        six = groups[place : place + 6]
+    position = 0
+    while position < len(groups):
+        six = groups[position : position + 6]
         found = len(six) == 6 and _is_attention(computing, six, scratch)
         if found and fits(_read_attention(computing, six)):
             made.append(Group(tuple(n for group in six for n in group.members), attention=tuple(six)))
-            place += 6
+            position += 6
         else:
-            made.append(groups[place])
-            place += 1
+            made.append(groups[position])
+            position += 1
     return made
 
 

@@ -1,4 +1,4 @@
-"""The schedule of attention: scores stay in registers, and no row of them is ever whole (online softmax).
+"""The schedule of attention: scores stay in registers, a tile of keys at a time (online softmax).
 
 A block of four warps computes ROWS rows of one batch element; rows of several heads that share keys are one axis:
 
@@ -69,10 +69,10 @@ class FlashWriter(FlashEnd):
         one = text.constant(1)
         behind = text.index("minui", text.add(self.first_row, text.constant(shape.rows)), shape.total_rows)
         last = text.let(f"arith.subi {behind}, {one} : index")
-        places = [split_number(text, number, shape.row_sizes) for number in (self.first_row, last)]
+        coordinates = [split_number(text, number, shape.row_sizes) for number in (self.first_row, last)]
         axis = self.attention.rows.index(causal.axis)
         # Rows of other heads lie between the first and the last one, unless all outer positions agree.
-        position = places[1][axis]
+        position = coordinates[1][axis]
         if len(shape.row_sizes) > 1:
             inner = text.multiply(one, *shape.row_sizes[axis:])
             heads = [text.index("divui", number, inner) for number in (self.first_row, last)]
@@ -148,14 +148,14 @@ class FlashWriter(FlashEnd):
         epilogue = self.attention.scores.epilogue
         for number, value in enumerate(sums):
             tile, part = divmod(number, 4)
-            place = text.let(f"arith.addi {first}, {text.constant(8 * tile + part % 2, 'i32')} : i32")
+            coordinate = text.let(f"arith.addi {first}, {text.constant(8 * tile + part % 2, 'i32')} : i32")
             if epilogue is not None:
-                known = dict(zip(self.attention.rows, self.row_places[part // 2], strict=True))
-                inner = text.let(f"arith.minui {place}, {last} : i32")
+                known = dict(zip(self.attention.rows, self.row_positions[part // 2], strict=True))
+                inner = text.let(f"arith.minui {coordinate}, {last} : i32")
                 known[self.attention.key] = text.let(f"arith.index_castui {inner} : i32 to index")
                 loops = self._of_scores(known)
                 (value,) = call_beside(text, self.attention.scores, epilogue, "x", value, loops)
-            inside = text.let(f"arith.cmpi ult, {place}, {count} : i32")
+            inside = text.let(f"arith.cmpi ult, {coordinate}, {count} : i32")
             sums[number] = text.let(f"arith.select {inside}, {value}, {lowest} : f32")
         return sums
 
@@ -163,8 +163,8 @@ class FlashWriter(FlashEnd):
         """Returns the sums of the products of queries and keys."""
         text, sums = self.text, list(starts)
         for step, pair in product(range(self.shape.depth // 16), range(self.tiles // 2)):
-            places = (16 * pair, 16 * step) if self.is_plain[1] else (16 * step, 16 * pair)
-            b = self.k.matrices(self.key_lanes, *places, turned=not self.is_plain[1])
+            coordinates = (16 * pair, 16 * step) if self.is_plain[1] else (16 * step, 16 * pair)
+            b = self.k.matrices(self.key_lanes, *coordinates, turned=not self.is_plain[1])
             for half in range(2):
                 at = 4 * (2 * pair + half)
                 sums[at : at + 4] = multiply(
@@ -231,8 +231,8 @@ class FlashWriter(FlashEnd):
             own = weights[8 * step : 8 * step + 8]
             a = [round_pair(text, self.element, own[n], own[n + 1]) for n in (0, 2, 4, 6)]
             for pair in range(self.shape.columns // 16):
-                places = (16 * step, 16 * pair) if self.is_plain[2] else (16 * pair, 16 * step)
-                b = self.v.matrices(self.value_lanes, *places, turned=self.is_plain[2])
+                coordinates = (16 * step, 16 * pair) if self.is_plain[2] else (16 * pair, 16 * step)
+                b = self.v.matrices(self.value_lanes, *coordinates, turned=self.is_plain[2])
                 for half in range(2):
                     at = 4 * (2 * pair + half)
                     columns = b[2 * half : 2 * half + 2]

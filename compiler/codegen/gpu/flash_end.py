@@ -41,8 +41,8 @@ class FlashEnd(FlashTiles):
             text.below(column, text.constant(attention.columns or 0)),
         ]
         with text.block(f"scf.if {text.let(f'arith.andi {known[0]}, {known[1]} : i1')}"):
-            places = split_number(text, row, self.shape.row_sizes)
-            loops = self._of_values(dict(zip(attention.rows, places, strict=True)), column)
+            positions = split_number(text, row, self.shape.row_sizes)
+            loops = self._of_values(dict(zip(attention.rows, positions, strict=True)), column)
             store_total(text, attention.values, 0, value, loops)
 
     def combine(self, most: Sequence[str], parts: Sequence[str], sums: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class FlashEnd(FlashTiles):
         width = shape.columns + 2
         log2e, lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOG2E, LOWEST, "0.0"))
 
-        def place(warp: str, row: str, column: str) -> str:
+        def position(warp: str, row: str, column: str) -> str:
             number = text.add(text.multiply(warp, text.constant(FEW)), row)
             return text.add(text.multiply(number, text.constant(width)), column)
 
@@ -61,21 +61,21 @@ class FlashEnd(FlashTiles):
         for number, value in enumerate(sums):
             tile, part = divmod(number, 4)
             column = self.place_column(tile, part)
-            text.line(f"memref.store {value}, {view}[{place(self.warp, rows[part // 2], column)}] : {type}")
+            text.line(f"memref.store {value}, {view}[{position(self.warp, rows[part // 2], column)}] : {type}")
         for row in range(2):
             for n, value in enumerate((most[row], parts[row])):
-                at = place(self.warp, rows[row], text.constant(shape.columns + n))
+                at = position(self.warp, rows[row], text.constant(shape.columns + n))
                 text.line(f"memref.store {value}, {view}[{at}] : {type}")
         text.barrier()
         element = text.fresh()
         count, step = text.constant(FEW * shape.columns), text.constant(THREADS)
         thread = text.special("tid.x")
         with text.loop(f"{element} = {thread} to {count} step {step}", [], [], []):
-            place_in_row, own_row = self._split(element, text.constant(shape.columns))
+            index_in_row, own_row = self._split(element, text.constant(shape.columns))
             warps = [text.constant(n) for n in range(WARPS)]
 
             def read(warp: str, what: str) -> str:
-                return text.let(f"memref.load {view}[{place(warp, own_row, what)}] : {type}")
+                return text.let(f"memref.load {view}[{position(warp, own_row, what)}] : {type}")
 
             maxima = [read(warp, text.constant(shape.columns)) for warp in warps]
             greatest = maxima[0]
@@ -88,6 +88,6 @@ class FlashEnd(FlashTiles):
                 lower = text.let(f"arith.subf {value}, {safe} : f32")
                 factor = self.power(text.let(f"arith.mulf {lower}, {log2e} : f32"))
                 total = text.let(f"math.fma {read(warp, text.constant(shape.columns + 1))}, {factor}, {total} : f32")
-                sum = text.let(f"math.fma {read(warp, place_in_row)}, {factor}, {sum} : f32")
+                sum = text.let(f"math.fma {read(warp, index_in_row)}, {factor}, {sum} : f32")
             result = text.let(f"arith.divf {sum}, {total} : f32")
-            self.store(text.add(self.first_row, own_row), text.add(self.first_column, place_in_row), result)
+            self.store(text.add(self.first_row, own_row), text.add(self.first_column, index_in_row), result)

@@ -13,7 +13,7 @@ FEW = 16
 """The rows of a warp."""
 _MOST = 256
 _WIDE = 128
-"""A block computes at most so many columns of the values."""
+"""The most columns of the values that a block computes."""
 
 
 def fits_flash(attention: Attention | None) -> bool:
@@ -53,9 +53,9 @@ def shares_keys(attention: Attention) -> bool:
 
 
 def blocks_at_once(attention: Attention) -> int:
-    """Returns the least number of blocks of a processor; 0 leaves it to ptxas. The products of f32 need more registers
-    than ptxas gives a thread by itself, where it makes room for four blocks; room for three is too little for masks on
-    some processors."""
+    """Returns the least number of blocks of a processor; 0 leaves it to ptxas. By default, ptxas
+    limits the registers of a thread so that four blocks fit. The products of f32 need more, and masks need more than
+    three blocks leave on some processors."""
     return 2 if BYTES[attention.values.inputs[1].element] == 4 else 0
 
 
@@ -89,6 +89,6 @@ def _size_of(text: Text, attention: Attention, axis: int) -> str:
     operands = (*attention.scores.inputs, *attention.values.operands[1:])
     for (name, loop), operand in zip(loops.items(), operands, strict=True):
         if loop in operand.plain_axes():
-            place = text.constant(operand.plain_axes().index(loop))
-            return text.let(f"memref.dim {name}, {place} : {operand.type}")
+            position = text.constant(operand.plain_axes().index(loop))
+            return text.let(f"memref.dim {name}, {position} : {operand.type}")
     raise AssertionError(f"no operand has the axis {axis} of the scores")

@@ -1,7 +1,7 @@
 """The tiles of an attention in shared memory, and the positions that they are copied from.
 
-Tiles of f32 have the depth, or the columns of the values, as their fast axis, since `ldmatrix` turns over elements of
-16 bits alone. Their queries stay in shared memory.
+Tiles of f32 have the depth, or the columns of the values, as their fast axis, since `ldmatrix` transposes 16-bit
+elements only. Their queries stay in shared memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FlashTiles:
             for n in range(2)
         ]
         last = text.let(f"arith.subi {shape.total_rows}, {text.constant(1)} : index")
-        self.row_places = [
+        self.row_positions = [
             split_number(text, text.index("minui", row, last), shape.row_sizes) for row in self.row_numbers
         ]
 
@@ -106,8 +106,8 @@ class FlashTiles:
 
     def _positions(self, loops: Sequence[int], count: int, known: dict[int, str], extra: dict[int, str]) -> list[str]:
         zero = self.text.constant(0)
-        places = {loops[axis]: place for axis, place in known.items()} | extra
-        return [places.get(loop, zero) for loop in range(count)]
+        positions = {loops[axis]: position for axis, position in known.items()} | extra
+        return [positions.get(loop, zero) for loop in range(count)]
 
     def _of_scores(self, known: dict[int, str], depth: str | None = None) -> list[str]:
         scores = self.attention.scores
@@ -120,8 +120,8 @@ class FlashTiles:
         return self._positions(self.attention.of_values(), len(values.parallel), self.at | known, extra)
 
     def _at_query(self, row: str, depth: str) -> list[str]:
-        places = split_number(self.text, row, self.shape.row_sizes)
-        return self._of_scores(dict(zip(self.attention.rows, places, strict=True)), depth)
+        positions = split_number(self.text, row, self.shape.row_sizes)
+        return self._of_scores(dict(zip(self.attention.rows, positions, strict=True)), depth)
 
     def _at_key(self, key: str, depth: str) -> list[str]:
         return self._of_scores({self.attention.key: key}, depth)

@@ -48,15 +48,15 @@ class ExactWriter(_WordsWriter):
     def load_queries(self) -> None:
         super().load_queries()
         text, zero = self.text, self.text.constant(0)
-        self.query_place = self.q.address(text.add(self.own_row, self.group), zero)
-        self.key_place = self.k.address(text.add(self.own_key, self.pair), zero)
+        self.query_address = self.q.address(text.add(self.own_row, self.group), zero)
+        self.key_address = self.k.address(text.add(self.own_key, self.pair), zero)
         quarter = text.index("divui", self.pair, text.constant(2))
         self.first_columns = text.multiply(quarter, text.constant(_VECTOR))
-        self.value_places = []
+        self.value_addresses = []
         for distance in range(4):
             other = text.index("xori", quarter, text.constant(distance))
             key = text.add(self.own_key, text.multiply(other, text.constant(2)))
-            self.value_places.append(self.v.address(key, self.first_columns))
+            self.value_addresses.append(self.v.address(key, self.first_columns))
 
     def place_column(self, tile: int, part: int) -> str:
         text = self.text
@@ -69,7 +69,7 @@ class ExactWriter(_WordsWriter):
         with text.loop(f"{step} = {zero} to {end} step {by}", carried, starts, types) as results:
             sums = list(carried)
             moved = text.multiply(step, text.constant(self.size))
-            queries, keys = (text.add(place, moved) for place in (self.query_place, self.key_place))
+            queries, keys = (text.add(address, moved) for address in (self.query_address, self.key_address))
             for bytes in range(0, _STEP * self.size, _VECTOR * self.size):
                 rows = [self.read_vector(queries, 8 * n * self.q.pitch + bytes) for n in range(2)]
                 for tile, part in product(range(self.tiles), range(2)):
@@ -87,7 +87,7 @@ class ExactWriter(_WordsWriter):
             given = [text.exchange(weight, "f32", distance) for weight in own] if distance else own
             for column in range(self.shape.columns // 16):
                 bytes = (8 * tile + part) * self.v.pitch + 16 * self.size * column
-                values = self.read_vector(self.value_places[distance], bytes)
+                values = self.read_vector(self.value_addresses[distance], bytes)
                 for row, n in product(range(2), range(_VECTOR)):
                     at = 4 * (2 * column + n // 2) + 2 * row + n % 2
                     sums[at] = text.let(f"math.fma {given[row]}, {values[n]}, {sums[at]} : f32")
@@ -101,7 +101,7 @@ class Tf32Writer(_WordsWriter):
         super().load_queries()
         text = self.text
         self.query_lanes, self.key_lanes = self.q.lanes(self.own_row, 0), self.k.lanes(self.own_key, 1)
-        self.value_place = self.v.address(text.add(self.own_key, self.pair), self.group)
+        self.value_address = self.v.address(text.add(self.own_key, self.pair), self.group)
 
     def multiply_keys(self, starts: Sequence[str]) -> list[str]:
         text, sums = self.text, list(starts)
@@ -120,7 +120,7 @@ class Tf32Writer(_WordsWriter):
             own = [weights[4 * tile + n] for n in (0, 2, 1, 3)]
             a = [round_word(text, text.let(f"arith.bitcast {weight} : f32 to i32")) for weight in own]
             for column in range(self.shape.columns // 8):
-                places = [(8 * tile + n) * self.v.pitch + 8 * self.size * column for n in range(2)]
-                b = [round_word(text, self.read(self.value_place, bytes, "i32")) for bytes in places]
+                offsets = [(8 * tile + n) * self.v.pitch + 8 * self.size * column for n in range(2)]
+                b = [round_word(text, self.read(self.value_address, bytes, "i32")) for bytes in offsets]
                 sums[4 * column : 4 * column + 4] = multiply(text, TF32, a, b, sums[4 * column : 4 * column + 4])
         return sums

@@ -2,7 +2,7 @@
 
 A tile has a slow and a fast axis; the fast one is the axis that is contiguous in memory, so that a copy moves 16 bytes.
 16 more bytes after each row put the rows of a matrix into different banks. `ldmatrix` reads four matrices of 8 rows of
-16 bytes, where lane 8 i + r addresses row r of matrix i; it can turn over those of 16-bit elements, so that either
+16 bytes, where lane 8 i + r addresses row r of matrix i; it can transpose those of 16-bit elements, so that either
 axis of such a tile may be the depth of the product. For other elements the fast axis is the depth.
 
     registers of lane l, g = l / 4, p = l % 4    a: rows g, g + 8; depths 2p, 2p + 1 and 2p + 8, 2p + 9
@@ -73,11 +73,11 @@ class Tile:
     def matrices(self, lanes: str, slow: int, fast: int, *, turned: bool) -> list[str]:
         """Returns the four registers of `ldmatrix`, at a distance from the addresses of `lanes`."""
         text = self.text
-        place = text.add(lanes, text.constant(slow * self.pitch + fast * self.size))
+        offset = text.add(lanes, text.constant(slow * self.pitch + fast * self.size))
         way = ".trans" if turned else ""
         result = "!llvm.struct<(i32, i32, i32, i32)>"
         name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{way}.b16"
-        made = text.let(f'llvm.call_intrinsic "{name}"({shared_pointer(text, place)}) : (!llvm.ptr<3>) -> {result}')
+        made = text.let(f'llvm.call_intrinsic "{name}"({shared_pointer(text, offset)}) : (!llvm.ptr<3>) -> {result}')
         return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(4)]
 
 
@@ -181,7 +181,7 @@ class Source:
         here, there = text.add(first[0], slow), text.add(first[1], fast)
         known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
         inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
-        here, there = (text.let(f"arith.select {inside}, {place}, {zero} : index") for place in (here, there))
+        here, there = (text.let(f"arith.select {inside}, {address}, {zero} : index") for address in (here, there))
         left = text.let(f"arith.subi {self.limits[1]}, {there} : index")
         count = text.index("minui", left, text.constant(self.chunk))
         bytes = text.let(f"arith.select {inside}, {text.multiply(count, text.constant(self.size))}, {zero} : index")
@@ -193,17 +193,17 @@ class Source:
         step = text.constant(together * threads)
         with text.loop(f"{begin} = {thread} to {text.constant(total)} step {step}", [], [], []):
             numbers = [text.add(begin, text.constant(part * threads)) for part in range(together)]
-            places = [self._place_element(tile, number) for number in numbers]
+            offsets = [self._element_offset(tile, number) for number in numbers]
             if self.is_crossed and self.size == _WORD:
-                for slow, fast in places:
+                for slow, fast in offsets:
                     self._copy_word(tile, first, slow, fast)
                 return
-            values = [self._read_element(text.add(first[0], slow), text.add(first[1], fast)) for slow, fast in places]
-            for value, (slow, fast) in zip(values, places, strict=True):
+            values = [self._read_element(text.add(first[0], slow), text.add(first[1], fast)) for slow, fast in offsets]
+            for value, (slow, fast) in zip(values, offsets, strict=True):
                 target = shared_pointer(text, tile.address(slow, fast))
                 text.line(f"llvm.store {value}, {target} : {self.operand.element}, !llvm.ptr<3>")
 
-    def _place_element(self, tile: Tile, number: str) -> tuple[str, str]:
+    def _element_offset(self, tile: Tile, number: str) -> tuple[str, str]:
         """Returns the position in a tile of the element that a thread copies: neighbouring threads read neighbouring
         elements."""
         text = self.text
@@ -218,23 +218,23 @@ class Source:
         here, there = text.add(first[0], slow), text.add(first[1], fast)
         known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
         inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
-        here, there = (text.let(f"arith.select {inside}, {place}, {zero} : index") for place in (here, there))
+        here, there = (text.let(f"arith.select {inside}, {address}, {zero} : index") for address in (here, there))
         bytes = text.let(f"arith.select {inside}, {text.constant(_WORD)}, {zero} : index")
         self._begin_copy(tile.address(slow, fast), self._address(base, strides, here, there), bytes, "ca", _WORD)
 
     def _address(self, base: str, strides: Sequence[str], slow: str, fast: str) -> str:
-        text, place, positions = self.text, base, self.at(slow, fast)
+        text, offset, positions = self.text, base, self.at(slow, fast)
         for expression, stride in zip(self.operand.index, strides, strict=True):
             step = text.multiply(text.apply(expression, positions), stride)
-            place = text.add(place, text.multiply(step, text.constant(self.size)))
-        return place
+            offset = text.add(offset, text.multiply(step, text.constant(self.size)))
+        return offset
 
     def _begin_copy(self, target: str, source: str, bytes: str, cached: str, most: int) -> None:
         text = self.text
-        places = f"{shared_pointer(text, target)}, {_pointer(text, source, 1)}"
+        pointers = f"{shared_pointer(text, target)}, {_pointer(text, source, 1)}"
         size = text.let(f"arith.index_cast {bytes} : index to i32")
         name = f"llvm.nvvm.cp.async.{cached}.shared.global.{most}.s"
-        text.line(f'llvm.call_intrinsic "{name}"({places}, {size}) : (!llvm.ptr<3>, !llvm.ptr<1>, i32) -> ()')
+        text.line(f'llvm.call_intrinsic "{name}"({pointers}, {size}) : (!llvm.ptr<3>, !llvm.ptr<1>, i32) -> ()')
 
     def _read_element(self, here: str, there: str) -> str:
         text, element, value = self.text, self.operand.element, self.text.fresh()

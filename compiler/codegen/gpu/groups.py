@@ -60,19 +60,19 @@ def _find_first(computing: Sequence[Any], groups: Sequence[Group], op: Any) -> l
     between them and the op, such as those that pad an image."""
     fills: list[Group] = []
     prologues: list[Group] = []
-    for place, group in enumerate(groups):
+    for position, group in enumerate(groups):
         first = computing[group.members[0]]
         if len(group.members) != 1 or first.name != GENERIC:
             continue
         begins, found = (_begins(first, op), fills) if is_fill(first) else (_is_prologue(first, op), prologues)
-        between = [computing[n] for later in groups[place + 1 :] for n in later.members]
+        between = [computing[n] for later in groups[position + 1 :] for n in later.members]
         if begins and not any(_disturbs(other, first) for other in between):
             found.append(group)
     return fills or prologues[-1:]
 
 
 def _disturbs(other: Any, first: Any) -> bool:
-    """Returns whether an op must not come before another one that it followed."""
+    """Returns whether an op may not be moved before another one, which it follows."""
     inputs, results = operands_of(first)
     if any(touches(other, root_of(value)) for value in results):
         return True

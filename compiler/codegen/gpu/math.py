@@ -10,7 +10,7 @@ from typing import Any
 
 from ...base.mlir import ir
 from ..tiler.fast_math import expand_math
-from ..tiler.functions import append_functions
+from ..tiler.functions import replace_math
 from .double_math import FUNCTIONS, emit_function, function_name
 
 _INSTRUCTIONS = frozenset(
@@ -40,7 +40,7 @@ _RENAMED = {"llvm.lrint.i32.f32": "llvm.nvvm.f2i.rn"}
 def expand_device_math(module: Any) -> None:
     """Replaces elementary functions with the compiler's own."""
     expand_math(module)
-    _expand_double_math(module)
+    replace_math(module, "f64", FUNCTIONS, emit_function, function_name)
 
     def visit(operation: Any) -> Any:
         if operation.name == "llvm.call_intrinsic":
@@ -50,30 +50,6 @@ def expand_device_math(module: Any) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-
-
-def _expand_double_math(module: Any) -> None:
-    found: list[Any] = []
-
-    def visit(operation: Any) -> Any:
-        name = operation.name.removeprefix("math.")
-        if operation.name.startswith("math.") and name in FUNCTIONS and str(operation.results[0].type) == "f64":
-            found.append((name, operation))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for name in sorted({name for name, _ in found}):
-        append_functions(module, emit_function(name))
-    for name, operation in found:
-        with ir.InsertionPoint(operation), operation.location:
-            call = ir.Operation.create(
-                "func.call",
-                results=[operation.results[0].type],
-                operands=list(operation.operands),
-                attributes={"callee": ir.FlatSymbolRefAttr.get(function_name(name))},
-            )
-        operation.results[0].replace_all_uses_with(call.results[0])
-        operation.erase()
 
 
 def find_foreign_math(module: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...base.mlir import ir
 from ...lower.parts import SEQUENCE
-from ...lower.writer import UNITS, part_name
+from ...lower.writer import ITEMS, part_name
 from ...targets.cuda import BLOCKS, TILES
 from ..tiler.functions import append_functions
 from .bodies import describe_nest, operands_of, take_beside, take_body
@@ -77,7 +77,7 @@ def outline(
     that `has_warpgroups` has products of them."""
     function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
     _rename(function, f"{symbol}_whole")
-    counting = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol + UNITS)
+    counting = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol + ITEMS)
     _drop_range(function, counting)
     counting.erase()
     computing = _computing(function)

@@ -3,8 +3,8 @@
     weights in bf16, 8 elements a load:   lane 0: 0 .. 7    lane 1: 8 .. 15    ...    lane 31: 248 .. 255
                                           lane 0: 256 .. 263, and so on
 
-Where a tensor begins is known in the call only. If it is not aligned, a lane takes the same elements in the same order,
-each by a separate load, so that the sums have the same bits.
+The alignment of a tensor is known in the call only. If it is not aligned, a lane takes the same elements in the same
+order, each by a separate load, so that the sums have the same bits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2,
 
 
 def width_of(nest: Nest, lanes: int) -> int:
-    """Returns how many neighbouring elements a lane takes at once: a power of two that divides the innermost loop of
-    the row, and leaves each lane some. It is 1 if an input that the loop moves along is not contiguous there. They are
-    16 bytes of the inputs that are read once, such as the matrix of a product of a few rows."""
+    """Returns the number of neighbouring elements that a lane takes at once: a power of two that divides the innermost
+    loop of the row, and leaves each lane some. It is 1 if an input that the loop moves along is not contiguous there.
+    They are 16 bytes of the inputs that are read once, such as the matrix of a product of a few rows."""
     last, length = nest.reductions[-1], 1
     size, moving = nest.static_extent(last), moving_inputs(nest)
     for loop in nest.reductions:
@@ -83,10 +83,10 @@ def _bytes(operand: Operand, width: int) -> int:
 
 
 def read_elements(
-    text: Text, nest: Nest, places: Sequence[Sequence[str]], aligned: str, chosen: Collection[int]
+    text: Text, nest: Nest, positions: Sequence[Sequence[str]], aligned: str, chosen: Collection[int]
 ) -> dict[int, Sequence[str]]:
     """Returns the elements of the chosen inputs at successive positions of the loops."""
-    moving, first, width = moving_inputs(nest), places[0], len(places)
+    moving, first, width = moving_inputs(nest), positions[0], len(positions)
     made: dict[int, Sequence[str]] = {}
     numbers = []
     for number in chosen:
@@ -109,12 +109,12 @@ def read_elements(
     text.deeper(1)
     vectors = []
     for number, type in zip(numbers, types, strict=True):
-        elements = ", ".join([load(text, nest, number, at) for at in places])
+        elements = ", ".join([load(text, nest, number, at) for at in positions])
         vectors.append(text.let(f"vector.from_elements {elements} : {type}"))
     text.carry(vectors, types)
     text.deeper(-1)
     text.line("}")
-    for place, (number, type) in enumerate(zip(numbers, types, strict=True)):
-        vector, element = f"{name}#{place}" if count else name, nest.inputs[number].element
+    for position, (number, type) in enumerate(zip(numbers, types, strict=True)):
+        vector, element = f"{name}#{position}" if count else name, nest.inputs[number].element
         made[number] = [text.let(f"vector.extract {vector}[{n}] : {element} from {type}") for n in range(width)]
     return made

@@ -24,9 +24,9 @@ from .text import Text
 WARP = 32
 _FEW = 16
 _LONG = 2048
-"""A row of so many elements is worth a whole block."""
+"""The fewest elements of a row that keep a whole block busy."""
 _MANY = 256
-"""So many warps keep a device busy."""
+"""The number of warps that keep a device busy."""
 
 _EXTREMES = {"maxsi": -1, "minsi": 1}
 _NEUTRAL = {"addf": "0.0", "mulf": "1.0", "addi": "0", "muli": "1", "maxui": "0", "ori": "0", "xori": "0"}
@@ -92,11 +92,11 @@ def write_rows(nest: Nest, lanes: int) -> str:
         order = [loop for loop in _order(nest) if loop not in together]
         outer = dict(zip(order, split_number(text, row, [sizes[loop] for loop in order]), strict=True))
         counts = [range(nest.static_extent(loop) or 0) for loop in together]
-        places = [
+        coordinates = [
             outer | {loop: text.constant(n) for loop, n in zip(together, numbers, strict=True)}
             for numbers in product(*counts)
         ]
-        rows = _sum_lane(text, nest, sizes, places, lane, lanes)
+        rows = _sum_lane(text, nest, sizes, coordinates, lane, lanes)
         rows = [
             [
                 _combine_warp(text, str(c), value, r.element)
@@ -108,9 +108,9 @@ def write_rows(nest: Nest, lanes: int) -> str:
             rows = [_combine_block(text, nest, totals, lane) for totals in rows]
         first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
         with text.block(f"scf.if {first}"):
-            for totals, place in zip(rows, places, strict=True):
+            for totals, coordinate in zip(rows, coordinates, strict=True):
                 for number, value in enumerate(totals):
-                    store_total(text, nest, number, value, _positions(text, nest, place))
+                    store_total(text, nest, number, value, _positions(text, nest, coordinate))
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     tiles = [
         f'memref.global "private" @{nest.name}_totals{n} : memref<{THREADS // WARP}x{r.element}, 3> = uninitialized\n'
@@ -174,7 +174,7 @@ def _sum_lane(
             start = first_value(text, nest, number, _positions(text, nest, outer))
             starts.append(text.let(f"arith.select {first}, {start}, {neutral} : {result.element}"))
     length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
-    width, carried, place = width_of(nest, lanes), [text.fresh() for _ in types], text.fresh()
+    width, carried, coordinate = width_of(nest, lanes), [text.fresh() for _ in types], text.fresh()
     aligned = is_aligned(text, nest, width) if width > 1 else ""
     begin, step = text.multiply(lane, text.constant(width)), text.constant(lanes * width)
     own = [
@@ -182,8 +182,8 @@ def _sum_lane(
         for n, o in enumerate(nest.inputs)
         if any(rows[0][k] != row[k] for row in rows for k in o.loops() & row.keys())
     ]
-    with text.loop(f"{place} = {begin} to {length} step {step}", carried, starts, types) as totals:
-        inner = split_number(text, place, [sizes[loop] for loop in nest.reductions])
+    with text.loop(f"{coordinate} = {begin} to {length} step {step}", carried, starts, types) as totals:
+        inner = split_number(text, coordinate, [sizes[loop] for loop in nest.reductions])
         steps = [[*inner[:-1], text.add(inner[-1], text.constant(number))] for number in range(width)]
 
         def positions(outer: dict[int, str]) -> list[list[str]]:
@@ -193,10 +193,10 @@ def _sum_lane(
         common = read_elements(text, nest, positions(rows[0]), aligned, shared)
         made: list[str] = []
         for row, outer in enumerate(rows):
-            places = positions(outer)
-            columns = common | read_elements(text, nest, places, aligned, own)
+            coordinates = positions(outer)
+            columns = common | read_elements(text, nest, coordinates, aligned, own)
             after: Sequence[str] = carried[row * len(elements) : (row + 1) * len(elements)]
-            for number, at in enumerate(places):
+            for number, at in enumerate(coordinates):
                 values = [columns[n][number] for n in range(len(nest.inputs))]
                 after = text.let_many(len(elements), call_body(nest, [*values, *after], at))
             made += after

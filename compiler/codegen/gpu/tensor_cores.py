@@ -4,12 +4,12 @@ The groups of loops are those of `contraction`. Four warps compute ROWS x 64 res
 columns. Operands pass through STAGES tiles of shared memory, so that copies run ahead of the products:
 
     begin copies of the first STAGES - 1 steps
-    for each 64 bytes of k:  wait for the copies of this step; meet, so that everyone has left the step before
-                             begin the copies of step + STAGES - 1, into the tiles of the step before
+    for each 64 bytes of k:  wait for the copies of this step; barrier: all warps have left the previous step
+                             begin the copies of step + STAGES - 1, into the tiles of the previous step
                              for 32 bytes of k: fragments of x and w; products
 
 An operand is copied by 16 bytes where the axis that is contiguous in memory is the innermost loop of its group and its
-rows are aligned, which is found out when the kernel begins; else by single elements. Fragments of bytes and words lie
+rows are aligned, which the kernel tests at its beginning; else by single elements. Fragments of bytes and words lie
 along the depth, so that a matrix whose columns are contiguous is copied by single elements too. A convolution is such a
 contraction: in an image whose last axis are channels, the depth is contiguous, in another one single elements are read.
 """
@@ -131,7 +131,7 @@ class _Writer:
 
     def _fast_group(self, number: int) -> tuple[int, ...]:
         """Returns the loops of the fast axis of a tile: the other side, where the last axis of an operand is read along
-        it and `ldmatrix` turns the elements over, else the depth."""
+        it and `ldmatrix` can transpose the elements, else the depth."""
         side = (self.groups.rows, self.groups.columns)[number]
         return side if self._is_along(number, side) and self.size == 2 else self.groups.depth
 
@@ -224,8 +224,8 @@ class _Writer:
         return sums
 
     def _matrices(self, number: int, lanes: str, side: int, k: int) -> list[str]:
-        place = (side, k) if self.is_deep[number] else (k, side)
-        words = self.tiles[number].matrices(lanes, *place, turned=not self.is_deep[number])
+        position = (side, k) if self.is_deep[number] else (k, side)
+        words = self.tiles[number].matrices(lanes, *position, turned=not self.is_deep[number])
         return [round_word(self.text, word) for word in words] if self.product is TF32 else words
 
     def store_totals(self, totals: Sequence[str]) -> None:

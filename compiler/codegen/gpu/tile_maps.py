@@ -1,12 +1,12 @@
-"""Tensor maps: by them, the device copies boxes of a tensor to shared memory.
+"""Tensor maps, by which the device copies boxes of a tensor to shared memory.
 
-The driver makes them on the host, of numbers that a host function returns in the order of `nacre_tile_map` in
+The driver makes them on the host from numbers, which a host function returns in the order of `nacre_tile_map` in
 `runtime/cuda/tiles.h`. Axes are in the order of a map, the fastest one first: the fast axis of a tile, its slow one,
 then those of the batch, whose boxes have one element.
 
     x: memref<?x?x512xf16> at (d0, d1, d4), rows d1, depth d4      axes 2, 1, 0; a box has 64 x 128 x 1 elements
 
-A device refuses tensors whose rows do not begin at multiples of 16 bytes. `fits_map` finds that out in each call.
+A device refuses tensors whose rows do not begin at multiples of 16 bytes. `fits_map` checks this in each call.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TileMap:
     def box_bytes(self) -> int:
         return self.box[0] * self.box[1] * BYTES
 
-    def places(self, side: str, depth: str, at: Mapping[int, str]) -> list[str]:
+    def positions(self, side: str, depth: str, at: Mapping[int, str]) -> list[str]:
         """Returns the position of a box by those of the loops."""
         known = {**at, self.side: side, self.depth: depth}
         loops = self.operand.plain_axes()

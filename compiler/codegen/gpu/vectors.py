@@ -78,10 +78,10 @@ def _is_aligned(text: Text, nest: Nest) -> str:
 
 def _compute(text: Text, nest: Nest, known: dict[int, str], first: str, *, together: bool) -> None:
     last = nest.outer[-1]
-    places = [text.add(first, text.constant(n)) for n in range(WIDTH)]
+    coordinates = [text.add(first, text.constant(n)) for n in range(WIDTH)]
 
     def at(number: int) -> list[str]:
-        positions = known | {last: places[number]}
+        positions = known | {last: coordinates[number]}
         return [positions[loop] for loop in range(len(nest.parallel))]
 
     def read(operand: int) -> Sequence[str]:

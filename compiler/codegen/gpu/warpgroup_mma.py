@@ -88,14 +88,19 @@ def address_of_map(text: Text, number: int) -> str:
     return text.let(f'llvm.inline_asm "map {number}", "=l" : () -> i64')
 
 
-def copy_tile(text: Text, map: str, places: Sequence[str], target: str, barrier: str) -> None:
+def copy_tile(text: Text, map: str, positions: Sequence[str], target: str, barrier: str) -> None:
     """Begins to copy the box of a tensor map at a position, the fastest axis first; elements outside are 0.
     `map` is its address."""
-    rank = len(places)
+    rank = len(positions)
     listed = ", ".join(f"${3 + n}" for n in range(rank))
     name = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
     code = f"{name} [$0], [$1, {{{listed}}}], [$2];"
-    operands = [(target, "i32"), (map, "i64"), (barrier, "i32"), *((word(text, place), "i32") for place in places)]
+    operands = [
+        (target, "i32"),
+        (map, "i64"),
+        (barrier, "i32"),
+        *((word(text, position), "i32") for position in positions),
+    ]
     _run(text, code, ",".join(["r", "l", "r", *["r"] * rank]), operands)
 
 

@@ -48,7 +48,7 @@ ROWS = 2 * _WARPGROUP_ROWS
 _STAGE_BYTES = 192 << 10
 """The bytes of the tiles of all stages."""
 _FEWEST = 64
-"""Smaller sides leave most of a tile empty."""
+"""The least size of a side: a smaller one would leave most of a tile empty."""
 _CONSUMING_WARPS = 8
 _REGISTERS = {"dec": 40, "inc": 232}
 """The registers of a thread that copies, and of one that multiplies."""
@@ -159,8 +159,8 @@ class _Writer:
         block, self.thread = text.special("ctaid.x"), text.special("tid.x")
         column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
         batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
-        places = split_number(text, batch, [self.sizes[loop] for loop in plan.batch])
-        self.at = dict(zip(plan.batch, places, strict=True))
+        positions = split_number(text, batch, [self.sizes[loop] for loop in plan.batch])
+        self.at = dict(zip(plan.batch, positions, strict=True))
         self.first = [text.multiply(row, text.constant(ROWS)), text.multiply(column, text.constant(plan.columns))]
         self.place_tiles()
         # A call that does not fit has no blocks; the condition also shows that this launch reads the operands.
@@ -245,8 +245,8 @@ class _Writer:
                     target = self.add(self.tiles[number], distance)
                     for box in range(map.boxes):
                         side = text.add(self.first[number], text.constant(box * CHUNK))
-                        places = map.places(side, begin, self.at)
-                        copy_tile(text, maps[number], places, self.add(target, box * map.box_bytes), full)
+                        positions = map.positions(side, begin, self.at)
+                        copy_tile(text, maps[number], positions, self.add(target, box * map.box_bytes), full)
                 self.carry_on(stage, parity, [], [])
 
     def consume(self, group: str) -> None:
@@ -296,5 +296,5 @@ class _Writer:
             known = [text.below(row, self.sizes[plan.row]), text.below(column, self.sizes[plan.column])]
             with text.block(f"scf.if {all_of(text, known)}"):
                 at = {**self.at, plan.row: row, plan.column: column}
-                places = [at.get(loop, text.constant(0)) for loop in range(len(self.nest.parallel))]
-                store_total(text, self.nest, 0, value, places)
+                positions = [at.get(loop, text.constant(0)) for loop in range(len(self.nest.parallel))]
+                store_total(text, self.nest, 0, value, positions)

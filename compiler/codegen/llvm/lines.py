@@ -15,42 +15,42 @@ _UNNAMED = "-"
 _ATTACH = "ensure-debug-info-scope-on-llvm-func{emission-kind=LineTablesOnly}"
 
 
-def place_of(location: Any) -> Any:
+def location_of(location: Any) -> Any:
     """Returns the position in a model file that a location defines, or None; for inlined operations, that of the
     call."""
     while isinstance(location, ir.CallSiteLoc):
         location = location.caller
     if isinstance(location, ir.FusedLoc):
-        return next((place for part in location.locations if (place := place_of(part)) is not None), None)
+        return next((found for part in location.locations if (found := location_of(part)) is not None), None)
     return location if isinstance(location, ir.FileLineColLoc) and location.filename != _UNNAMED else None
 
 
-def settle_places(module: Any) -> None:
+def settle_locations(module: Any) -> None:
     """Gives every operation a source location: its own, or that of the surrounding operation, or the first one of its
     function, or of the module; none, if there is none."""
-    default = _first_place(module.operation)
+    default = _first_location(module.operation)
     if default is None:
         return
     for function in module.body.operations:
-        first = _first_place(function.operation) or default
+        first = _first_location(function.operation) or default
         settled: dict[Any, Any] = {}
 
         def settle(operation: Any, first: Any = first, settled: dict[Any, Any] = settled) -> Any:
-            place = place_of(operation.location) or settled.get(operation.parent, first)
-            operation.location = settled[operation] = place
+            location = location_of(operation.location) or settled.get(operation.parent, first)
+            operation.location = settled[operation] = location
             return ir.WalkResult.ADVANCE
 
         function.operation.walk(settle, ir.WalkOrder.PRE_ORDER)
 
 
-def _first_place(operation: Any) -> Any:
+def _first_location(operation: Any) -> Any:
     found: list[Any] = []
 
     def look(inner: Any) -> Any:
-        place = place_of(inner.location)
-        if place is None:
+        location = location_of(inner.location)
+        if location is None:
             return ir.WalkResult.ADVANCE
-        found.append(place)
+        found.append(location)
         return ir.WalkResult.INTERRUPT
 
     operation.walk(look, ir.WalkOrder.PRE_ORDER)
@@ -59,9 +59,9 @@ def _first_place(operation: Any) -> Any:
 
 def attach_lines(module: Any) -> None:
     """Attaches line tables to the functions of a module in the LLVM dialect, without other debug information."""
-    settle_places(module)
-    place = _first_place(module.operation)
-    if place is not None:
+    settle_locations(module)
+    location = _first_location(module.operation)
+    if location is not None:
         # The compile unit is named after the module's file.
-        module.operation.location = place
+        module.operation.location = location
         passmanager.PassManager.parse(f"builtin.module({_ATTACH})").run(module.operation)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 _BEGIN = re.compile(r' loc\((?=["@\w#])')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]')
-_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":\d+:\d+')
+_LOCATION = re.compile(r'"((?:[^"\\]|\\.)*)":\d+:\d+')
 
 
 def keep_source_locations(text: str) -> str:
@@ -25,10 +25,10 @@ def _pieces(text: str) -> Iterator[str]:
             continue  # inside of a string, or of a location
         end = _closing(text, match.end())
         yield text[position : match.start()]
-        places = [place[0] for place in _PLACE.finditer(text, match.end(), end) if place[1] != "-"]
-        if places:
+        locations = [location[0] for location in _LOCATION.finditer(text, match.end(), end) if location[1] != "-"]
+        if locations:
             # The first of several, as for an inlined function, is the location of the operation itself.
-            yield f" loc({places[0]})"
+            yield f" loc({locations[0]})"
         position = end
     yield text[position:]
 

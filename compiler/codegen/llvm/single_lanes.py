@@ -7,8 +7,8 @@ of a tensor. The rewritten form stores exactly one element:
     call void @llvm.masked.store.v2i16.p0(<2 x i16> %7, ptr align 2 %0, <2 x i1> <i1 false, i1 true>)
 
     %one.9.value = extractelement <2 x i16> %7, i64 1
-    %one.9.place = getelementptr i16, ptr %0, i64 1
-    store i16 %one.9.value, ptr %one.9.place, align 2
+    %one.9.address = getelementptr i16, ptr %0, i64 1
+    store i16 %one.9.value, ptr %one.9.address, align 2
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 _CALL = re.compile(
     r"(?P<indent> *)(?:(?:tail|musttail|notail) )?call void @llvm\.masked\.store\.v\d+\w+\.p0\("
     r"(?P<vector><\d+ x (?P<type>i\d+|half|bfloat|float|double)>) (?P<value>%[-\w.$]+), "
-    r"ptr (?:(?P<attributes>[^%@,]*) )?(?P<place>[%@][-\w.$]+), "
+    r"ptr (?:(?P<attributes>[^%@,]*) )?(?P<address>[%@][-\w.$]+), "
     r"<\d+ x i1> <(?P<mask>[^>]*)>\)(?: #\d+)?(?P<rest>(?:, ![^\n]*)?)"
 )
 _ALIGN = re.compile(r"align (\d+)")
@@ -45,12 +45,12 @@ def _rewrite_line(line: str, number: int) -> str:
     align = _ALIGN.search(call["attributes"] or "")
     # Lanes after the first are aligned to their element alone.
     alignment = int(align[1]) if align and lane == 0 else 1
-    value, place = f"%one.{number}.value", f"%one.{number}.place"
+    value, address = f"%one.{number}.value", f"%one.{number}.address"
     return "\n".join(
         f"{indent}{statement}{rest}"
         for statement in (
             f"{value} = extractelement {call['vector']} {call['value']}, i64 {lane}",
-            f"{place} = getelementptr {type}, ptr {call['place']}, i64 {lane}",
-            f"store {type} {value}, ptr {place}, align {alignment}",
+            f"{address} = getelementptr {type}, ptr {call['address']}, i64 {lane}",
+            f"store {type} {value}, ptr {address}, align {alignment}",
         )
     )

@@ -178,7 +178,8 @@ def _multiply_pairs(writer: Writer, factors: Sequence[str]) -> str:
 
 
 def _multiply_words(writer: Writer, factors: Sequence[str]) -> str:
-    """Does the same by products of words, for CPUs without the instruction, such as the first ones with AVX-512."""
+    """Returns the sums of neighbouring products of 16-bit integers by products of words, for CPUs without the
+    instruction, such as the first ones with AVX-512."""
     type, halves = writer.vector_type(WORD), parts_type(writer, "i16")
     sixteen = writer.splat("16", type)
     products: list[str] = []

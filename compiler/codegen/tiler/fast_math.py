@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.mlir import ir
-from .functions import append_functions
+from .functions import replace_math
 from .vector_math import FUNCTIONS, emit_function, function_name
 
 
@@ -30,28 +30,7 @@ def _generics(module: Any) -> list[Any]:
 
 def expand_math(module: Any) -> None:
     """Replaces elementary functions of f32 with the tiler's own, which vectorise."""
-    found: list[Any] = []
-
-    def visit(operation: Any) -> Any:
-        name = operation.name.removeprefix("math.")
-        if operation.name.startswith("math.") and name in FUNCTIONS and str(operation.results[0].type) == "f32":
-            found.append((name, operation))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for name in sorted({name for name, _ in found}):
-        append_functions(module, emit_function(name))
-    for name, operation in found:
-        with ir.InsertionPoint(operation), operation.location:
-            callee = ir.FlatSymbolRefAttr.get(function_name(name))
-            call = ir.Operation.create(
-                "func.call",
-                results=[operation.results[0].type],
-                operands=list(operation.operands),
-                attributes={"callee": callee},
-            )
-        operation.results[0].replace_all_uses_with(call.results[0])
-        operation.erase()
+    replace_math(module, "f32", FUNCTIONS, emit_function, function_name)
 
 
 def allow_fast_math(module: Any) -> None:

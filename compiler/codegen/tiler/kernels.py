@@ -28,7 +28,7 @@ from ....dialect.dims import Size, product
 from ...base.mlir import ir
 from ...lower.parts import SEQUENCE
 from ...lower.text import FunctionText
-from ...lower.writer import UNITS, part_name
+from ...lower.writer import ITEMS, part_name
 from ...targets.vector_unit import VectorUnit
 from .blocked import plan_blocks, write_blocked
 from .boundaries import read_boundaries
@@ -96,7 +96,7 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
     reports: list[Report] = []
     needed: set[tuple[str, int | None]] = set()
     for name, function in functions.items():
-        if name + UNITS not in functions:
+        if name + ITEMS not in functions:
             continue
         try:
             written = write_kernel(read_kernel(function), unit, strict=strict)
@@ -106,7 +106,7 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
         except Unsupported as reason:
             reports.append(Report(name, str(reason), steps=read_boundaries(function)))
             continue
-        for old in (function, functions[name + UNITS]):
+        for old in (function, functions[name + ITEMS]):
             old.operation.erase()
         declared = [declare_function(*f) for f in sorted(written.functions, key=lambda f: function_name(*f))]
         append_functions(module, "\n".join([*written.lines, *declared]), written.locations if debug else ())
@@ -224,7 +224,7 @@ def _function(kernel: Kernel, name: str, writer: Writer, schedule: _Schedule) ->
     counter = FunctionText(kernel.dims)
     count = counter.size(product(schedule.counts))
     dims = ", ".join(f"{dim}: index" for dim in kernel.dims.values())
-    tail = ["  return", "}", f"func.func @{name}{UNITS}({dims}) -> index {{"]
+    tail = ["  return", "}", f"func.func @{name}{ITEMS}({dims}) -> index {{"]
     tail += ["  " + line for line in counter.prologue]
     tail += [f"  return {count} : index", "}"]
     yield from ((line, writer.location) for line in head)

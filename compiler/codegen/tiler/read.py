@@ -1,4 +1,11 @@
-"""Reads a function of structured ops on tensors, through MLIR's bindings, into the tiler's model."""
+"""Reads a function of structured ops on tensors, through MLIR's bindings, into the tiler's model.
+
+    linalg.generic {indexing_maps = [(d0, d1) -> (d0, d1), (d0, d1) -> (d0)],
+                    iterator_types = ["parallel", "reduction"]} ins(%x) outs(%total) { addf }
+
+becomes an `Op`: the loops i, parallel, and j; one read, x at (i, j); the map (i) of the result; and the body
+addf(start, read 0). `structure.py` describes these records. A construct that they cannot express raises Unsupported.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ..gpu.image import make_image
 from ..gpu.math import expand_device_math, find_foreign_math
 from ..gpu.outline import Launch, NoDeviceCodeError, Rounding, outline
 from ..gpu.ptx import DeviceMachine, mark_kernels, name_dynamic_memory
-from ..llvm.lines import attach_lines, settle_places
+from ..llvm.lines import attach_lines, settle_locations
 from ..llvm.literals import rewrite_literals
 from ..llvm.locations import keep_source_locations
 from ..llvm.machine import Machine, Options, Pipeline, cpu_name, vector_features
@@ -77,7 +77,7 @@ def _lower(task: Task, text: str) -> str:
         mlir.ir.Context.current.allow_unregistered_dialects = True
         module = mlir.ir.Module.parse(text)
         if task.job.debug:
-            settle_places(module)
+            settle_locations(module)
         if start != FIRST:
             _report_parts(module, task)
     task.dump(f"{start}.mlir", lambda: text)

@@ -15,7 +15,7 @@ from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
 from .metadata import Family, Gpt2, Llama, bad_gguf, read_metadata
-from .stored_codes import with_stored_codes
+from .stored_formats import with_stored_formats
 from .vocabulary import tokenizer_document
 
 ARCHITECTURES: Mapping[str, Family] = {
@@ -51,7 +51,7 @@ def read_gguf_model(
         raise bad_gguf(f"`{path}` has the unknown architecture `{metadata.architecture}`", f"there are {known}")
     decoder = with_settings(architecture.config(metadata), settings or {})
     source = read_source(decoder.sources, decoder.config(), opened.checkpoint, _with_key, path.stem)
-    module = with_stored_codes(source.module, opened.checkpoint, opened.planes)
+    module = with_stored_formats(source.module, opened.checkpoint, opened.planes)
     document = tokenizer_document(opened.header)
     if document is not None:
         module = with_resource(module, TOKENIZER, document)

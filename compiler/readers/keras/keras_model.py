@@ -100,8 +100,8 @@ class _Run:
     def module(self, model: Model, name: str) -> Module:
         taken: set[str] = set()
         arguments = []
-        for place, layer in enumerate(model.inputs):
-            word = re.sub(r"\W+", "_", layer.name, flags=re.ASCII).strip("_") or f"input_{place}"
+        for position, layer in enumerate(model.inputs):
+            word = re.sub(r"\W+", "_", layer.name, flags=re.ASCII).strip("_") or f"input_{position}"
             word = f"_{word}" if word[0].isdigit() else word
             if word in taken:
                 raise _error(f"`{self.file}` has two inputs `{word}`")
@@ -110,7 +110,7 @@ class _Run:
         given = [_Held(Tensor(value.type, value)) for value in arguments]
         outputs = [held.tensor for held in self.run(model, given, "")]
         results = tuple(self.writer.value(tensor) for tensor in outputs)
-        names = ("output",) if len(results) == 1 else tuple(f"output_{place}" for place in range(len(results)))
+        names = ("output",) if len(results) == 1 else tuple(f"output_{position}" for position in range(len(results)))
         body = (*self.writer.prologue, *self.writer.builder.nodes)
         function = Function(name, tuple(arguments), body, results, names)
         return Module(name, function.symbols(), tuple(self.writer.parameters.values()), (function,))
@@ -167,7 +167,7 @@ class _Run:
 
     def _call(self, call: Call, given: Sequence[_Held], named: Mapping[str, _Held], path: str) -> Sequence[_Held]:
         layer = call.layer
-        inside = f"{path}layers/{layer.place}/"
+        inside = f"{path}layers/{layer.group}/"
         further = sorted(set(named) - keywords_of(layer.kind))
         if further:
             message = f"the layer `{layer.name}` ({layer.kind}) gets the tensor `{further[0]}` by keyword"
@@ -183,9 +183,9 @@ class _Run:
             return self.run(layer.model, given, inside)
         weights = self._weights(layer, inside)
         self.writer.at("", None)
-        places: dict[int | str, _Held] = dict(enumerate(given))
-        places.update(named.items())
-        masks = {place: held.mask for place, held in places.items() if held.mask is not None}
+        positions: dict[int | str, _Held] = dict(enumerate(given))
+        positions.update(named.items())
+        masks = {position: held.mask for position, held in positions.items() if held.mask is not None}
         keywords = {name: held.tensor for name, held in named.items()}
         use = Use(
             layer.kind, layer.name, layer.config, self.version, self.writer, tuple(held.tensor for held in given),
@@ -198,7 +198,10 @@ class _Run:
         assert convert is not None, layer.kind
         try:
             results, found = convert(use), masks_after(use)
-            return [_Held(tensor, found[place] if place < len(found) else None) for place, tensor in enumerate(results)]
+            return [
+                _Held(tensor, found[position] if position < len(found) else None)
+                for position, tensor in enumerate(results)
+            ]
         except InferenceError as error:
             use.fail(f"does not fit its operands: {error.message}", code=error.code)
         except (DimError, ValueError, OverflowError) as error:

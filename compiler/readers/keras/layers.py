@@ -23,12 +23,12 @@ Source: TypeAlias = tuple[str, int, int]
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """A layer. `place` is the name of its group in the weights file of Keras 3; `model` is set if it is a model."""
+    """A layer. `group` is the name of its group in the weights file of Keras 3; `model` is set if it is a model."""
 
     kind: str
     name: str
     config: Mapping[str, Any]
-    place: str
+    group: str
     model: Model | None
     calls: list[Call] = field(default_factory=list)
 
@@ -91,14 +91,14 @@ def _model(config: Mapping[str, Any], left: list[int], depth: int) -> Model:
         if not isinstance(kind, str) or not isinstance(record["config"], (dict, list)):
             raise _BadConfigError("a layer without a class or a configuration")
         snake = _snake(_CLASSES.get(kind, kind))
-        place = snake if snake not in counts else f"{snake}_{counts[snake]}"
+        group = snake if snake not in counts else f"{snake}_{counts[snake]}"
         counts[snake] = counts.get(snake, 0) + 1
         found = record["config"] if isinstance(record["config"], dict) else {}
-        name = record.get("name") or found.get("name") or place
+        name = record.get("name") or found.get("name") or group
         if not isinstance(name, str):
             raise _BadConfigError("a layer whose name is not a string")
         model = _model(record, left, depth + 1) if kind in _MODELS else None
-        layers.append(Layer(kind, name, found, place, model))
+        layers.append(Layer(kind, name, found, group, model))
     names = {layer.name: layer for layer in layers}
     if len(names) != len(layers):
         raise _BadConfigError("two layers of one name")

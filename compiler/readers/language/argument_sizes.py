@@ -20,7 +20,7 @@ from .values import ERROR, AnyValue, Binding, FileScope, Frame, Given, Hyper, Ki
 
 
 def argument_sizes(block: syntax.Block, file: FileScope) -> dict[str, Span]:
-    """Returns the names of the sizes that arguments determine, each with its first place."""
+    """Returns the names of the sizes that arguments determine, each with its first source location."""
     if isinstance(block, syntax.Model):
         return {}
     known = {hyper.name.name for hyper in block.hypers} | file.names.keys() | DTYPES.keys() | CONSTANTS.keys()

@@ -192,26 +192,26 @@ class _Arranger:
         """Returns whether `sum(i) x` begins here: a call of plain names after `=`, directly followed by an operand."""
         if self.previous is None or self.previous.type != "ASSIGN" or self._in_brackets or self.head == "EXPECT":
             return False
-        place, wanted = index + 1, "LPAR"
-        while place < len(self.tokens) and self.tokens[place].type in (NAMES if wanted == "NAME" else {wanted}):
-            place += 1
+        position, wanted = index + 1, "LPAR"
+        while position < len(self.tokens) and self.tokens[position].type in (NAMES if wanted == "NAME" else {wanted}):
+            position += 1
             wanted = "COMMA" if wanted == "NAME" else "NAME"
-        if wanted != "COMMA" or place + 1 >= len(self.tokens) or self.tokens[place].type != "RPAR":
+        if wanted != "COMMA" or position + 1 >= len(self.tokens) or self.tokens[position].type != "RPAR":
             return False
-        following = self.tokens[place + 2].type if place + 2 < len(self.tokens) else ""
+        following = self.tokens[position + 2].type if position + 2 < len(self.tokens) else ""
         # A name before `=` begins another statement.
-        return self.tokens[place + 1].type in NAMES | {"INT", "FLOAT", "LPAR"} and following != "ASSIGN"
+        return self.tokens[position + 1].type in NAMES | {"INT", "FLOAT", "LPAR"} and following != "ASSIGN"
 
     def _is_picked(self, index: int) -> bool:
         """Returns whether the value of a branch begins here with a part of a tensor: `x[:, 0]`, without `=` after."""
         if not (self.at_start and self.open and self.open[-1].is_branch and self._next_type(index) == "LSQB"):
             return False
         depth = 0
-        for place in range(index + 1, len(self.tokens)):
-            kind = self.tokens[place].type
+        for position in range(index + 1, len(self.tokens)):
+            kind = self.tokens[position].type
             depth += (kind == "LSQB") - (kind == "RSQB")
             if depth == 0 and kind == "RSQB":
-                return self._next_type(place) != "ASSIGN"
+                return self._next_type(position) != "ASSIGN"
             if kind in ("LBRACE", "RBRACE", FAULT):
                 return False
         return False
@@ -322,7 +322,7 @@ class _Arranger:
             self.collector.report(Diagnostic("unmatched-bracket", f"`{text}` closes nothing", span))
         self._emit(Token.new_borrow_pos(FAULT, text, token))
 
-    def _begin_forgotten_body(self, following: Token | None, place: Token, is_told: bool = False) -> None:
+    def _begin_forgotten_body(self, following: Token | None, where: Token, is_told: bool = False) -> None:
         """Begins a missing body at the end of a header: without a `{`, but with lines of deeper indentation, one was
         omitted."""
         if not self.has_header or self.previous is None or self.previous.type == "RBRACE" or following is None:
@@ -335,8 +335,8 @@ class _Arranger:
             message = "header has no `{` at its end, and lines that belong to it"
             help_text = "a body is enclosed in `{` and `}`" if self.previous.type == "COLON" else ""
             self.collector.report(Diagnostic("syntax", message, span, help=help_text))
-        self._emit(Token.new_borrow_pos(FAULT, "", place))
-        self._push(Token.new_borrow_pos("LBRACE", "{", place))
+        self._emit(Token.new_borrow_pos(FAULT, "", where))
+        self._push(Token.new_borrow_pos("LBRACE", "{", where))
         # The closing bracket may be missing too, which is then not reported.
         self.open[-1] = replace(self.open[-1], is_reported=True)
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ....dialect.diagnostics import Span
-from ....dialect.differentiate import read_values
-from ....dialect.graph import Function, Node, State, Value, result_of_state
+from ....dialect.graph import Function, State, Value, needed_nodes, read_values, result_of_state
 from ....dialect.lazy_dataclass import dataclass
 
 STATES = "gradients"
@@ -80,13 +79,10 @@ def _part(
     gradients before and after the call; a value among those before it is not computed."""
     before, after = exchanged
     known = {value.name for value in before.values()}
-    needed = {value.name for value in (*outputs, *after.values())} - known
-    needed |= {value.name for state, value in changed.items() if value is not arguments[state]} - known
-    body: list[Node] = []
-    for node in reversed(step.body):
-        if not needed.isdisjoint(value.name for value in node.outputs):
-            body.append(node)
-            needed |= {value.name for value in read_values(node)} - known
+    wanted = {value.name for value in (*outputs, *after.values())}
+    wanted |= {value.name for state, value in changed.items() if value is not arguments[state]}
+    body = needed_nodes(step.body, wanted, known)
+    needed = (wanted | {value.name for node in body for value in read_values(node)}) - known
     used = [state for state, value in arguments.items() if value.name in needed or _differs(changed, arguments, state)]
     # A gradient entry takes the arguments of the step; an update those that it reads.
     inputs = step.inputs if outputs else tuple(value for value in step.inputs if value.name in needed)
@@ -94,7 +90,7 @@ def _part(
     return Function(
         name,
         (*inputs, *(arguments[state] for state in used), *before.values()),
-        tuple(reversed(body)),
+        body,
         (*outputs, *(changed.get(state, arguments[state]) for state in used), *after.values()),
         (*names, *map(result_of_state, states)),
         step.span,

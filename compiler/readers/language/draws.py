@@ -1,6 +1,6 @@
 """`multinomial`: indices drawn with given probabilities, from the counter-based generator of `random_numbers`.
 
-With replacement, an index is the place of a uniform number in the cumulative sum of the probabilities. Without, the
+With replacement, an index is the position of a uniform number in the cumulative sum of the probabilities. Without, the
 indices are those of the greatest `log(p) - log(e)` with exponential random numbers e (Gumbel's method), so an index
 with probability 0 is drawn only if there are fewer others than samples.
 """

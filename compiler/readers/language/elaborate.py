@@ -135,7 +135,7 @@ class Elaboration:
         found = self.reporter.diagnostics
         errors = [d for d in found if d.severity == "error"]
 
-        def place(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
+        def order_of(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
             span = diagnostic.span
             if span is None:
                 return True, "", 0, 0
@@ -144,7 +144,7 @@ class Elaboration:
         omitted = self.reporter.counts.get("warning", 0) - DIAGNOSTICS
         more = f"{omitted} more warning{'s are' if omitted > 1 else ' is'} not listed"
         last = [Diagnostic("too-many-warnings", more, severity="warning")] if omitted > 0 and not errors else []
-        return [*sorted(errors or found, key=place), *last]
+        return [*sorted(errors or found, key=order_of), *last]
 
     def model(self, name: str, folder: Path, override: WeightSource | None = None) -> SourceModel:
         """Returns the model of a source without errors; `folder` contains the checkpoints that it names."""
@@ -206,8 +206,8 @@ class Elaboration:
             for part in parts:
                 check_dims(context, part, [step.span or division.span] * len(part.inputs))
             self.functions += parts
-            place = order.index(step.name) + 1
-            order[place:place] = entry_names(step.name)
+            position = order.index(step.name) + 1
+            order[position:position] = entry_names(step.name)
 
     def _stored_keys(self, models: Sequence[syntax.Model]) -> frozenset[str] | None:
         """Returns the keys of all checkpoints; None if one of them is not there, or cannot be read."""

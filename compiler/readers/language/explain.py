@@ -46,7 +46,7 @@ _EXPRESSION = NAMES | {
 _AFTER_EXPRESSION = CONTINUES | {"DOT", "LPAR", "LSQB", "IF", HYPER_OPEN}
 _END_OF_STATEMENT = {NEWLINE, "SEMICOLON", "RBRACE", "$END"}
 
-_PLACES = {
+_CONSTRUCTS = {
     "file": "`block`, `model`, `train`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or "
     "a constant `name = ...`",
     "body": "`param`, `state`, `use`, `weights`, `repeat`, `return` or `name = ...`",
@@ -85,7 +85,7 @@ class Mistake:
     start: int
     at: int
     accepted: frozenset[str]  # terminals that would have been valid
-    place: str  # a key of _PLACES
+    construct: str  # a key of _CONSTRUCTS
     file: str
 
     @property
@@ -124,8 +124,8 @@ def explain(error: Mistake) -> Diagnostic:
         span = span_of(error.found, error.file)
     found = _describe(error.found)
     if error.at == error.start:
-        message = f"{'an item' if error.place == 'file' else 'a statement'} cannot begin with {found}"
-        return Diagnostic("syntax", message, span, help=_help(error) or f"expected {_PLACES[error.place]}")
+        message = f"{'an item' if error.construct == 'file' else 'a statement'} cannot begin with {found}"
+        return Diagnostic("syntax", message, span, help=_help(error) or f"expected {_CONSTRUCTS[error.construct]}")
     return Diagnostic("syntax", f"expected {_expected(error)}, found {found}", span, help=_help(error))
 
 
@@ -185,15 +185,15 @@ def _misplaced(error: Mistake) -> str:
     if error.at > error.start + 1:
         return ""
     is_first = error.at == error.start
-    if error.place == "body" and kind in ITEM_STARTS and not is_first and error.found.type in STARTS[kind]:
+    if error.construct == "body" and kind in ITEM_STARTS and not is_first and error.found.type in STARTS[kind]:
         return f"`{text}` is only allowed at the top level of a file"
-    if error.place in ("test", "budget", "policy", "update") and is_first:
-        return f"expected {_PLACES[error.place]}"
-    if error.place == "file" and kind in ("PARAM", "USE", "REPEAT", "RETURN", "WEIGHTS"):
+    if error.construct in ("test", "budget", "policy", "update") and is_first:
+        return f"expected {_CONSTRUCTS[error.construct]}"
+    if error.construct == "file" and kind in ("PARAM", "USE", "REPEAT", "RETURN", "WEIGHTS"):
         return f"`{text}` is only allowed in the body of a block or model"
-    if kind in ("GIVEN", "EXPECT") and error.place != "test" and not is_first and error.found.type in STARTS[kind]:
+    if kind in ("GIVEN", "EXPECT") and error.construct != "test" and not is_first and error.found.type in STARTS[kind]:
         return f"`{text}` is only allowed in a `test`"
-    if kind in _POLICY_STARTS and error.place != "policy" and not is_first and error.found.type in STARTS[kind]:
+    if kind in _POLICY_STARTS and error.construct != "policy" and not is_first and error.found.type in STARTS[kind]:
         return f"`{text}` is only allowed in a `quantize`"
     return _WRONG_STARTS.get(kind, "") if is_first else ""
 
@@ -324,7 +324,7 @@ def _annotation(error: Mistake) -> str:
 def _expression_statement(error: Mistake) -> str:
     if (
         error.head.type in NAMES
-        and error.place == "body"
+        and error.construct == "body"
         and error.at == error.start + 1
         and error.found.type in CONTINUES | {"LPAR", "DOT", NEWLINE}
     ):

@@ -29,15 +29,15 @@ def gather_slices(
     report = context.reporter.error
     if has_new_axes:
         return report("bad-index", "an index cannot contain both a tensor and None", gathers[-1][2])
-    for _, indices, place in gathers:
+    for _, indices, where in gathers:
         if not indices.type.dtype.is_integer:
             is_mask = indices.type.dtype.name == "bool"
             chosen = "`where(mask, x, 0)` keeps the shape; `masked_select(x, mask, size=n)` takes up to n slices"
             message = f"an index must be a tensor of integers, not {indices.type}"
-            return report("bad-index", message, place, help=chosen if is_mask else "")
-    axis, first, place = gathers[0]
+            return report("bad-index", message, where, help=chosen if is_mask else "")
+    axis, first, where = gathers[0]
     if len(gathers) == 1:
-        return single(apply(context, frame, "gather", [x, first], {"axis": axis}, span, [span, place]))
+        return single(apply(context, frame, "gather", [x, first], {"axis": axis}, span, [span, where]))
     apart = next((where for number, (at, _, where) in enumerate(gathers) if at != axis + number), None)
     if apart is not None:
         help_text = "`transpose` brings the axes beside each other"
@@ -50,8 +50,8 @@ def gather_slices(
     points = [
         _apply(context, frame, "broadcast_to", [indices], {"shape": shape}, where) for _, indices, where in gathers
     ]
-    places = [where for _, _, where in gathers]
-    stacked = single(apply(context, frame, "stack", points, {"axis": -1}, span, places, symbol="[]"))
+    spans = [where for _, _, where in gathers]
+    stacked = single(apply(context, frame, "stack", points, {"axis": -1}, span, spans, symbol="[]"))
     count, rank = len(gathers), x.type.rank
     gathered = range(axis, axis + count)
     lead = _transposed(context, frame, x, [*gathered, *(a for a in range(rank) if a not in gathered)], span)

@@ -331,9 +331,9 @@ class _Space:
 
     def _counted(self, name: str, span: Span) -> Value:
         """Returns the values of an index."""
-        place = self.names.index(name)
-        shape = tuple(self.sizes[name] if number == place else 1 for number in range(len(self.names)))
-        return Maker(self.context, self.frame, span)("iota", shape=shape, axis=place, dtype=I64)
+        position = self.names.index(name)
+        shape = tuple(self.sizes[name] if number == position else 1 for number in range(len(self.names)))
+        return Maker(self.context, self.frame, span)("iota", shape=shape, axis=position, dtype=I64)
 
     def _laid_out(self, read: _Read) -> Value | Poison:
         """Lays a tensor out in the space, with size 1 along the indices that it does not have."""

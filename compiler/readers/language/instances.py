@@ -79,7 +79,7 @@ def bind_hypers(
     failed = False
     for number, argument in enumerate(given or ()):
         value = context.evaluate(argument.value, frame)
-        place = argument.value.span
+        where = argument.value.span
         if argument.name is not None:
             name = argument.name.name
         elif number < len(declared):
@@ -87,7 +87,7 @@ def bind_hypers(
         else:
             count = f"{len(declared)} hyper-parameter{'s' if len(declared) != 1 else ''}"
             message = f"`{block.name}` has {count}, not {len(given or ())}"
-            report("wrong-hypers", message, place, notes=[_definition(block)])
+            report("wrong-hypers", message, where, notes=[_definition(block)])
             return ERROR
         if name not in declared:
             assert argument.name is not None
@@ -96,19 +96,19 @@ def bind_hypers(
             report("wrong-hypers", message, argument.name.span, notes=notes, help=suggest(name, declared))
             failed = True
         elif name in hypers:
-            report("wrong-hypers", f"`{name}` of `{block.name}` is given twice", place)
+            report("wrong-hypers", f"`{name}` of `{block.name}` is given twice", where)
             failed = True
         elif contains_tensor(value) or isinstance(value, (Instance, InstanceArray)):
             message = f"the hyper-parameter `{name}` must be known at compile time, not {describe(value)}"
-            report("not-constant", message, place)
+            report("not-constant", message, where)
             failed = True
         elif isinstance(value, Poly) and context.writer.depends_on_loop(value):
             message = f"the hyper-parameter `{name}` cannot depend on a loop variable"
-            report("not-constant", message, place)
+            report("not-constant", message, where)
             failed = True
         else:
             failed |= contains_error(value)
-            hypers[name] = Hyper(value, place, context.reporter.text(place))
+            hypers[name] = Hyper(value, where, context.reporter.text(where))
     missing = [h for h in block.block.hypers if h.name.name not in hypers and h.default is None]
     if missing and not failed:
         names = ", ".join(f"`{h.name.name}`" for h in missing)

@@ -27,7 +27,7 @@ class Body:
     """The body of a call: its nodes, preceded by the parameters and constants that it takes with it.
 
     Attributes:
-        places: The names of all values that the nodes use or define, with repetitions.
+        occurrences: The names of all values that the nodes use or define, with repetitions.
         names: The distinct names, in the order of the body that this one has been matched with, see `like`.
         repeats: For each name, how often the matched body uses it. Two arguments of a call may be one value.
         outside: The values that come from the caller.
@@ -38,7 +38,7 @@ class Body:
     nodes: tuple[Node, ...]
     parameters: Mapping[str, Parameter]
     taken: tuple[str, ...]
-    places: tuple[str, ...]
+    occurrences: tuple[str, ...]
     names: tuple[str, ...]
     repeats: tuple[int, ...]
     values: Mapping[str, Value]
@@ -54,10 +54,10 @@ class Body:
     def like(self, other: Body) -> Body | None:
         """Matches the body with another one: returns it with `names` in the order of the other body, or None if the two
         differ by more than names and sizes."""
-        if len(self.places) != len(other.places) or self.parameters != other.parameters:
+        if len(self.occurrences) != len(other.occurrences) or self.parameters != other.parameters:
             return None
-        names = dict(zip(other.places, self.places, strict=True))
-        renamed = all(names[theirs] == mine for theirs, mine in zip(other.places, self.places, strict=True))
+        names = dict(zip(other.occurrences, self.occurrences, strict=True))
+        renamed = all(names[theirs] == mine for theirs, mine in zip(other.occurrences, self.occurrences, strict=True))
         nodes = zip(other.nodes, self.nodes, strict=False)
         if not renamed or len(self.nodes) != len(other.nodes) or not all(_is_renamed(a, b, names) for a, b in nodes):
             return None
@@ -145,10 +145,10 @@ class Reader:
         everything = (*sources.values(), *nodes)
         if len(everything) < 2:
             return None
-        places = list(_values(everything))
-        values = dict(places)
+        occurrences = list(_values(everything))
+        values = dict(occurrences)
         names, outside = tuple(values), tuple(_used(everything))
-        order = tuple(name for name, _ in places)
+        order = tuple(name for name, _ in occurrences)
         repeats = tuple(order.count(name) for name in names)
         return Body(call, index, everything, parameters, tuple(sources), order, names, repeats, values, outside)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ....dialect.graph import Attribute, Constant, Function, Node
+from ....dialect.graph import Attribute, Constant, Function, Node, constant_of, read_values
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.operator import Operator
 from ....dialect.ops import OPERATORS
@@ -113,21 +113,14 @@ def only_in_blocks(function: Function, blocks: Mapping[str, TreeBlock]) -> set[s
     """Returns the names of the constants that are read only by nodes with blocks."""
     inside = [node for node in function.body if node.outputs and node.outputs[0].name in blocks]
     tables = {value.name for node in inside for value in node.inputs[OPERANDS_BEFORE[node.op] :]}
-    other = {value.name for value in function.results} | set(_read(n for n in function.body if n not in inside))
+    outside = [node for node in function.body if node not in inside]
+    other = {value.name for value in (*function.results, *(v for node in outside for v in read_values(node)))}
     return tables - other
 
 
-def _read(nodes: Iterator[Node] | Sequence[Node]) -> Iterator[str]:
-    for node in nodes:
-        yield from (value.name for value in node.inputs)
-        for region in node.regions:
-            yield from _read(region.body)
-            yield from (value.name for value in region.results)
-
-
 def _constants(function: Function) -> Mapping[str, Constant]:
-    values = ((node, node.attribute("value")) for node in function.body if node.op == "constant")
-    return {node.output.name: v for node, v in values if isinstance(v, Constant) and v.array is not None}
+    found = ((node, constant_of(node)) for node in function.body)
+    return {node.output.name: v for node, v in found if v is not None and v.array is not None}
 
 
 def _tables_of(node: Node, known: Mapping[str, Constant]) -> Sequence[Constant] | None:

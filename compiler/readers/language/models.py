@@ -76,10 +76,10 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
 
 def _run_step(context: Context, frame: Frame, step: syntax.Train) -> Returned:
     """Elaborates the statements of a training step."""
-    places = [number for number, statement in enumerate(step.body) if isinstance(statement, syntax.Minimize)]
-    end = places[0] if places else len(step.body)
+    indices = [number for number, statement in enumerate(step.body) if isinstance(statement, syntax.Minimize)]
+    end = indices[0] if indices else len(step.body)
     returned = run_body(context, frame, step.body[:end])
-    for number in places:
+    for number in indices:
         statement = step.body[number]
         assert isinstance(statement, syntax.Minimize), statement
         if number == end and returned is None:
@@ -89,7 +89,7 @@ def _run_step(context: Context, frame: Frame, step: syntax.Train) -> Returned:
             message = f"`{step.name.name}` minimizes two losses"
             help_text = "add the losses, or write a second `train`"
             context.reporter.error("duplicate-name", message, statement.span, notes=[note], help=help_text)
-    if not places:
+    if not indices:
         message = f"`{step.name.name}` minimizes nothing"
         help_text = "`minimize loss with adamw(lr=1e-3)` trains the parameters"
         context.reporter.error("no-loss", message, step.name.span, help=help_text)
@@ -194,11 +194,11 @@ def check_dims(context: Context, function: Function, spans: Sequence[Span]) -> N
         for size in sizes:
             for symbol in symbols(size) - known:
                 missing.setdefault(symbol, node.span)
-    for symbol, place in sorted(missing.items(), key=lambda item: item[0].name):
+    for symbol, where in sorted(missing.items(), key=lambda item: item[0].name):
         message = f"no argument of `{function.name}` determines the dim `{symbol.name}`"
         notes = [Note(f"the declaration of `{symbol.name}`", context.program.dims[symbol.name][1])]
         help_text = f"make the size of an argument `{symbol.name}`"
-        context.reporter.error("unbound-dim", message, place, notes=notes, help=help_text)
+        context.reporter.error("unbound-dim", message, where, notes=notes, help=help_text)
 
 
 # --- parameters of arrays ---

@@ -280,8 +280,8 @@ def _tensors(
         first = groups.setdefault(group, (value, number))
         if first[0].type.dtype != value.type.dtype and not _operand(record, number).mixed:
             if _operand(record, number).dtypes == (BOOL,):
-                place = number if value.type.dtype != BOOL else first[1]
-                _report_number(context, shown, operands[place], spans[place])
+                at = number if value.type.dtype != BOOL else first[1]
+                _report_number(context, shown, operands[at], spans[at])
             else:
                 _report_mix(context, shown, (first[0], spans[first[1]]), (value, spans[number]))
             failed = True
@@ -339,10 +339,10 @@ def _report_mix(context: Context, shown: str, first: tuple[Value, Span], second:
     """Reports a mix of dtypes, and proposes to convert the operand with the smaller dtype."""
     (a, _), (b, span) = first, second
     if a.type.dtype.is_blocked or b.type.dtype.is_blocked:
-        value, place = first if a.type.dtype.is_blocked else second
-        help_text = f"`dequantize({context.reporter.text(place) or '...'})` gives its float values"
+        value, where = first if a.type.dtype.is_blocked else second
+        help_text = f"`dequantize({context.reporter.text(where) or '...'})` gives its float values"
         message = f"`{shown}` mixes {a.type.dtype} and {b.type.dtype}"
-        context.reporter.error("dtype-mismatch", message, place, f"this is {value.type}", help=help_text)
+        context.reporter.error("dtype-mismatch", message, where, f"this is {value.type}", help=help_text)
         return
     help_text = _conversion(context, first, second)
     message = f"`{shown}` mixes {a.type.dtype} and {b.type.dtype}"

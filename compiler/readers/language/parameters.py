@@ -42,14 +42,14 @@ def define_parameter(
         source = f"{context.program.prefix}{base.child(node.name.name).pattern}"
     if transpose is ERROR or source is ERROR:
         return ERROR
-    place = base.child(node.name.name)
-    name, counts, indices = place.pattern, place.counts, place.indices
+    own = base.child(node.name.name)
+    name, counts, indices = own.pattern, own.counts, own.indices
     fixed = [i for i in indices if isinstance(i, int)]
     if len(fixed) == len(indices):
         name, counts, indices = fill_braces(name, fixed), (), ()
         source = None if source is None else fill_braces(source, fixed)
-        context.program.paths[name] = place
-    trained = is_trained(context, place.pattern, name, type)
+        context.program.paths[name] = own
+    trained = is_trained(context, own.pattern, name, type)
     if trained and indices:
         # The loop around it is elaborated again, iteration by iteration: see `unroll_states`.
         context.writer.stateful = node.span
@@ -73,7 +73,7 @@ def define_parameter(
         notes = [Note(f"elsewhere it is {first.type} from `{first.key}`", first.span)]
         return report("parameter-conflict", f"`{name}` means two different tensors", node.span, notes=notes)
     if trained:
-        return keep_trained(context, frame, node, first, place.pattern)
+        return keep_trained(context, frame, node, first, own.pattern)
     value = context.writer.parameter(name, type, indices, base.scope, node.span)
     context.writer.declare(value, frame, node.type)
     return value
@@ -166,8 +166,8 @@ def stored_key(context: Context, frame: Frame, key: syntax.String, base: Instanc
     if used != list(range(len(base.indices))):
         count = len(base.indices)
         arrays = f"{count} array{'s' if count != 1 else ''}"
-        place = f"the instance `{base.pattern}`" if base.pattern else "the model"
-        label = f"{place} is inside {arrays}: one pair of braces for each, in this order"
+        owner = f"the instance `{base.pattern}`" if base.pattern else "the model"
+        label = f"{owner} is inside {arrays}: one pair of braces for each, in this order"
         message = "the key does not depend on the index of the enclosing array"
         if len(used) > count:
             message = "the key has more braces than there are enclosing arrays"

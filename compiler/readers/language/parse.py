@@ -36,7 +36,7 @@ _EMPTY_HEADERS = {
     ("file", ""): "BLOCK NAME LPAR RPAR ARROW NAME",
     ("body", ""): "REPEAT NAME IN INT RANGE INT",
 }
-_PLACES = {"TEST": "test", "BUDGET": "budget", "QUANTIZE": "policy", "MINIMIZE": "update"}
+_CONSTRUCTS = {"TEST": "test", "BUDGET": "budget", "QUANTIZE": "policy", "MINIMIZE": "update"}
 """The kind of braces that follow a word. Braces after any other word contain statements."""
 _EMPTY_TEXTS = {"STRING": '""', "INT": "0", "NAME": "_"}
 
@@ -138,7 +138,7 @@ def _raise_if_any(collector: Collector, sources: dict[str, str]) -> None:
 class _Level:
     """The content of one pair of braces, or of the file: its kind, and the current statement."""
 
-    place: str
+    construct: str
     state: InteractiveParser
     start: int
 
@@ -176,12 +176,12 @@ class _Parser:
                 self.collector.omit(span_of(token, self.file))  # an explanation takes longer than the parse
             elif not self._has_known_error(index):
                 accepted = _accepted(self.state)
-                mistake = Mistake(self.tokens, level.start, index, accepted, level.place, self.file)
+                mistake = Mistake(self.tokens, level.start, index, accepted, level.construct, self.file)
                 self.collector.report(explain(mistake))
             return self._recover(index)
         if token.type == "LBRACE":
-            place = _PLACES.get(self.tokens[level.start].type, "body")
-            self.levels.append(_Level(place, self.state, index + 1))
+            construct = _CONSTRUCTS.get(self.tokens[level.start].type, "body")
+            self.levels.append(_Level(construct, self.state, index + 1))
         elif token.type == "RBRACE":
             self.levels.pop()
         self.at_start = token.type in (NEWLINE, "SEMICOLON", "LBRACE")
@@ -208,7 +208,7 @@ class _Parser:
         self.at_start = True
         if index < len(self.tokens) and self.tokens[index].type == "LBRACE":
             head = self.tokens[level.start].type
-            header = _EMPTY_HEADERS.get((level.place, head)) or _EMPTY_HEADERS.get((level.place, ""))
+            header = _EMPTY_HEADERS.get((level.construct, head)) or _EMPTY_HEADERS.get((level.construct, ""))
             if header is None or is_operand:
                 return self._end_of_statement(index)
             for kind in header.split():

@@ -86,8 +86,8 @@ class _Search:
         if declared:
             return declared[0] if len(set(declared)) == 1 else None
         node = self._maker(value)
-        places = () if node is None else _kept_axes(node, axis)
-        return next((origin for v, a in places if (origin := self.find(v, a)) is not None), None)
+        positions = () if node is None else _kept_axes(node, axis)
+        return next((origin for v, a in positions if (origin := self.find(v, a)) is not None), None)
 
     def _declared(self, value: Value, axis: int) -> list[Origin]:
         """Returns the origins from declared types: those in the innermost running block that declares one, else those
@@ -126,8 +126,8 @@ def _kept_axes(node: Node, axis: int) -> Sequence[tuple[Value, int]]:
 
 def _aligned(operands: Iterable[Value], result: Value, axis: int) -> list[tuple[Value, int]]:
     """Returns the operand axes that broadcasting aligns with an axis. Stretched axes of size 1 are excluded."""
-    places = [(v, axis - result.type.rank + v.type.rank) for v in operands]
-    return [(v, a) for v, a in places if a >= 0 and v.type.shape[a] == result.type.shape[axis]]
+    positions = [(v, axis - result.type.rank + v.type.rank) for v in operands]
+    return [(v, a) for v, a in positions if a >= 0 and v.type.shape[a] == result.type.shape[axis]]
 
 
 def _matmul_axes(node: Node, axis: int) -> Sequence[tuple[Value, int]]:

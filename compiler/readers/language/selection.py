@@ -1,12 +1,12 @@
 """`nonzero` and `masked_select`: elements that a mask selects, up to a stated number of them.
 
 The position of an element among the selected ones is a cumulative sum of the mask; a scatter writes its index there.
-The elements that are not selected write to an additional place at the beginning, which is cut off.
+The elements that are not selected write to an additional element at the beginning, which is cut off.
 
     mask            0  1  0  1  1
     cumulative sum  0  1  1  2  3
-    place           0  1  0  2  3          where(mask, sum, 0)
-    scattered       2 | 1  3  4  0  0      of size + 1 places, with size = 5
+    position         0  1  0  2  3          where(mask, sum, 0)
+    scattered       2 | 1  3  4  0  0      of size + 1 elements, with size = 5
     result              1  3  4  0  0      and the count 3
 
 A call in which more than `size` elements are selected fails, unless `mode` is "drop".
@@ -39,7 +39,7 @@ def nonzero(context: Context, frame: Frame, bound: dict[str, Given], span: Span)
     mask = x.value
     if mask.type.dtype != BOOL:
         mask = make("not_equal", mask, make.number(0, mask.type.dtype))
-    found, count = _places(make, make("flatten", mask) if mask.type.rank > 1 else mask, size, mode)
+    found, count = _positions(make, make("flatten", mask) if mask.type.rank > 1 else mask, size, mode)
     return (_unravelled(make, found, mask.type.shape) if mask.type.rank > 1 else found), count
 
 
@@ -68,7 +68,7 @@ def masked_select(context: Context, frame: Frame, bound: dict[str, Given], span:
     if rank > 1:
         flat = make("flatten", flat)
         rows = make("reshape", rows, shape=(total, *shape[rank:]))
-    found, count = _places(make, flat, size, mode)
+    found, count = _positions(make, flat, size, mode)
     # The index after the last one reads zero.
     is_found = make("less", make("iota", shape=(size,), axis=0, dtype=I64), count)
     index = make("where", is_found, found, make.number(total, I64))
@@ -101,13 +101,13 @@ def _product(sizes: tuple[Size, ...]) -> Size:
     return total
 
 
-def _places(make: Maker, mask: Value, size: Size, mode: str) -> tuple[Value, Value]:
+def _positions(make: Maker, mask: Value, size: Size, mode: str) -> tuple[Value, Value]:
     """Returns the indices of the selected elements of a vector, and their number."""
     ones = make.cast(mask, I64)
-    place = make("where", mask, make("cumsum", ones, axis=0), make.number(0, I64))
-    places = make("full", shape=(add(size, 1),), value=0, dtype=I64)
+    position = make("where", mask, make("cumsum", ones, axis=0), make.number(0, I64))
+    positions = make("full", shape=(add(size, 1),), value=0, dtype=I64)
     indices = make("iota", shape=mask.type.shape, axis=0, dtype=I64)
-    written = make("scatter", places, place, indices, axis=0, mode=mode)
+    written = make("scatter", positions, position, indices, axis=0, mode=mode)
     found = make("slice", written, starts=(1,), stops=(None,), steps=(1,))
     return found, make("sum", ones, axis=0)
 

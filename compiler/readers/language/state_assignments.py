@@ -54,10 +54,10 @@ def _record(context: Context, frame: Frame, name: str, value: Value, span: Span)
     if context.writer.in_region or frame.path is None:
         context.writer.stateful = span
         return
-    place = frame.path.child(name)
-    fixed = [index for index in place.indices if isinstance(index, int)]
-    kept = context.writer.states.get(fill_braces(place.pattern, fixed))
-    if kept is not None and len(fixed) == len(place.indices):
+    path = frame.path.child(name)
+    fixed = [index for index in path.indices if isinstance(index, int)]
+    kept = context.writer.states.get(fill_braces(path.pattern, fixed))
+    if kept is not None and len(fixed) == len(path.indices):
         kept.current = value
 
 

@@ -36,15 +36,15 @@ def define_state(
     if type.dtype.is_blocked:
         help_text = "keep quantized values and their scales as states of their own"
         return report("bad-block", "a state cannot be block-quantized", node.type.span, help=help_text)
-    place = base.child(node.name.name)
-    fixed = [index for index in place.indices if isinstance(index, int)]
-    if context.writer.in_region or len(fixed) < len(place.indices):
+    path = base.child(node.name.name)
+    fixed = [index for index in path.indices if isinstance(index, int)]
+    if context.writer.in_region or len(fixed) < len(path.indices):
         # The loop around it is elaborated again, iteration by iteration: see `unroll`.
         context.writer.stateful = node.span
         value = context.writer.fresh(type)
         context.writer.declare(value, frame, node.type)
         return value
-    name = fill_braces(place.pattern, fixed)
+    name = fill_braces(path.pattern, fixed)
     initial = _define_initial(context, frame, node, name, type, base)
     if initial is ERROR:
         return ERROR

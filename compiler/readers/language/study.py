@@ -82,7 +82,8 @@ class Study:
         return any(d.severity == "error" for d in self.diagnostics)
 
     def origins(self, evaluation: Evaluation, text: str) -> list[str]:
-        """Returns sentences on the sizes of a tensor that `text` shows: a hyper-parameter or a dim, and its place."""
+        """Returns sentences on the sizes of a tensor that `text` shows: a hyper-parameter or a dim, and its source
+        location."""
         if not isinstance(evaluation.value, Value):
             return []
         context = Context(Reporter({}), self.program, evaluate, evaluation.writer)

@@ -121,8 +121,8 @@ def _differentiate(
     except GradientError as error:
         message = f"`{error.node.op}` has no gradient, and the loss depends on a parameter through it"
         note = Note("the loss is minimized here", statement.span)
-        place = error.node.span or statement.span
-        return context.reporter.error("no-gradient", message, place, notes=[note])
+        span = error.node.span or statement.span
+        return context.reporter.error("no-gradient", message, span, notes=[note])
     writer.count += len(nodes) - len(body.all_nodes)
     body.prologue, body.nodes = [], list(nodes)
     if writer.count > NODES:

@@ -72,11 +72,11 @@ class ManyLeaves:
         total = g.divide(total, g.sum(total, axis=(1,), keepdims=True))
         is_mixed = g.broadcast_to(self.is_mixed, shape=self.rows.shape)
         single = g.sum(g.multiply(weights, known(np.nan_to_num(chosen))), axis=(1,))
-        place = g.where(is_mixed, g.cast(g.argmax(total, axis=1), dtype=F64), single)
+        position = g.where(is_mixed, g.cast(g.argmax(total, axis=1), dtype=F64), single)
         total = g.where(g.unsqueeze(is_mixed, axes=(1,)), total, g.matmul(weights, known(np.nan_to_num(shares))))
         nothing = known(np.nan, F64)
         shown = g.where(g.unsqueeze(is_known, axes=(1,)), total, nothing)
-        return Result(g.where(is_known, place, nothing), shown, self.classes.names)
+        return Result(g.where(is_known, position, nothing), shown, self.classes.names)
 
     def _predicate(self, node: Element) -> Element:
         found = [child for child in node.children if child.name in PREDICATES]
@@ -136,7 +136,7 @@ class ManyLeaves:
         """Returns the shares of classes of each leaf, those or the counts that are added up, and its class."""
         shares, mixed, chosen = [], [], []
         for _, node in self.leaves:
-            own, place = Distribution(self.classes).read(node)
+            own, position = Distribution(self.classes).read(node)
             shares.append(own)
             listed = list(node.all("ScoreDistribution"))
             name = "confidence" if self.is_weighted else "recordCount"
@@ -145,5 +145,5 @@ class ManyLeaves:
                 for part in listed:
                     own[self.classes.place(part.attribute("value"), part)] = part.number(name)
             mixed.append(own)
-            chosen.append(place)
+            chosen.append(position)
         return np.stack(shares), np.stack(mixed), np.asarray(chosen)

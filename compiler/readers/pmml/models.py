@@ -189,9 +189,9 @@ class ModelWriter:
                 assert result.probabilities is not None, model
                 part = result.probabilities
                 if method in _VOTES:
-                    place = g.unsqueeze(result.value, axes=(1,))
-                    hot = g.cast(g.equal(place, known(np.arange(len(classes.names)), F64)), dtype=F64)
-                    part = g.where(g.isnan(place), place, hot)
+                    position = g.unsqueeze(result.value, axes=(1,))
+                    hot = g.cast(g.equal(position, known(np.arange(len(classes.names)), F64)), dtype=F64)
+                    part = g.where(g.isnan(position), position, hot)
             part = part if weight == 1.0 else g.multiply(part, g.like(weight, part))
             added = part if added is None else g.add(added, part)
         assert added is not None, models
@@ -210,9 +210,9 @@ class ModelWriter:
             own = dict[str, int]()
             name = f"{label} {number}" if len(parts) > 1 or label == "tree" else label
             tree = TreeReader(model, predicates, own, score, name).read()
-            places = [self._place(column, scope, made, columns, shared) for column in own]
-            if places:
-                feature = np.asarray(places, np.int64)[tree.feature]
+            positions = [self._place(column, scope, made, columns, shared) for column in own]
+            if positions:
+                feature = np.asarray(positions, np.int64)[tree.feature]
                 tree = Tree(feature, tree.threshold, tree.left, tree.right, tree.flags, tree.values, tree.sets)
             trees.append(tree)
         matrix = [shared[name] for name in columns] or [g.like(0.0, self.rows)]
@@ -241,9 +241,9 @@ class ModelWriter:
     ) -> int:
         """Returns the number of a column among those of the ensemble; equal tensors have one number."""
         tensor = made[name] if name in made else scope.columns[name].values
-        for other, place in columns.items():
+        for other, position in columns.items():
             if shared[other] is tensor:
-                return place
+                return position
         key = f"{len(columns)} {name}"
         shared[key] = tensor
         return columns.setdefault(key, len(columns))
@@ -270,8 +270,8 @@ class ModelWriter:
             if feature == "predictedValue":
                 value = result.value
             elif feature == "probability" and result.probabilities is not None:
-                place = Classes(None, result.classes).place(output.attribute("value"), output)
-                value = self.g.gather(result.probabilities, known(np.int64(place)), axis=1, mode="clamp")
+                position = Classes(None, result.classes).place(output.attribute("value"), output)
+                value = self.g.gather(result.probabilities, known(np.int64(position)), axis=1, mode="clamp")
             elif feature == "transformedValue":
                 expression = output.first("FieldRef", "Apply", "Constant", "NormContinuous")
                 value = None if expression is None else write_expression(scope, expression)

@@ -83,8 +83,8 @@ def _write_entry(g: GraphWriter, root: Element, model: Element, entry: str) -> F
     dtype = F32 if all(each.kind == "float" for each in own) else F64
     features = Value("features", TensorType(dtype, (Symbol("B").size, len(own))))
     matrix, scope = Tensor(features.type, features), Scope(g)
-    for place, each in enumerate(own):
-        values = g.gather(matrix, known(np.int64(place)), axis=1, mode="clamp")
+    for position, each in enumerate(own):
+        values = g.gather(matrix, known(np.int64(position)), axis=1, mode="clamp")
         scope.columns[each.name] = write_column(scope, each, values)
     rows = scope.columns[own[0].name].values
     derive(scope, root.first("TransformationDictionary"))

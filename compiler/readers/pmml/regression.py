@@ -34,9 +34,9 @@ def write_regression(scope: Scope, model: Element, classes: Classes | None, rows
         if link not in _LINKS:
             model.fail(f"`normalizationMethod` is `{link}`, which is not supported", code="unsupported-trees")
         return Result(_LINKS[link](g, sums[0]))
-    places = [classes.place(table.attribute("targetCategory"), table) for table in tables]
-    if sorted(places) != list(range(len(classes.names))) or len(places) < 2:
-        model.fail(f"the model has tables of {len(set(places))} classes, and the target has {len(classes.names)}")
+    positions = [classes.place(table.attribute("targetCategory"), table) for table in tables]
+    if sorted(positions) != list(range(len(classes.names))) or len(positions) < 2:
+        model.fail(f"the model has tables of {len(set(positions))} classes, and the target has {len(classes.names)}")
     if link in ("softmax", "simplemax"):
         scores = g.stack(*sums, axis=1)
         total = g.softmax(scores, axis=1) if link == "softmax" else _shares(g, scores)
@@ -47,7 +47,7 @@ def write_regression(scope: Scope, model: Element, classes: Classes | None, rows
     else:
         message = f"`normalizationMethod` is `{link}` for {len(tables)} classes, which is not supported"
         model.fail(message, code="unsupported-trees")
-    order = np.argsort(places)
+    order = np.argsort(positions)
     return of_probabilities(g, g.gather(total, known(order), axis=1, mode="clamp"), classes.names)
 
 

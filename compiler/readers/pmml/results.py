@@ -39,8 +39,8 @@ def labels_of(g: GraphWriter, result: Result, target: Field | None) -> Tensor:
         return result.value
     numbers = np.asarray([target.code(text, target.element) for text in result.classes], np.float64)
     is_nan = g.isnan(result.value)
-    place = g.cast(g.where(is_nan, known(0.0, F64), result.value), dtype=I64)
-    return g.where(is_nan, result.value, g.gather(known(numbers), place, axis=0, mode="clamp"))
+    position = g.cast(g.where(is_nan, known(0.0, F64), result.value), dtype=I64)
+    return g.where(is_nan, result.value, g.gather(known(numbers), position, axis=0, mode="clamp"))
 
 
 def choose_first(g: GraphWriter, guarded: Sequence[tuple[Tensor, Result]]) -> Result:

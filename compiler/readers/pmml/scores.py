@@ -41,9 +41,9 @@ class Classes:
         if self.target is not None and self.target.is_numeric:
             # A class may be written in another way, such as 1.0.
             number = at.parse_number(text, "a class")
-            for place, name in enumerate(self.names):
+            for position, name in enumerate(self.names):
                 if float(name) == number:
-                    return place
+                    return position
         at.fail(f"`{text}` is not a class of the target")
 
 
@@ -90,8 +90,8 @@ class Distribution:
         if not listed:
             if "score" not in node.attributes:
                 return none, np.nan
-            place = self.classes.place(node.attributes["score"], node)
-            return np.eye(len(names))[place], float(place)
+            position = self.classes.place(node.attributes["score"], node)
+            return np.eye(len(names))[position], float(position)
         shares = np.zeros(len(names))
         has_shares = all("probability" in part.attributes for part in listed)
         for part in listed:

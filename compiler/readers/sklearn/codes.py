@@ -124,15 +124,15 @@ def embed_linearly(w: Writer, e: Any, x: Tensor) -> Tensor:
     """Locally linear embedding: the weights that reconstruct a row from its neighbours, applied to the embedding of
     these."""
     count, points = int(e.n_neighbors), np.asarray(e.nbrs_._fit_X, np.float64)
-    _, places = nearest(w, e.nbrs_, x, count)
-    near = w.const(points).gather(places, axis=0, mode="clamp") - x.row()
+    _, positions = nearest(w, e.nbrs_, x, count)
+    near = w.const(points).gather(positions, axis=0, mode="clamp") - x.row()
     gram = near @ near.transpose(axes=(0, 2, 1))
     eye = w.const(np.eye(count))
     trace = (gram * eye).sum(axis=(1, 2), keepdims=True)
     regular = (trace > 0.0).where(trace * float(e.reg), w.lift(float(e.reg), trace))
     weights = (gram + eye * regular).inverse().sum(axis=2)
     weights = weights / weights.sum(axis=1, keepdims=True)
-    rows = w.const(np.asarray(e.embedding_, np.float64)).gather(places, axis=0, mode="clamp")
+    rows = w.const(np.asarray(e.embedding_, np.float64)).gather(positions, axis=0, mode="clamp")
     result: Tensor = (rows * weights.unsqueeze(axes=2)).sum(axis=1)
     return result
 

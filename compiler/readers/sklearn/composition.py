@@ -38,10 +38,10 @@ def transform_columns(w: Writer, e: Any, x: Tensor) -> Tensor:
     for _, step, columns in e.transformers_:
         if isinstance(step, str) and step == "drop":
             continue
-        places = _places(e, columns)
-        if not places:
+        positions = _column_indices(e, columns)
+        if not positions:
             continue
-        own = x.columns(places)
+        own = x.columns(positions)
         if _is_passed(step):
             parts.append(own)
             continue
@@ -51,7 +51,7 @@ def transform_columns(w: Writer, e: Any, x: Tensor) -> Tensor:
     return w.join(parts)
 
 
-def _places(e: Any, columns: Any) -> list[int]:
+def _column_indices(e: Any, columns: Any) -> list[int]:
     width = e.n_features_in_
     if isinstance(columns, slice):
         return list(range(width))[columns]
@@ -216,8 +216,8 @@ def adaptive_number(w: Writer, e: Any, x: Tensor) -> Tensor:
     all_ = w.stack([w.run(part, "predict", x) for part in e.estimators_])
     order = all_.argsort(axis=1)
     sums = w.const(weights).gather(order, axis=0, mode="clamp").cumsum(axis=1)
-    place = (sums >= float(0.5 * np.cumsum(weights)[-1])).floats().argmax(axis=1)
-    chosen = order.take_along_axis(place.unsqueeze(axes=1), axis=1, mode="clamp")
+    position = (sums >= float(0.5 * np.cumsum(weights)[-1])).floats().argmax(axis=1)
+    chosen = order.take_along_axis(position.unsqueeze(axes=1), axis=1, mode="clamp")
     return all_.take_along_axis(chosen, axis=1, mode="clamp").reshape(shape=x.shape[:1])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dialect.ops.support.trees import CATEGORICAL, DEFAULT_LEFT, NAN_IS_MISSING
+from ....dialect.ops.support.trees import CATEGORICAL, DEFAULT_LEFT, NAN_IS_MISSING, TABLES
 from ....dialect.types import F32
 from ..trees.ensemble import Ensemble, assemble
 from ..trees.tree import Tree, tree_error
@@ -27,13 +27,13 @@ def _round_down(thresholds: Numbers) -> Numbers:
 
 
 def plain_tree(number: int, t: Any, values: Numbers, *, features: Any = None) -> Tree:
-    """Returns a tree of scikit-learn with values [nodes, width] for its leaves. `number` is its place in the
+    """Returns a tree of scikit-learn with values [nodes, width] for its leaves. `number` is its position in the
     ensemble."""
     left, right = np.asarray(t.children_left), np.asarray(t.children_right)
     is_leaf = left == -1
     inner, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
-    place = np.zeros(len(left), np.int64)
-    place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    position = np.zeros(len(left), np.int64)
+    position[inner], position[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
     for side in (left, right):
         _check_children(side, inner, number)
     to_left = np.asarray(t.missing_go_to_left)[inner] != 0
@@ -41,8 +41,8 @@ def plain_tree(number: int, t: Any, values: Numbers, *, features: Any = None) ->
     return Tree(
         (np.asarray(features)[feature] if features is not None else feature).astype(np.int64),
         _round_down(np.asarray(t.threshold)[inner]),
-        place[left[inner]],
-        place[right[inner]],
+        position[left[inner]],
+        position[right[inner]],
         np.where(to_left, DEFAULT_LEFT, 0) | NAN_IS_MISSING,
         np.asarray(values, np.float64)[leaves],
         names=[int(n) for n in inner],
@@ -109,7 +109,7 @@ def forest_number(w: Writer, e: Any, x: Tensor) -> Tensor:
 def leaf_indices(w: Writer, x: Tensor, trees: Sequence[Tree]) -> Tensor:
     """Returns the index of the leaf in each tree; indices count the leaves of all trees."""
     ensemble = assemble(trees, [0] * len(trees), np.zeros((1, 1)), features=x.width(), compare="le", dtype=np.float32)
-    tables = [w.const(table) for table in list(ensemble.tables.values())[:8]]
+    tables = [w.const(table) for table in list(ensemble.tables.values())[: len(TABLES)]]
     found = w.apply("tree_leaves", x.cast(dtype=F32), *tables, **ensemble.attributes)
     return found.reshape(shape=(x.shape[0], len(trees)))
 
@@ -171,8 +171,8 @@ def histogram_tree(number: int, predictor: Any) -> Tree:
     nodes = predictor.nodes
     is_leaf = nodes["is_leaf"].astype(bool)
     inner, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
-    place = np.zeros(len(nodes), np.int64)
-    place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    position = np.zeros(len(nodes), np.int64)
+    position[inner], position[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
     sides = [nodes[name].astype(np.int64) for name in ("left", "right")]
     for side in sides:
         _check_children(side, inner, number)
@@ -187,8 +187,8 @@ def histogram_tree(number: int, predictor: Any) -> Tree:
     return Tree(
         nodes["feature_idx"][inner].astype(np.int64),
         threshold,
-        place[sides[0][inner]],
-        place[sides[1][inner]],
+        position[sides[0][inner]],
+        position[sides[1][inner]],
         flags.astype(np.int64),
         nodes["value"][leaves].reshape(-1, 1).astype(np.float64),
         sets,
@@ -248,7 +248,7 @@ def isolation(w: Writer, e: Any, x: Tensor) -> Tensor:
         depth = np.zeros(t.node_count)
         for node in range(t.node_count):
             for child in (t.children_left[node], t.children_right[node]):
-                if 0 <= child < t.node_count:  # a child outside of the tree is an error of `sum_trees`
+                if 0 <= child < t.node_count:  # a child outside of the tree is an error of `plain_tree`
                     depth[child] = depth[node] + 1
         values = depth + 1.0 + path_length(t.n_node_samples) - 1.0
         trees.append(plain_tree(number, t, values.reshape(-1, 1), features=features))

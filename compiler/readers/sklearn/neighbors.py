@@ -34,29 +34,29 @@ def _weights(w: Writer, e: Any, near: Tensor) -> Tensor:
 
 def nearest(w: Writer, e: Any, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Returns the distances and the indices of the `count` nearest points, the nearest first."""
-    near, places = w.several("top_k", _all_distances(w, e, x), k=count, axis=1, largest=False)
-    return near, places
+    near, positions = w.several("top_k", _all_distances(w, e, x), k=count, axis=1, largest=False)
+    return near, positions
 
 
 def neighbour_probabilities(w: Writer, e: Any, x: Tensor) -> Tensor:
     if isinstance(e.classes_, list):
         raise unsupported(e, "several outputs are not supported")
-    near, places = nearest(w, e, x, e.n_neighbors)
+    near, positions = nearest(w, e, x, e.n_neighbors)
     hot = np.eye(len(e.classes_))[np.asarray(e._y).reshape(-1)]
-    return normalized(_weighted(w, hot, places, _weights(w, e, near)))
+    return normalized(_weighted(w, hot, positions, _weights(w, e, near)))
 
 
-def _weighted(w: Writer, table: Numbers, places: Tensor, weights: Tensor) -> Tensor:
+def _weighted(w: Writer, table: Numbers, positions: Tensor, weights: Tensor) -> Tensor:
     """Returns the weighted sum of rows of a table [N, K]."""
-    rows = w.const(np.asarray(table, np.float64)).gather(places, axis=0, mode="clamp")
+    rows = w.const(np.asarray(table, np.float64)).gather(positions, axis=0, mode="clamp")
     return (rows * weights.unsqueeze(axes=2)).sum(axis=1)
 
 
 def predict_neighbour_number(w: Writer, e: Any, x: Tensor) -> Tensor:
-    near, places = nearest(w, e, x, e.n_neighbors)
+    near, positions = nearest(w, e, x, e.n_neighbors)
     weights = _weights(w, e, near)
     table = np.asarray(e._y, np.float64)
-    found = _weighted(w, table.reshape(len(table), -1), places, weights) / weights.sum(axis=1, keepdims=True)
+    found = _weighted(w, table.reshape(len(table), -1), positions, weights) / weights.sum(axis=1, keepdims=True)
     return found.reshape(shape=x.shape[:1]) if table.ndim == 1 else found
 
 
@@ -97,10 +97,10 @@ def predict_radius_number(w: Writer, e: Any, x: Tensor) -> Tensor:
 def connect_neighbours(w: Writer, e: Any, x: Tensor) -> Tensor:
     count = e.n_neighbors + (e.mode == "distance")
     found = _all_distances(w, e, x)
-    near, places = w.several("top_k", found, k=count, axis=1, largest=False)
+    near, positions = w.several("top_k", found, k=count, axis=1, largest=False)
     values = near if e.mode == "distance" else near * 0.0 + 1.0
     zeros = w.full(x, 0.0, found.width())
-    return w.apply("scatter", zeros, places, values, axis=1, mode="clamp")
+    return w.apply("scatter", zeros, positions, values, axis=1, mode="clamp")
 
 
 def connect_radius(w: Writer, e: Any, x: Tensor) -> Tensor:
@@ -112,10 +112,10 @@ def connect_radius(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 def outlier_factor(w: Writer, e: Any, x: Tensor) -> Tensor:
     """Returns the negated local outlier factor."""
-    near, places = nearest(w, e, x, e.n_neighbors_)
-    reach = w.const(np.asarray(e._distances_fit_X_)[:, e.n_neighbors_ - 1]).gather(places, axis=0, mode="clamp")
+    near, positions = nearest(w, e, x, e.n_neighbors_)
+    reach = w.const(np.asarray(e._distances_fit_X_)[:, e.n_neighbors_ - 1]).gather(positions, axis=0, mode="clamp")
     density = 1.0 / (near.maximum(reach).mean(axis=1) + 1e-10)
-    known = w.const(np.asarray(e._lrd)).gather(places, axis=0, mode="clamp")
+    known = w.const(np.asarray(e._lrd)).gather(positions, axis=0, mode="clamp")
     return -((known / density.unsqueeze(axes=1)).mean(axis=1))
 
 
@@ -168,15 +168,15 @@ def predict_bisecting(w: Writer, e: Any, x: Tensor) -> Tensor:
 
 
 def predict_birch(w: Writer, e: Any, x: Tensor) -> Tensor:
-    place = nearest_center(w, x, e.subcluster_centers_)
-    return w.const(np.asarray(e.subcluster_labels_, np.int64)).gather(place, axis=0, mode="clamp")
+    position = nearest_center(w, x, e.subcluster_centers_)
+    return w.const(np.asarray(e.subcluster_labels_, np.int64)).gather(position, axis=0, mode="clamp")
 
 
 def propagated(w: Writer, e: Any, x: Tensor) -> Tensor:
     labels = np.asarray(e.label_distributions_)
     if e.kernel == "knn":
-        _, places = w.several("top_k", squared_distances(w, x, e.X_), k=e.n_neighbors, axis=1, largest=False)
-        sums = w.const(labels).gather(places, axis=0, mode="clamp").sum(axis=1)
+        _, positions = w.several("top_k", squared_distances(w, x, e.X_), k=e.n_neighbors, axis=1, largest=False)
+        sums = w.const(labels).gather(positions, axis=0, mode="clamp").sum(axis=1)
     elif e.kernel == "rbf":
         sums = (squared_distances(w, x, e.X_) * -float(e.gamma)).exp() @ w.const(labels)
     else:
@@ -204,8 +204,8 @@ def impute_neighbours(w: Writer, e: Any, x: Tensor) -> Tensor:
         donors = np.flatnonzero(~absent[:, i])
         count = min(e.n_neighbors, len(donors))
         own = all_distances.columns(donors.tolist())
-        near, places = w.several("top_k", own, k=count, axis=1, largest=False)
-        values = w.const(known[donors, i]).gather(places, axis=0, mode="clamp")
+        near, positions = w.several("top_k", own, k=count, axis=1, largest=False)
+        values = w.const(known[donors, i]).gather(positions, axis=0, mode="clamp")
         mean = values.mean(axis=1)
         unknown = near.max(axis=1).isinf()
         finite = near.isfinite().floats()
@@ -221,8 +221,8 @@ def embed_graph(w: Writer, e: Any, x: Tensor) -> Tensor:
     """Returns the components of the shortest paths through the nearest neighbours."""
     if e.n_neighbors is None:
         raise unsupported(e, "neighbours within a radius are not supported")
-    near, places = nearest(w, e.nbrs_, x, e.n_neighbors)
-    paths = w.const(np.asarray(e.dist_matrix_)).gather(places, axis=0, mode="clamp") + near.unsqueeze(axes=2)
+    near, positions = nearest(w, e.nbrs_, x, e.n_neighbors)
+    paths = w.const(np.asarray(e.dist_matrix_)).gather(positions, axis=0, mode="clamp") + near.unsqueeze(axes=2)
     return w.run(e.kernel_pca_, "transform", paths.min(axis=1).square() * -0.5)
 
 

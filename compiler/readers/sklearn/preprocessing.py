@@ -73,8 +73,8 @@ def interpolate(w: Writer, x: Tensor, points: Numbers, values: Numbers) -> Tenso
     if len(points) == 1:
         return x * 0.0 + float(values[0])
     # The interval begins with the last point that is not greater than x.
-    place = as_index(x.unsqueeze(axes=1) >= w.const(points)).sum(axis=1)
-    low = (place - 1).clip(low=0.0, high=float(len(points) - 2))
+    position = as_index(x.unsqueeze(axes=1) >= w.const(points)).sum(axis=1)
+    low = (position - 1).clip(low=0.0, high=float(len(points) - 2))
     gaps = np.diff(points)
     slopes = np.divide(np.diff(values), gaps, out=np.zeros(len(gaps)), where=gaps != 0)
 
@@ -120,7 +120,7 @@ def polynomial(w: Writer, e: Any, x: Tensor) -> Tensor:
     return w.stack(columns)
 
 
-def places(w: Writer, column: Tensor, known: Numbers) -> tuple[Tensor, Tensor]:
+def positions(w: Writer, column: Tensor, known: Numbers) -> tuple[Tensor, Tensor]:
     """Returns the index of each element among known numbers, and whether it is one of them; NaN equals NaN."""
     known = np.asarray(known, np.float64)
     wide = column.unsqueeze(axes=1)
@@ -146,7 +146,7 @@ def encode_ordinal(w: Writer, e: Any, x: Tensor) -> Tensor:
     columns = []
     for i, categories in enumerate(e.categories_):
         known = _numbers_of(e, categories)
-        index, found = places(w, x[i], known)
+        index, found = positions(w, x[i], known)
         codes = np.arange(len(known), dtype=np.float64)
         if getattr(e, "_missing_indices", {}) and i in e._missing_indices:
             codes[e._missing_indices[i]] = e.encoded_missing_value
@@ -182,14 +182,14 @@ def encode_target(w: Writer, e: Any, x: Tensor) -> Tensor:
     for i in range(x.width()):
         for k in range(outputs):
             known = _numbers_of(e, e.categories_[i])
-            index, found = places(w, x[i], known)
+            index, found = positions(w, x[i], known)
             column = w.const(np.asarray(e.encodings_[i * outputs + k], np.float64)).gather(index, axis=0, mode="clamp")
             columns.append(found.where(column, w.lift(float(means[k]), column)))
     return w.stack(columns)
 
 
 def encode_labels(w: Writer, e: Any, x: Tensor) -> Tensor:
-    return places(w, x, _numbers_of(e, e.classes_))[0]
+    return positions(w, x, _numbers_of(e, e.classes_))[0]
 
 
 def binarize_labels(w: Writer, e: Any, x: Tensor) -> Tensor:

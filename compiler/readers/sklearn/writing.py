@@ -65,11 +65,11 @@ class Tensor:
             return self.columns([at]).reshape(shape=self.shape[:-1])
         return self.columns(list(range(width))[columns])
 
-    def columns(self, places: Sequence[int]) -> Tensor:
-        places = [int(p) for p in places]
-        if places == list(range(self.width())):
+    def columns(self, positions: Sequence[int]) -> Tensor:
+        positions = [int(p) for p in positions]
+        if positions == list(range(self.width())):
             return self
-        return self.gather(self.writer.const(np.asarray(places, np.int64)), axis=-1, mode="clamp")
+        return self.gather(self.writer.const(np.asarray(positions, np.int64)), axis=-1, mode="clamp")
 
     def __add__(self, other: Any) -> Tensor:
         return self.add(other)

@@ -102,9 +102,9 @@ class _Run:
         self._read_initial(graph)
         names: set[str] = set()
         arguments, given = [], []
-        for place, number in enumerate(graph.inputs):
+        for position, number in enumerate(graph.inputs):
             record = graph.tensors[number]
-            wanted = self.model.names[0][place] if self.model.names[0] else record.name
+            wanted = self.model.names[0][position] if self.model.names[0] else record.name
             value = Value(unique(_word(wanted) or "input", names), self._argument_type(record))
             arguments.append(value)
             given.append(Tensor(value.type, value))
@@ -112,8 +112,10 @@ class _Run:
         outputs = self.graph(0, given, {})
         results, result_names = [], []
         taken: set[str] = set()
-        for place, tensor in enumerate(outputs):
-            wanted = self.model.names[1][place] if self.model.names[1] else graph.tensors[graph.outputs[place]].name
+        for position, tensor in enumerate(outputs):
+            wanted = (
+                self.model.names[1][position] if self.model.names[1] else graph.tensors[graph.outputs[position]].name
+            )
             results.append(self.writer.value(tensor))
             result_names.append(unique(_word(wanted) or "output", taken))
         if not outputs:

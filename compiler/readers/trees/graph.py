@@ -21,6 +21,7 @@ from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
 from ....dialect.ops.feature_ranks import ROWS
 from ....dialect.ops.ranked_rows import by_subtrees
+from ....dialect.ops.support.trees import TABLES
 from ....dialect.types import I32, I64, DType, TensorType, dtype_of
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
@@ -38,8 +39,6 @@ FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
 rows. The limits are for trees without ranks, for trees on ranks, and for trees on ranks that are deeper than the
 complete levels."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
-_TABLES = 8
-"""The number of tables before `values`."""
 _MOST_PLAIN: ContextVar[int] = ContextVar("the most nodes of an ensemble that `plain_ensembles` keeps as one operator")
 Link = Callable[[Builder, Value], Value]
 """`link(b, raw) -> prediction` writes a link function; `raw` is [B] or [B, outputs]."""
@@ -264,7 +263,7 @@ def _sums(writer: TableWriter, model: TreeModel, features: Value) -> Value:
 
 
 def write_leaves_of(writer: TableWriter, ensemble: Ensemble, features: Value) -> Value:
-    operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[:_TABLES]]
+    operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[: len(TABLES)]]
     return writer.builder.tree_leaves(features, *operands, **ensemble.attributes)
 
 

@@ -28,14 +28,14 @@ def draw_accuracy(accuracy: Accuracy, names: tuple[str, str], suffix: str) -> by
 
 
 def _draw_points(axes: Any, points: tuple[PointAccuracy, ...], named: bool) -> None:
-    places = range(len(points))
+    positions = range(len(points))
     # Zero and infinite errors have no position on a logarithmic axis and are not drawn.
     errors = [p.figures.rms_error if 0 < p.figures.rms_error < math.inf else math.nan for p in points]
     apart = [1 - p.figures.cosine if p.figures.cosine < 1 else math.nan for p in points]
-    axes.plot(errors, places, "o-", markersize=3, linewidth=0.8, label="rms error / rms of the reference")
-    axes.plot(apart, places, "s", markersize=3, label="1 - cosine")
+    axes.plot(errors, positions, "o-", markersize=3, linewidth=0.8, label="rms error / rms of the reference")
+    axes.plot(apart, positions, "s", markersize=3, label="1 - cosine")
     axes.set_xscale("log")
-    axes.set_yticks(list(places) if named else [], [p.name for p in points] if named else [])
+    axes.set_yticks(list(positions) if named else [], [p.name for p in points] if named else [])
     axes.set_ylim(len(points) - 0.5, -0.5)
     axes.grid(axis="x", linewidth=0.3)
     axes.legend(loc="best")

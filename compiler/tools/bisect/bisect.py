@@ -63,7 +63,7 @@ def find_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) ->
 
 def bisect(case: Case, failure: Failure, examiner: Examiner, *, attempts: int, report: Progress) -> Found:
     """Finds the cause of the failure, and reduces the case in at most `attempts` attempts."""
-    in_passes = failure.place == PASSES or (failure.place != RUNTIME and examiner.passes(case) is not None)
+    in_passes = failure.origin == PASSES or (failure.origin != RUNTIME and examiner.passes(case) is not None)
     culprit = (triage_rewrite if in_passes else triage_code)(case, examiner, failure, report)
     alike = _alike_in_passes(examiner, failure, culprit) if in_passes else alike_in_code(examiner, failure)
     small = reduce_case(case, alike, attempts=attempts, near=culprit.values, report=report)
@@ -82,10 +82,10 @@ def alike_in_passes(examiner: Examiner, failure: Failure) -> Find:
 def alike_in_code(examiner: Examiner, failure: Failure) -> Find:
     """Returns a search for the first case whose code fails in the same way."""
     computes = {ALONE: examiner.run_alone, RUNTIME: examiner.call_in_ways}
-    compute: Compute = computes.get(failure.place, examiner.compile_and_call)
+    compute: Compute = computes.get(failure.origin, examiner.compile_and_call)
 
     def find(cases: Sequence[Case]) -> Case | None:
-        failures = examiner.each(cases, compute, failure.place)
+        failures = examiner.each(cases, compute, failure.origin)
         return next((c for c, found in zip(cases, failures, strict=False) if failure.is_like(found)), None)
 
     return find

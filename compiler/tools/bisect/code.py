@@ -46,7 +46,7 @@ class _Hunt:
         self.way = way_of(options.code(), pack=options.panels)
 
     def triage(self, failure: Failure) -> Culprit:
-        if failure.place == RUNTIME:
+        if failure.origin == RUNTIME:
             return self.triage_runtime(failure.message)
         if failure.kernel:
             return self.triage_compiler(failure)
@@ -72,7 +72,7 @@ class _Hunt:
         calls = [call for f in self.lowered.functions for call in f.calls if failure.kernel.startswith(call.symbol)]
         made = (maker_of(self.function, name) for call in calls for name in call.outputs)
         node = next((node for node in made if node is not None), None)
-        stage = failure.place.removeprefix("stage ")
+        stage = failure.origin.removeprefix("stage ")
         what = f"the kernel `{failure.kernel}` cannot be compiled at stage `{stage}`: {failure.message}"
         operations = self.operations(node)
         return Culprit(stage, what, kernel=failure.kernel, operations=operations, values=_values(node))

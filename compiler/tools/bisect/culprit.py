@@ -39,7 +39,7 @@ class Culprit:
         return tuple(dict.fromkeys(span for span in (*found, self.called) if span is not None))
 
     @property
-    def places(self) -> list[str]:
+    def locations(self) -> list[str]:
         return [f"{span.file}:{span.line}" for span in self.spans]
 
 
@@ -51,8 +51,8 @@ def describe(culprit: Culprit) -> list[str]:
         lines.append(f"  rewrite {rewrite.number}, rule `{rewrite.rule}`, of {rewrite.node}")
     if culprit.operations:
         lines.append(f"  it computes {', '.join(dict.fromkeys(o.op for o in culprit.operations))}")
-    if culprit.places:
-        lines.append(f"  at {', '.join(dict.fromkeys(culprit.places))}")
+    if culprit.locations:
+        lines.append(f"  at {', '.join(dict.fromkeys(culprit.locations))}")
     if culprit.error_after is not None:
         before = "" if culprit.error_before is None else f"{culprit.error_before:.3g} before, "
         lines.append(f"  largest error: {before}{culprit.error_after:.3g} after")
@@ -71,7 +71,7 @@ def culprit_data(culprit: Culprit) -> dict[str, Any]:
         else {"number": rewrite.number, "rule": rewrite.rule, "node": rewrite.node, "scope": rewrite.scope},
         "kernel": culprit.kernel or None,
         "operations": [{"op": o.op, "scope": o.scope} for o in culprit.operations],
-        "at": list(dict.fromkeys(culprit.places)),
+        "at": list(dict.fromkeys(culprit.locations)),
         "error_before": culprit.error_before,
         "error_after": culprit.error_after,
     }

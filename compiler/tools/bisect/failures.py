@@ -1,7 +1,7 @@
 """Finds the failure of a case: runs the passes and the interpreter, compiles and calls the artifact; the first error is
 the failure.
 
-Reduction preserves the kind and the place of a failure, not its message. The passes need only the interpreter and are
+Reduction preserves the kind and the origin of a failure, not its message. The passes need only the interpreter and are
 therefore checked first.
 """
 
@@ -50,28 +50,29 @@ from .case import Case
 CRASH, NUMBERS, TIMEOUT, MEMORY = "crash", "numbers", "timeout", "memory"
 KINDS = (CRASH, NUMBERS, TIMEOUT, MEMORY)
 PASSES, CODE, ALONE = "passes", "code", "a kernel alone"
-"""The places of wrong numbers. An error of a kernel alone may not be visible in the complete artifact. Errors in ways
-to call an artifact have the place `RUNTIME`."""
+"""The origins of wrong numbers. An error of a kernel alone may not be visible in the complete artifact. Errors in ways
+to call an artifact have the origin `RUNTIME`."""
 PACKING = "stage pack"
-"""The place of a failure to store weights in the layout of their kernels."""
+"""The origin of a failure to store weights in the layout of their kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of the kind `kind`, one of KINDS, at `place`. Failures of the same kind and place are alike.
+    """A failure. Failures of the same `kind`, one of KINDS, and the same `origin` are alike.
+
     `difference` describes wrong numbers, `kernel` is the symbol of a kernel that cannot be compiled, `weight` the name
     of a weight that cannot be packed. The kind `memory` is an access outside of a kernel's tensors, even if the results
     are correct."""
 
     kind: str
-    place: str
+    origin: str
     message: str
     difference: Difference | None = field(default=None, compare=False)
     kernel: str = field(default="", compare=False)
     weight: str = field(default="", compare=False)
 
     def is_like(self, other: Failure | None) -> bool:
-        return other is not None and (self.kind, self.place) == (other.kind, other.place)
+        return other is not None and (self.kind, self.origin) == (other.kind, other.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class Examiner:
         """Returns the failure of another way to call the artifact, whose first call is correct."""
         return self.first([case], self.call_in_ways, RUNTIME)
 
-    def each(self, cases: Sequence[Case], compute: Compute, place: str) -> Iterator[Failure | None]:
+    def each(self, cases: Sequence[Case], compute: Compute, origin: str) -> Iterator[Failure | None]:
         """Yields the failure of each case, or None; cases are tried lazily, one after another. A case whose loops do
         not end has no failure."""
         for case, answer in zip(cases, self.run(cases, compute), strict=True):
@@ -179,10 +180,10 @@ class Examiner:
                 yield None  # a block spreads NaN over all of its elements
                 continue
             found = case.judge(in_blocks=answer.in_blocks).difference(answer.results)
-            yield None if found is None else Failure(NUMBERS, place, str(found), found)
+            yield None if found is None else Failure(NUMBERS, origin, str(found), found)
 
-    def first(self, cases: Sequence[Case], compute: Compute, place: str) -> Failure | None:
-        return next((failure for failure in self.each(cases, compute, place) if failure is not None), None)
+    def first(self, cases: Sequence[Case], compute: Compute, origin: str) -> Failure | None:
+        return next((failure for failure in self.each(cases, compute, origin) if failure is not None), None)
 
     def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure | None]:
         """Yields the results or the failure of each case. Temporary files of a failed case are removed."""

@@ -23,7 +23,7 @@ from ....dialect.graph import (
     Node,
     Parameter,
     Value,
-    captured,
+    read_values,
     substitute_values,
 )
 from ....dialect.operator import InferenceError
@@ -83,8 +83,8 @@ def single_results(module: Module) -> Iterator[Module]:
 def later_starts(module: Module) -> Iterator[Module]:
     """Yields for each position, the last first, the graph with all values computed before it as arguments."""
     f = only_function(module)
-    for place in reversed(range(1, len(f.body))):
-        given = [v for n in f.body[:place] if not OPERATORS[n.op].has("stored") for v in n.outputs]
+    for position in reversed(range(1, len(f.body))):
+        given = [v for n in f.body[:position] if not OPERATORS[n.op].has("stored") for v in n.outputs]
         if given and not any(v in f.results for v in given):
             found = _cut(module, f.results, given)
             if found is not None:
@@ -104,12 +104,12 @@ def values_as_arguments(module: Module) -> Iterator[Module]:
 def bypassed_nodes(module: Module) -> Iterator[Module]:
     """Yields the graph with each node replaced by an operand of the same type."""
     f = only_function(module)
-    for place, node in enumerate(f.body):
+    for position, node in enumerate(f.body):
         for value in node.inputs:
             if len(node.outputs) == 1 and value.type == node.output.type:
                 names = {node.output.name: value}
-                rest = tuple(substitute_values(n, names) for n in f.body[place + 1 :])
-                body = (*f.body[:place], *rest)
+                rest = tuple(substitute_values(n, names) for n in f.body[position + 1 :])
+                body = (*f.body[:position], *rest)
                 results = [names.get(v.name, v) for v in f.results]
                 without = replace(module, functions=(replace(f, body=body, results=tuple(results)),))
                 found = _cut(without, results)
@@ -120,13 +120,13 @@ def bypassed_nodes(module: Module) -> Iterator[Module]:
 def made_up_parameters(module: Module) -> Iterator[Module]:
     """Yields the graph with each parameter replaced by ones, so that no checkpoint is needed for it."""
     f = only_function(module)
-    for place, node in enumerate(f.body):
+    for position, node in enumerate(f.body):
         if node.op == "parameter":
             dtype = node.output.type.dtype
             one: Attribute = 1.0 if dtype.is_float else True if dtype.name == "bool" else 1
             attributes = (("dtype", dtype), ("shape", node.output.type.shape), ("value", one))
             full = Node("full", (), node.outputs, attributes, (), node.scope, node.span)
-            body = (*f.body[:place], full, *f.body[place + 1 :])
+            body = (*f.body[:position], full, *f.body[position + 1 :])
             found = _cut(replace(module, functions=(replace(f, body=body),)), f.results)
             if found is not None:
                 yield found
@@ -140,21 +140,17 @@ def around(module: Module, core: Collection[str], reach: int) -> Module | None:
     if not inside:
         return None
     makers = {v.name: i for i, n in enumerate(f.body) for v in n.outputs}
-    reads = [[makers[v.name] for v in _read(n) if v.name in makers] for n in f.body]
+    reads = [[makers[v.name] for v in read_values(n) if v.name in makers] for n in f.body]
     for _ in range(reach):
         inside |= {i for i, read in enumerate(reads) if inside & set(read)} | {j for i in inside for j in reads[i]}
     # Nodes without inputs are included: passes would treat arguments differently.
     inside |= {j for i in inside for j in reads[i] if OPERATORS[f.body[j].op].has("stored")}
     made = [v for i in sorted(inside) for v in f.body[i].outputs]
-    read_outside = {v.name for i, n in enumerate(f.body) if i not in inside for v in _read(n)}
+    read_outside = {v.name for i, n in enumerate(f.body) if i not in inside for v in read_values(n)}
     read_outside |= {v.name for v in f.results}
     results = [v for v in made if v.name in read_outside and not OPERATORS[f.body[makers[v.name]].op].has("stored")]
     given = [v for i, n in enumerate(f.body) if i not in inside for v in n.outputs]
     return _cut(module, results, given) if results else None
-
-
-def _read(node: Node) -> list[Value]:
-    return [*node.inputs, *(v for region in node.regions for v in captured(region))]
 
 
 # --- smaller sizes ---

@@ -27,12 +27,12 @@ def _beside(path: Path, part: str) -> Path:
     return path.with_name(f"{path.stem}.{part}.npz")
 
 
-def check_places(path: Path, model: Path) -> None:
+def check_paths(path: Path, model: Path) -> None:
     """Raises DiagnosticError if the files of a case cannot be written, or would overwrite the model."""
     if path.resolve() == model.resolve():
         raise DiagnosticError([Diagnostic("cannot-write", f"cannot write `{path}`: it is the model itself")])
-    for place in (path, *(_beside(path, part) for part in _PARTS)):
-        check_writable(place)
+    for each in (path, *(_beside(path, part) for part in _PARTS)):
+        check_writable(each)
 
 
 def write_case(case: Case, path: Path, head: str = "", *, signed: bool = False) -> list[Path]:

@@ -13,7 +13,7 @@ from .capture import Point
 from .compare import BINS, Comparison, PointDifference
 
 _SHORT = 24
-"""The longest value that has a place in the table of facts."""
+"""The longest value that is shown in the table of facts."""
 _BEYOND = f">{BINS[-1]}"
 _HEADS = ("0", *(f"<={most}" for most in BINS[1:]), _BEYOND)
 
@@ -78,10 +78,10 @@ def _place(point: PointDifference) -> str:
 def _detail(point: PointDifference) -> str:
     if point.errors is None:
         return f"A and B are {point.mismatch}"
-    place = point.errors.place
-    a, b = (side.array[place].item() for side in (point.a, point.b))
+    index = point.errors.index
+    a, b = (side.array[index].item() for side in (point.a, point.b))
     return (
-        f"A has {a!r} and B {b!r} at {list(place)}: {point.errors.largest:.3g} apart, {point.allowed:.3g} are allowed; "
+        f"A has {a!r} and B {b!r} at {list(index)}: {point.errors.largest:.3g} apart, {point.allowed:.3g} are allowed; "
         f"{point.errors.different} of {point.errors.size} elements differ"
     )
 
@@ -150,6 +150,6 @@ def _point_data(point: PointDifference) -> dict[str, Any]:
             "ulps": point.errors.ulps,
         }
         data |= {name: value if math.isfinite(value) else str(value) for name, value in errors.items()}
-        data |= {"different": point.errors.different, "elements": point.errors.size, "place": list(point.errors.place)}
+        data |= {"different": point.errors.different, "elements": point.errors.size, "place": list(point.errors.index)}
         data["histogram"] = dict(zip(_HEADS, point.histogram, strict=False))
     return data

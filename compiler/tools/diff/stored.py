@@ -155,8 +155,8 @@ def _trimmed(a: Stored, b: Stored, axes: Sequence[int]) -> tuple[Array, Array]:
     kept = {
         axis: min(x.shape[axis], y.shape[axis]) for axis, size in filled if abs(x.shape[axis] - y.shape[axis]) < size
     }
-    place = tuple(slice(kept.get(axis)) for axis in range(x.ndim))
-    return x[place], y[place]
+    chosen = tuple(slice(kept.get(axis)) for axis in range(x.ndim))
+    return x[chosen], y[chosen]
 
 
 def _why(a: Stored, b: Stored) -> str:

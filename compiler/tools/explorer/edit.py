@@ -17,6 +17,7 @@ from ....dialect.graph import (
     Node,
     Region,
     Value,
+    read_values,
     substitute_values,
     walk,
 )
@@ -32,7 +33,7 @@ from ....passes.rewrite import (
     rename_results,
 )
 from ..help.terminal import explain_operator
-from .flow import key, reads
+from .flow import key
 
 Build = Callable[..., Value | Sequence[Value]]
 """`build(b, *operands) -> value, or values`: writes nodes with the builder `b`."""
@@ -189,7 +190,7 @@ def find_part(function: Function, body: Sequence[Node], names: Collection[str]) 
         raise graph_error("not-one-part", message)
     made = {v.name for node in nodes for v in node.outputs}
     inside, everywhere = count_uses(nodes, ()), count_uses(function.body, function.results)
-    inputs = dict.fromkeys(v for node in nodes for v in reads(node) if v.name not in made)
+    inputs = dict.fromkeys(v for node in nodes for v in read_values(node) if v.name not in made)
     outputs = (v for node in nodes for v in node.outputs if everywhere[v.name] > inside[v.name])
     return Part(nodes, tuple(inputs), tuple(outputs))
 
@@ -225,7 +226,7 @@ def _in_order(nodes: Sequence[Node]) -> list[Node]:
     done: set[str] = set()
     waiting, order = list(nodes), []
     while waiting:
-        ready = next((n for n in waiting if all(v.name in done or v.name not in made for v in reads(n))), None)
+        ready = next((n for n in waiting if all(v.name in done or v.name not in made for v in read_values(n))), None)
         if ready is None:
             message = "the part depends on nodes that use its results"
             raise graph_error("not-one-part", message, "add the nodes in between to the part")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
-from ....dialect.graph import Function, Node, Value, captured
+from ....dialect.graph import Function, Node, Value, needed_nodes, read_values
 
 
 @dataclass
@@ -60,46 +60,23 @@ def key(node: Node) -> str:
     return node.outputs[0].name if node.outputs else f"{node.op} without results"
 
 
-def reads(node: Node) -> tuple[Value, ...]:
-    """Returns every outside value that the node needs, its regions included, each once."""
-    return tuple(dict.fromkeys([*node.inputs, *(v for region in node.regions for v in captured(region))]))
-
-
 def between(body: Sequence[Node], starts: Collection[str], ends: Collection[str]) -> tuple[Node, ...]:
     """Returns the nodes of a body through which one of the values `starts` reaches one of `ends`, in order."""
     reached = set(starts)
     forward = []
     for node in body:
-        if any(v.name in reached for v in reads(node)):
+        if any(v.name in reached for v in read_values(node)):
             forward.append(node)
             reached |= {v.name for v in node.outputs}
-    needed = set(ends)
-    found: list[Node] = []
-    for node in reversed(forward):
-        if any(v.name in needed for v in node.outputs):
-            found.append(node)
-            # A start value needs no producers.
-            needed |= {v.name for v in reads(node)} - set(starts)
-    return tuple(reversed(found))
-
-
-def needed_nodes(body: Sequence[Node], starts: Collection[str], ends: Iterable[str]) -> tuple[Node, ...]:
-    """Returns the nodes of a body that compute the values `ends`, given the values `starts`."""
-    needed = set(ends) - set(starts)
-    found: list[Node] = []
-    for node in reversed(body):
-        if any(v.name in needed for v in node.outputs):
-            found.append(node)
-            needed |= {v.name for v in reads(node)} - set(starts)
-    return tuple(reversed(found))
+    return needed_nodes(forward, ends, set(starts) - set(ends))
 
 
 def cut(function: Function, starts: Sequence[Value], ends: Sequence[Value]) -> Function:
     """Returns a function that computes `ends` from `starts`. Raises DiagnosticError if it needs more arguments."""
     given = {v.name for v in starts}
-    body = needed_nodes(function.body, given, [v.name for v in ends])
+    body = needed_nodes(function.body, [v.name for v in ends], given)
     known = given | {v.name for node in body for v in node.outputs}
-    used = [*ends, *(v for node in body for v in reads(node))]
+    used = [*ends, *(v for node in body for v in read_values(node))]
     missing = list(dict.fromkeys(f"`{v.name}`" for v in used if v.name not in known))
     if missing:
         message = f"{', '.join(f'`{v.name}`' for v in ends)} cannot be computed without {', '.join(missing)}"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from ....dialect.control_flow import called_regions, trip_count
 from ....dialect.dims import Size, evaluate
-from ....dialect.graph import Function, Module, Node, parameters_read
+from ....dialect.graph import Function, Module, Node, parameters_read, read_values
 from ....dialect.ops import OPERATORS
 from ....passes.analysis.liveness import Step, find_lives
 from ...lower.cost import count_bytes, count_operations
 from ...lower.kinds import inner_nodes, kind_of
 from . import show
-from .flow import key, reads
+from .flow import key
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ def _live_bytes(body: Sequence[Node], dims: Mapping[str, int], kept: frozenset[s
             owners[value.name] = owners[node.inputs[0].name] if view else value.name
             if not view and not OPERATORS[node.op].has("stored"):
                 sizes[value.name] = value.type.bytes
-        names = (value.name for value in (*reads(node), *node.outputs))
+        names = (value.name for value in (*read_values(node), *node.outputs))
         steps.append(Step(tuple(owners[name] for name in names if name in owners)))
     steps[-1:] = [Step((*step.tensors, *(owners[name] for name in kept if name in owners))) for step in steps[-1:]]
     live = [0] * len(body)
@@ -240,7 +240,7 @@ def _longest_path(body: Sequence[Node], costs: Mapping[str, NodeCost]) -> tuple[
     ends: dict[str, tuple[float, tuple[str, ...]]] = {}
     best: tuple[float, tuple[str, ...]] = (0.0, ())
     for node in body:
-        before = max((ends[v.name] for v in reads(node) if v.name in ends), default=(0.0, ()), key=lambda p: p[0])
+        before = max((ends[v.name] for v in read_values(node) if v.name in ends), default=(0.0, ()), key=lambda p: p[0])
         if node.regions and not OPERATORS[node.op].has("group"):
             # Iterations are sequential, and the seconds of a node are the total of all iterations.
             paths = [_longest_path(region.body, costs) for region in called_regions(node)]

@@ -94,8 +94,8 @@ def _read_graph(
     except DiagnosticError as error:
         raise DiagnosticError(error.diagnostics, {file: text}) from None
     module = parsed.module.map_functions(_name_results)
-    place = None if weights is None else Path(weights)
-    return module, Origin(file, {f.name: place for f in module.functions}, {file: text})
+    path = None if weights is None else Path(weights)
+    return module, Origin(file, {f.name: path for f in module.functions}, {file: text})
 
 
 def _name_results(function: Function) -> Function:

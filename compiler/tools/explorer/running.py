@@ -43,8 +43,8 @@ def _as_source(module: Module, origin: Origin, weights: Weights) -> SourceModel:
         override = open_arrays(weights)
     elif weights is not None:
         override = Path(weights)
-    places = {f.name: override or origin.weights.get(f.name) for f in module.functions}
-    return SourceModel(module, origin.file, places, sources=origin.sources)
+    checkpoints = {f.name: override or origin.weights.get(f.name) for f in module.functions}
+    return SourceModel(module, origin.file, checkpoints, sources=origin.sources)
 
 
 def run_function(
@@ -80,9 +80,9 @@ def save_text(module: Module, origin: Origin, path: str | os.PathLike[str]) -> N
     if path.suffix == ".graph":
         write_whole(path, print_module(module))
     elif path.suffix == ".nacre":
-        known = {name: place for name, place in origin.weights.items() if isinstance(place, Path)}
-        # Checkpoint paths are relative to the file that names them.
-        weights = {name: os.path.relpath(place, path.absolute().parent) for name, place in known.items()}
+        known = {name: held for name, held in origin.weights.items() if isinstance(held, Path)}
+        # Checkpoint checkpoints are relative to the file that names them.
+        weights = {name: os.path.relpath(held, path.absolute().parent) for name, held in known.items()}
         write_whole(path, write_model(module, weights, blocks=True))
     else:
         raise ValueError(f"a graph is saved as `.nacre` or `.graph`, not as `{path.name}`")

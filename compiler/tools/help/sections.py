@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ...targets.families import FAMILIES
+from ...targets.variants import PORTABLE, VARIANTS
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 _SIGNS = (
@@ -37,8 +40,8 @@ _SIGNS = (
     "None",
 )
 _NUMBERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f64")
-_LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16", "znver4")
-_TRIPLES = ("aarch64", "aarch64-linux-gnu", "riscv64", "riscv64-linux-gnu", "wasm32-wasi", "x86_64-linux-gnu")
+_CPUS = [family for family in FAMILIES.values() if not family.device]
+_TARGETS = ("native", PORTABLE, *VARIANTS, "znver4", *(name for f in _CPUS for name in (f.machine, f.triple)))
 
 _PLAIN_TARGET = re.compile(r"(?<=\w)[:+][\w.+-]+$")
 """The GPU or CPU, and the features, that follow a target: `cuda:sm_90a`, `native+avx512f`."""
@@ -120,7 +123,7 @@ LANGUAGE: Mapping[str, Sequence[str]] = {
 """Sections of language.md, and the words that lead to them."""
 
 OTHERS: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("target", "targets", "native", "portable", *_LEVELS, *_TRIPLES), ("artifact", "Targets")),
+    **dict.fromkeys(("target", "targets", *_TARGETS), ("artifact", "Targets")),
     **dict.fromkeys(("json", "--json"), ("json", "JSON output")),
     "wasm": ("artifact", "WebAssembly"),
     **dict.fromkeys(("cuda", "gpu", "gpus"), ("artifact", "GPUs")),
@@ -206,8 +209,8 @@ def find(word: str) -> list[Section]:
     Python."""
     word = _PLAIN_TARGET.sub("", word)
     headings = [heading for heading, words in LANGUAGE.items() if word in words or word == heading]
-    places = [("language", heading) for heading in headings] + [p for w, p in OTHERS.items() if w == word]
-    found = [s for page, heading in places for s in read_sections(page) if s.heading == heading]
+    leading = [("language", heading) for heading in headings] + [p for w, p in OTHERS.items() if w == word]
+    found = [s for page, heading in leading for s in read_sections(page) if s.heading == heading]
     named = map(names_of, ("operators", "passes", "diagnostics", "python"))
     return found + [names[word] for names in named if word in names]
 

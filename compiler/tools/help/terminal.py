@@ -71,7 +71,7 @@ def explain_operator(name: str) -> str:
 
 
 _LISTED = (("artifact", "Targets"), ("precision", "Lower precision"))
-"""The places of targets and precisions, which the first line of the overview names."""
+"""The sections about targets and precisions, which the first line of the overview names."""
 
 
 def overview() -> str:
@@ -82,7 +82,7 @@ def overview() -> str:
         "Passes": sorted(names_of("passes")),
         "Diagnostics": sorted(names_of("diagnostics")),
         "Python": sorted(names_of("python")),
-        "Topics": sorted({word for word, place in OTHERS.items() if place not in _LISTED} - set(names_of("passes"))),
+        "Topics": sorted({word for word, where in OTHERS.items() if where not in _LISTED} - set(names_of("passes"))),
     }
     lines = ["`nacre help WORD` explains a word of these, a command, a target or a precision.", ""]
     for kind, words in kinds.items():

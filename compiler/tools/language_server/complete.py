@@ -50,7 +50,7 @@ class Proposal:
 
 
 def complete(document: Document, line: int, column: int) -> list[Proposal]:
-    """Returns the proposals at a place, in the order in which they are shown."""
+    """Returns the proposals at a location, in the order in which they are shown."""
     before = document.line(line)[: column - 1].rstrip("\n")
     study = document.readable or document.study
     if before.count('"') % 2 == 1:

@@ -45,7 +45,7 @@ class Document:
 
     # --- positions ---
 
-    def place(self, position: protocol.Position) -> tuple[int, int]:
+    def location(self, position: protocol.Position) -> tuple[int, int]:
         """Returns the line and the column of a position, as spans count them."""
         found = self.codec.position_from_client_units(self.lines, position)
         return found.line + 1, found.character + 1
@@ -59,7 +59,7 @@ class Document:
     # --- what was read ---
 
     def occurrence(self, line: int, column: int) -> Occurrence | None:
-        """Returns the name at a place, or the one that ends there."""
+        """Returns the name at a location, or the one that ends there."""
         known = self.readable or self.study
         found = [each for span, each in known.occurrences.items() if contains(span, line, column)]
         return min(found, key=lambda each: size(each.span), default=None)
@@ -93,7 +93,7 @@ class Document:
 
 
 def contains(span: Span, line: int, column: int) -> bool:
-    """Returns whether a place is in a span, or directly after it, where the cursor stands after a word."""
+    """Returns whether a location is in a span, or directly after it, where the cursor stands after a word."""
     return (span.line, span.column) <= (line, column) <= (span.end_line, span.end_column)
 
 

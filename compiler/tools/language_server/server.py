@@ -95,7 +95,7 @@ class Server(LanguageServer):
         )
 
     def location(self, span: Span) -> protocol.Location:
-        """Returns the place of a span in any file."""
+        """Returns the location of a span in any file."""
         path = Path(span.file)
         uri = from_fs_path(str(path.resolve()))
         assert uri is not None, path
@@ -164,7 +164,7 @@ def _closed(ls: Server, params: protocol.DidCloseTextDocumentParams) -> None:
 @server.feature(protocol.TEXT_DOCUMENT_HOVER)
 def _hover(ls: Server, params: protocol.HoverParams) -> protocol.Hover | None:
     document = ls.open(params.text_document.uri)
-    found = explain(document, *document.place(params.position))
+    found = explain(document, *document.location(params.position))
     if found is None:
         return None
     text, span = found
@@ -175,14 +175,14 @@ def _hover(ls: Server, params: protocol.HoverParams) -> protocol.Hover | None:
 @server.feature(protocol.TEXT_DOCUMENT_DEFINITION)
 def _definition(ls: Server, params: protocol.DefinitionParams) -> protocol.Location | None:
     document = ls.open(params.text_document.uri)
-    found = locate(document, *document.place(params.position))
+    found = locate(document, *document.location(params.position))
     return None if found is None else ls.location(found[1])
 
 
 @server.feature(protocol.TEXT_DOCUMENT_REFERENCES)
 def _references(ls: Server, params: protocol.ReferenceParams) -> list[protocol.Location]:
     document = ls.open(params.text_document.uri)
-    found = document.occurrence(*document.place(params.position))
+    found = document.occurrence(*document.location(params.position))
     if found is None:
         return []
     study = document.readable or document.study
@@ -193,7 +193,7 @@ def _references(ls: Server, params: protocol.ReferenceParams) -> list[protocol.L
 @server.feature(protocol.TEXT_DOCUMENT_COMPLETION, protocol.CompletionOptions(trigger_characters=[".", '"', ":"]))
 def _completion(ls: Server, params: protocol.CompletionParams) -> protocol.CompletionList:
     document = ls.open(params.text_document.uri)
-    proposals = complete(document, *document.place(params.position))
+    proposals = complete(document, *document.location(params.position))
     items = [
         protocol.CompletionItem(p.text, kind=p.kind, detail=p.detail or None, sort_text=f"{number:05}")
         for number, p in enumerate(proposals)
@@ -206,7 +206,7 @@ def _rename(ls: Server, params: protocol.RenameParams) -> protocol.WorkspaceEdit
     document = ls.open(params.text_document.uri)
     root = ls.workspace.root_path
     texts = {other.path.resolve(): other.text for other in ls.documents.values()}
-    line, column = document.place(params.position)
+    line, column = document.location(params.position)
     try:
         edits = rename(document, line, column, params.new_name, Path(root) if root else None, texts)
     except RenameError as error:
@@ -214,9 +214,9 @@ def _rename(ls: Server, params: protocol.RenameParams) -> protocol.WorkspaceEdit
         return None
     changes = {}
     for replaced in edits.values():
-        places = [ls.location(span) for span, _ in replaced]
-        changes[places[0].uri] = [
-            protocol.TextEdit(place.range, text) for place, (_, text) in zip(places, replaced, strict=True)
+        locations = [ls.location(span) for span, _ in replaced]
+        changes[locations[0].uri] = [
+            protocol.TextEdit(each.range, text) for each, (_, text) in zip(locations, replaced, strict=True)
         ]
     return protocol.WorkspaceEdit(changes)
 

@@ -67,7 +67,7 @@ def modules_of(artifact: Path) -> list[str]:
 
 def read_code(text: str) -> Iterator[Code]:
     """Yields the launches of a PTX module."""
-    places = _SHARED.findall(text)
+    arrays = _SHARED.findall(text)
     for name, directives, body in _ENTRY.findall(text):
         found = Counter(_INSTRUCTION.findall(body))
         threads = _THREADS.search(directives)
@@ -85,7 +85,7 @@ def read_code(text: str) -> Iterator[Code]:
         yield Code(
             name,
             int(threads[1]) if threads else 1,
-            sum(int(size or own) for place, own, size in places if re.search(rf"{re.escape(place)}\b", body)),
+            sum(int(size or own) for array, own, size in arrays if re.search(rf"{re.escape(array)}\b", body)),
             found.total(),
             sum(count for instruction, count in found.items() if instruction.startswith(_PRODUCTS)),
             sum(count for instruction, count in found.items() if instruction.startswith(("bar.", "barrier."))),

@@ -59,7 +59,7 @@ Assignment = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """All multiplications by the weight `path`, which has `elements` elements. It is used `uses` times at `places`,
+    """All multiplications by the weight `path`, which has `elements` elements. It is used `uses` times at `locations`,
     each a scope of block instances and the line and column in the model's text, with `operations` operations in total.
     A call reads `read` elements of the weight: of a table, those of the rows that it looks up.
     """
@@ -68,7 +68,7 @@ class Layer:
     elements: int
     uses: int
     operations: Size
-    places: frozenset[tuple[str, str]]
+    locations: frozenset[tuple[str, str]]
     read: Size
     is_table: bool = False
 
@@ -108,8 +108,8 @@ def _layer(weight: Parameter, nodes: Sequence[Node], *, is_table: bool = False) 
     read: Size = 0
     for node in nodes:
         read = add(read, node.output.type.elements if is_table else elements)
-    places = frozenset((n.scope, "" if n.span is None else f"{n.span.line}:{n.span.column}") for n in nodes)
-    return Layer(weight.name, elements, len(nodes), count_operations(nodes), places, read, is_table)
+    locations = frozenset((n.scope, "" if n.span is None else f"{n.span.line}:{n.span.column}") for n in nodes)
+    return Layer(weight.name, elements, len(nodes), count_operations(nodes), locations, read, is_table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,10 +149,10 @@ def _seconds(profile: Profile, layer: Layer) -> float:
 def _share(call: Call, dims: Mapping[str, int], layer: Layer) -> float:
     """Returns the layer's share of a kernel, by operations."""
     counts = [(o, evaluate_size(o.flops, dims)) for o in call.operations]
-    own = sum(count for operation, count in counts if _place(operation) in layer.places)
+    own = sum(count for operation, count in counts if _location(operation) in layer.locations)
     return own / max(sum(count for _, count in counts), 1)
 
 
-def _place(operation: Operation) -> tuple[str, str]:
-    """Returns a place as layers store it, without the file, which artifacts name relative to their model."""
+def _location(operation: Operation) -> tuple[str, str]:
+    """Returns the location as layers store it, without the file, which artifacts name relative to their model."""
     return operation.scope, "" if operation.at is None else ":".join(operation.at.rsplit(":", 2)[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .architecture import main as write_architecture
+from .cpu_variants import main as write_cpu_variants
 from .operators import main as write_operators
 from .passes import main as write_passes
 from .python_api import main as write_python_api
@@ -12,6 +13,7 @@ from .walkthrough import main as write_walkthrough
 
 if __name__ == "__main__":
     write_architecture()
+    write_cpu_variants()
     write_reader_operators()
     write_operators()
     write_passes()

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from .generated_part import replace_generated
+
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "compiler" / "docs" / "architecture.md"
-_BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 
 Imports = Mapping[str, Mapping[str, str]]
 """For each folder, the folders that it imports, with the file and line of one import each."""
@@ -23,11 +24,11 @@ Imports = Mapping[str, Mapping[str, str]]
 def folder_of(name: str) -> str | None:
     """Returns the folder of an absolute name in the package `nacre`; a file for modules directly in a package."""
     path = ROOT.joinpath(*name.split(".")[1:])
-    for place in (path, path.parent):
-        if place.with_suffix(".py").is_file():
-            return _folder(place.with_suffix(".py").relative_to(ROOT))
-        if (place / "__init__.py").is_file():
-            return str(place.relative_to(ROOT))
+    for target in (path, path.parent):
+        if target.with_suffix(".py").is_file():
+            return _folder(target.with_suffix(".py").relative_to(ROOT))
+        if (target / "__init__.py").is_file():
+            return str(target.relative_to(ROOT))
     return None
 
 
@@ -106,8 +107,7 @@ def format_generated() -> str:
 
 def format_page(page: str) -> str:
     """Returns the page with its generated part replaced."""
-    head, rest = page.split(_BEGIN)
-    return head + _BEGIN + format_generated() + _END + rest.split(_END)[1]
+    return replace_generated(page, format_generated())
 
 
 def main() -> None:

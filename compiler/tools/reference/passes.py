@@ -91,11 +91,11 @@ def _levels() -> dict[str, tuple[Pass, ...]]:
     """Returns the passes by the options that select them; options that select the same passes are joined."""
     by_text: dict[str, str] = {}
     tables = (("", "", GRAPH_PASSES), (" --strict", "", STRICT_PASSES), ("", " on GPUs", DEVICE_PASSES))
-    for suffix, place, table in tables:
+    for suffix, device, table in tables:
         for level, text in table.items():
             if table is not GRAPH_PASSES and text == GRAPH_PASSES[level]:
                 continue
-            option = f"`-O{level}{suffix}`{place}"
+            option = f"`-O{level}{suffix}`{device}"
             by_text[text] = f"{by_text[text]}, {option}" if text in by_text else option
     return {options: parse_pipeline(text) for text, options in by_text.items()}
 

@@ -20,9 +20,9 @@ from ...readers.torch.torch_program import from_torch
 from ...readers.trees.city_hash import category_hashes
 from ..explorer import read
 from ..explorer.graph import Graph
+from .generated_part import replace_generated
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-_BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 
 FUNCTIONS: tuple[tuple[str, Callable[..., object]], ...] = (
     ("nacre.compile", api.compile),
@@ -88,8 +88,7 @@ def _members(kind: type) -> Iterator[tuple[str, str]]:
 
 def format_page(page: str) -> str:
     """Returns the page with its generated part replaced."""
-    head, rest = page.split(_BEGIN)
-    return head + _BEGIN + format_reference() + _END + rest.split(_END)[1]
+    return replace_generated(page, format_reference())
 
 
 def main() -> None:

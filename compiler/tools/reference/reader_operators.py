@@ -17,9 +17,9 @@ from ...readers.onnx.convert import FAMILIES as ONNX_FAMILIES
 from ...readers.stablehlo.convert import FAMILIES as STABLEHLO_FAMILIES
 from ...readers.tflite.convert import FAMILIES as TFLITE_FAMILIES
 from ...readers.torch.convert import FAMILIES as TORCH_FAMILIES
+from .generated_part import replace_generated
 
 _DOCS = Path(__file__).parents[2] / "docs"
-_BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class ReaderPage:
 
     def current(self) -> str:
         """Returns the page with the current table."""
-        head, rest = self.path.read_text(encoding="utf-8").split(_BEGIN)
-        return head + _BEGIN + self.table() + _END + rest.split(_END)[1]
+        return replace_generated(self.path.read_text(encoding="utf-8"), self.table())
 
 
 KERAS = ReaderPage(_DOCS / "keras.md", "layers", KERAS_FAMILIES)

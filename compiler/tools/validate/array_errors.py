@@ -29,7 +29,7 @@ class Errors:
     largest: float
     mean: float
     ulps: float
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     different: int
     size: int
 
@@ -40,10 +40,10 @@ def measure_errors(actual: Array, expected: Array) -> Errors:
     if actual.size == 0:
         return Errors(0.0, 0.0, 0.0, (), 0, 0)
     apart = absolute_errors(actual, expected)
-    place = np.unravel_index(int(apart.argmax()), apart.shape)
+    index = np.unravel_index(int(apart.argmax()), apart.shape)
     ulps = float(ulp_distances(actual, expected).max()) if dtype_of(actual).is_float else 0.0
     different = int(np.count_nonzero(apart))
-    return Errors(float(apart.max()), float(apart.mean()), ulps, tuple(int(i) for i in place), different, actual.size)
+    return Errors(float(apart.max()), float(apart.mean()), ulps, tuple(int(i) for i in index), different, actual.size)
 
 
 def absolute_errors(actual: Array, expected: Array) -> Numbers:

@@ -82,7 +82,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watche
     }
 
     def task(report: Progress) -> Watched:
-        places: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         values: dict[str, Array] = {}
         lost: list[Overwritten] = []
 
@@ -90,11 +90,11 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watche
             number = event.call.number
             for name, before in values.items():
                 reader = last_read.get(name, -1)
-                if reader >= number and places[name].tobytes() != before.tobytes():
+                if reader >= number and arrays[name].tobytes() != before.tobytes():
                     lost.append(Overwritten(name, number, reader))
             for value in (v for v in event.call.values if v.name in once):
-                places[value.name] = event.array(value)
-                values[value.name] = places[value.name].copy()
+                arrays[value.name] = event.array(value)
+                values[value.name] = arrays[value.name].copy()
 
         model = load_artifact(artifact)
         with suppress(OutOfRangeError):

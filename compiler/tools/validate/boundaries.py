@@ -6,7 +6,7 @@ loop:
     steps 8, 64; x: f32[B, T]      T = 7, 8, 9, 63, 64, 65, and B likewise
 
 The tiler reports the steps of each kernel (`codegen/workers/job.py`). A memory plan has boundaries too: sizes at which
-two tensors change places in the order of sizes.
+two tensors are exchanged in the order of sizes.
 """
 
 from __future__ import annotations

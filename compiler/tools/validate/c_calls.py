@@ -50,10 +50,10 @@ class Session:
     def _reserve(self, inputs: ctypes.Array[Tensor], count: int) -> None:
         functions = self.library.functions
         dims = array.array("q", bytes(8 * max(1, self._dims)))
-        place = dims.buffer_info()[0]
-        if functions["bind"](self.index, ctypes.addressof(inputs), count, place):
+        address = dims.buffer_info()[0]
+        if functions["bind"](self.index, ctypes.addressof(inputs), count, address):
             raise RefusedError(self.library.error())
-        size = functions["workspace_bytes"](self.index, place)
+        size = functions["workspace_bytes"](self.index, address)
         if functions["session_reserve"](self.handle, size):
             raise NacreError(self.library.error())
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ....dialect.control_flow import CONTROL_FLOW, walk_control
 from ....dialect.dims import Poly, Symbol, symbols
-from ....dialect.graph import Attribute, Function, Module, Node, Value, captured, parameters_read, walk
+from ....dialect.graph import Attribute, Function, Module, Node, Value, parameters_read, read_values, walk
 
 
 def cut_function(
@@ -25,7 +25,7 @@ def cut_function(
     for node in reversed(function.body):
         if any(v.name in needed and v.name not in cut for v in node.outputs):
             body.append(node)
-            needed |= {v.name for v in _reads(node)}
+            needed |= {v.name for v in read_values(node)}
     candidates = [*given, *(v for v in function.arguments if v.name not in cut)]
     arguments = [v for v in candidates if v.name in needed]
     # An unused argument may be the only one that determines a dim.
@@ -57,10 +57,6 @@ def flatten(function: Function) -> Function:
     arguments = (*(v for r in regions for v in r.arguments), *(v for node in control for v in node.outputs))
     body = tuple(node for node in nodes if node.op not in CONTROL_FLOW)
     return replace(function, arguments=(*function.arguments, *arguments), body=body)
-
-
-def _reads(node: Node) -> list[Value]:
-    return [*node.inputs, *(v for region in node.regions for v in captured(region))]
 
 
 def _symbols(node: Node) -> Iterator[Symbol]:

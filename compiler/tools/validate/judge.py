@@ -47,7 +47,7 @@ class Difference:
 
     result: int
     message: str = ""
-    place: tuple[int, ...] = ()
+    index: tuple[int, ...] = ()
     actual: float = 0.0
     expected: float = 0.0
     allowed: float = 0.0
@@ -69,7 +69,7 @@ class Difference:
         if self.message:
             return f"result {self.result} {self.message}"
         return (
-            f"result {self.result}: {self.actual:.9g} at {list(self.place)}, expected {self.expected:.9g} within"
+            f"result {self.result}: {self.actual:.9g} at {list(self.index)}, expected {self.expected:.9g} within"
             f" {self.allowed:.3g} ({self.different} of {self.size} differ)"
         )
 
@@ -156,14 +156,14 @@ class Expectation:
         if not wrong.any():
             return None
         beyond = np.where(wrong, apart, -1.0)
-        place = tuple(int(i) for i in np.unravel_index(int(beyond.argmax()), beyond.shape))
+        index = tuple(int(i) for i in np.unravel_index(int(beyond.argmax()), beyond.shape))
         return Difference(
             number,
             "",
-            place,
-            float(actual[place]),
-            float(self.exact[place]),
-            float(allowed[place]),
+            index,
+            float(actual[index]),
+            float(self.exact[index]),
+            float(allowed[index]),
             int(np.count_nonzero(wrong)),
             wrong.size,
         )

@@ -22,7 +22,7 @@ _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 @dataclass
-class Place:
+class Buffer:
     """A tensor's bytes, and the guard bytes around them on its pages."""
 
     name: str
@@ -43,14 +43,16 @@ class Memory:
         whole = np.frombuffer(self._map, np.uint8)
         start = whole.ctypes.data
         self._forbid(start)
-        self.places: dict[str, Place] = {}
+        self.buffers: dict[str, Buffer] = {}
         cursor = PAGE
         for name, size in sizes.items():
             room = whole[cursor : cursor + pages[name] * PAGE]
             first = (room.size - size) // alignments.get(name, 1) * alignments.get(name, 1) if at_end else 0
             room[:] = _CANARY
-            place = Place(name, start + cursor + first, room[first : first + size], room[:first], room[first + size :])
-            self.places[name] = place
+            buffer = Buffer(
+                name, start + cursor + first, room[first : first + size], room[:first], room[first + size :]
+            )
+            self.buffers[name] = buffer
             cursor += pages[name] * PAGE
             self._forbid(start + cursor)
             cursor += PAGE
@@ -61,19 +63,19 @@ class Memory:
 
     def freeze(self, names: Collection[str] | None = None) -> None:
         """Makes the pages of the named tensors, or of all, read-only: a write kills the process."""
-        for name, place in self.places.items():
+        for name, buffer in self.buffers.items():
             if names is None or name in names:
-                start = place.address - place.before.nbytes
-                room = place.before.nbytes + place.data.nbytes + place.after.nbytes
+                start = buffer.address - buffer.before.nbytes
+                room = buffer.before.nbytes + buffer.data.nbytes + buffer.after.nbytes
                 result = _libc.mprotect(start, room, mmap.PROT_READ)
                 assert result == 0, ctypes.get_errno()
 
     def check(self) -> str | None:
         """Returns a description of the first overwritten guard bytes, or None."""
-        for place in self.places.values():
-            for side, room in (("before", place.before), ("behind", place.after)):
+        for buffer in self.buffers.values():
+            for side, room in (("before", buffer.before), ("behind", buffer.after)):
                 wrong = np.flatnonzero(room != _CANARY)
                 if wrong.size:
                     far = room.size - int(wrong[-1]) if side == "before" else int(wrong[0]) + 1
-                    return f"{wrong.size} bytes {side} `{place.name}` were written, {far} away from it"
+                    return f"{wrong.size} bytes {side} `{buffer.name}` were written, {far} away from it"
         return None

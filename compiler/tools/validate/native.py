@@ -42,10 +42,10 @@ class Team(ctypes.Structure):
     _fields_ = (("parallel", _PARALLEL),)
 
 
-def _ranges(units: int, chunk: int) -> list[tuple[int, int]]:
-    """Splits [0, units) into chunks of `chunk` work items, the last first; larger ones if they would be too many."""
-    chunk = max(chunk, -(-units // _MOST_CALLS))
-    return [(max(0, end - chunk), end) for end in range(units, 0, -chunk)]
+def _ranges(items: int, chunk: int) -> list[tuple[int, int]]:
+    """Splits [0, items) into chunks of `chunk` work items, the last first; larger ones if they would be too many."""
+    chunk = max(chunk, -(-items // _MOST_CALLS))
+    return [(max(0, end - chunk), end) for end in range(items, 0, -chunk)]
 
 
 @cache
@@ -57,9 +57,9 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 def make_team(chunk: int, threads: int) -> Team:
     """Returns a team that computes work items in chunks, from the last to the first, on `threads` threads."""
 
-    def parallel(_team: int, task: int, context: int, units: int, _pace: object) -> None:
+    def parallel(_team: int, task: int, context: int, items: int, _pace: object) -> None:
         call = _TASK(task)
-        ranges = _ranges(units, chunk)
+        ranges = _ranges(items, chunk)
 
         def compute(thread: int) -> None:
             for begin, end in ranges[thread::threads]:
@@ -100,7 +100,7 @@ class Library:
     def _weights(self, at_end: bool) -> Memory:
         """Returns the weights in read-only memory, which all calls share."""
         memory = Memory({"weights": self._data.nbytes}, at_end=at_end, alignments={"weights": _ALIGNMENT})
-        memory.places["weights"].data[:] = self._data
+        memory.buffers["weights"].data[:] = self._data
         memory.freeze()
         return memory
 
@@ -123,13 +123,13 @@ class Library:
         sizes |= {name: int(np.prod(shape)) * type.dtype.bytes for name, (type, shape) in shapes.items()}
         sizes |= {"workspace": evaluate(entry.workspace, binding)}
         memory = Memory(sizes, at_end=at_end, alignments={"workspace": _ALIGNMENT})
-        for name, place in memory.places.items():
+        for name, buffer in memory.buffers.items():
             # NaN in every float dtype, or large numbers in any dtype: reads of uninitialized memory become visible.
-            place.data[:] = inputs[name].reshape(-1).view(np.uint8) if name in inputs else (0xFF if at_end else 0x4B)
+            buffer.data[:] = inputs[name].reshape(-1).view(np.uint8) if name in inputs else (0xFF if at_end else 0x4B)
         memory.freeze(inputs)
 
         def table(names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
-            return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
+            return (ctypes.c_void_p * max(1, len(names)))(*(memory.buffers[n].address for n in names))
 
         dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
         passed = (ctypes.c_int8 * max(1, len(entry.checks)))()
@@ -138,15 +138,15 @@ class Library:
         failed = self._library[entry.symbol + suffix](
             table(list(inputs)),
             table(list(shapes)),
-            ctypes.c_void_p(memory.places["workspace"].address),
-            ctypes.c_void_p(self._weights(at_end).places["weights"].address),
+            ctypes.c_void_p(memory.buffers["workspace"].address),
+            ctypes.c_void_p(self._weights(at_end).buffers["weights"].address),
             dims,
             None if team is None else ctypes.byref(team),
             failure,
         )
         damage = memory.check()
         results = tuple(
-            memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
+            memory.buffers[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()
         )
         return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure[:RECORD]))
@@ -173,7 +173,7 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
     for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
         team = make_team(chunk, threads)
         again = library.run(function, trial.arguments, trial.dims, suffix=suffix, team=team, at_end=at_end)
-        how = f"with units by {chunk} from the last to the first, in {threads} threads"
+        how = f"with items by {chunk} from the last to the first, in {threads} threads"
         if again.damage:
             return Finding("memory", f"{again.damage} {how}")
         if again.failed != first.failed:

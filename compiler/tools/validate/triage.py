@@ -65,6 +65,6 @@ def _describe(function: Function, wrong: Wrong) -> str:
     if found.message:
         return f"`{name}` of `{function.name}` {found.message}"
     return (
-        f"`{name}` of `{function.name}` is {found.actual:.9g} at {list(found.place)}, expected {found.expected:.9g}"
+        f"`{name}` of `{function.name}` is {found.actual:.9g} at {list(found.index)}, expected {found.expected:.9g}"
         f" within {found.allowed:.3g}; {found.different} of {found.size} elements differ"
     )

@@ -128,15 +128,15 @@ class _Calls:
     def overlapping(self) -> Iterator[tuple[list[Array], list[Array], str]]:
         """Yields arguments, result arrays and a description; one result overlaps an argument."""
         for number, x in enumerate(self.trial.arguments):
-            for place, y in enumerate(self.expected):
+            for position, y in enumerate(self.expected):
                 if x.nbytes and y.nbytes:
                     for start in (0, (x.nbytes - 1) // 64 * 64):
                         memory = empty_like([np.empty(x.nbytes + y.nbytes + 64, np.uint8)])[0]
                         argument = np.ndarray(x.shape, x.dtype, memory)
                         argument[...] = x
                         outs = empty_like(self.expected)
-                        outs[place] = np.ndarray(y.shape, y.dtype, memory, start)
-                        names = self.entry.results[place].name, self.entry.arguments[number].name
+                        outs[position] = np.ndarray(y.shape, y.dtype, memory, start)
+                        names = self.entry.results[position].name, self.entry.arguments[number].name
                         yield self.with_argument(number, argument), outs, "writes `{}` over `{}`".format(*names)
 
 

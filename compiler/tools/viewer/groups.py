@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ....dialect.graph import Node
+from ....dialect.graph import Node, read_values
 from ....dialect.ops import OPERATORS
-from ....passes.fusion.fuse_flow import read_values
 
 
 def is_leaf(node: Node) -> bool:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from ....dialect.graph import Constant, Function, Module, Node, Region, Value, walk
+from ....dialect.graph import Constant, Function, Module, Node, Region, Value, read_values, walk
 from ....dialect.ops import OPERATORS
 from ....dialect.printer import format_constant
-from ....passes.fusion.fuse_flow import read_values
 from ....passes.rewrite import count_uses
 from ...lower.kinds import kind_of
 from .groups import Group, components, find_edges, find_ranks, group_nodes, is_leaf

@@ -65,15 +65,15 @@ class _Convolution:
 
     def emit(self, e: Emitter, padded: Tensor, weight: Tensor, start: Tensor | int, type: TensorType) -> Tensor:
         w, last = self.windows, self.layout != FIRST
-        places = [f"place {i}" for i in range(len(w.kernel))]
+        positions = [f"position {i}" for i in range(len(w.kernel))]
         offsets = [f"offset {i}" for i in range(len(w.kernel))]
         results = self._channels("out")
-        parallel = ["batch", *places, *results] if last else ["batch", *results, *places]
+        parallel = ["batch", *positions, *results] if last else ["batch", *results, *positions]
         reduced = [*offsets, *self._summed] if last else [*self._summed, *offsets]
         number = {name: i for i, name in enumerate([*parallel, *reduced])}
         batch = padded.type.shape[0]
         sizes = {**self._sizes, "batch": batch}
-        sizes.update(zip((*places, *offsets), (*w.counts, *w.kernel), strict=True))
+        sizes.update(zip((*positions, *offsets), (*w.counts, *w.kernel), strict=True))
 
         def along(names: Sequence[str]) -> tuple[Index, ...]:
             return tuple(loop(number[name]) for name in names)
@@ -81,7 +81,7 @@ class _Convolution:
         def shape(names: Sequence[str]) -> tuple[Size, ...]:
             return tuple(sizes[name] for name in names)
 
-        window = window_map(w, number[places[0]], number[offsets[0]])
+        window = window_map(w, number[positions[0]], number[offsets[0]])
         read = self._channels("in")
         if self.layout == LAST:
             x = e.reshape(padded, (batch, *w.padded, *shape(read)))

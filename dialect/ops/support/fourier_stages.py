@@ -62,14 +62,14 @@ class Row:
         into: Sequence[Tensor],
         columns: Scalar | int,
     ) -> list[Tensor]:
-        """Emits a stage. `read` and `write` address element `place` of a row and a column of it. `columns` counts the
-        columns if the places are not adjacent in memory, and else is 0: the loop over q passes all columns."""
+        """Emits a stage. `read` and `write` take an index in a row, and a column of this element. `columns` counts the
+        columns if the elements are not adjacent in memory, and else is 0: the loop over q passes all columns."""
         r, m, step = stage.radix, stage.butterflies, stage.step
         last = m == 1
 
         def butterfly(t: Sequence[Tensor], p: Scalar, q: Scalar, column: Scalar) -> Sequence[Tensor]:
-            from_place = self.add(q, self.times(p, step))
-            a = [read(self.plus(from_place, step * m * j), column) for j in range(r)]
+            from_position = self.add(q, self.times(p, step))
+            a = [read(self.plus(from_position, step * m * j), column) for j in range(r)]
             made = self.arithmetic.transform(a)
             to = self.add(q, self.times(p, step * r))
             for k, x in enumerate(made):
@@ -111,8 +111,8 @@ def separate(
     if scale != 1.0:
         whole = [s.binary("mul", v, f.arithmetic.number(scale)) for v in whole]
     out = list(results)
-    for place, value in zip((0, half), whole, strict=True):
-        at = [row, f.i(place), zero]
+    for position, value in zip((0, half), whole, strict=True):
+        at = [row, f.i(position), zero]
         out = [s.store(out[0], at, value), s.store(out[1], at, nothing)]
 
     def combine(number: Scalar, t: Sequence[Tensor]) -> Sequence[Tensor]:

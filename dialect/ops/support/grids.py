@@ -28,17 +28,26 @@ Taps = list[tuple[Term, Term | None]]
 
 
 def sample(
-    b: Builder, x: Value, places: Sequence[Term], mode: str, padding: str, *, corners: bool = True, mixed: bool = True
+    b: Builder,
+    x: Value,
+    positions: Sequence[Term],
+    mode: str,
+    padding: str,
+    *,
+    corners: bool = True,
+    mixed: bool = True,
 ) -> Value:
     """Returns the samples [N, C, *grid] at positions [N, *grid], one tensor for each spatial axis. `corners` says
     whether a reflection is at the centres of the outer elements, or at their outer edges. If they are `mixed` by an
     internal operator, they have no gradient."""
-    taps = [_taps(b, place, mode, padding, corners, x.type.shape[2 + axis]) for axis, place in enumerate(places)]
+    taps = [
+        _taps(b, position, mode, padding, corners, x.type.shape[2 + axis]) for axis, position in enumerate(positions)
+    ]
     if mixed:
         return _mixed(b, x, taps, padding, corners)
     total: Term | None = None
     for choice in itertools.product(*taps):
-        part = _sampled(b, x, [place for place, _ in choice], padding, corners)
+        part = _sampled(b, x, [position for position, _ in choice], padding, corners)
         weight: Term | None = None
         for _, factor in choice:
             if factor is not None:
@@ -50,14 +59,14 @@ def sample(
     return total.value
 
 
-def _taps(b: Builder, place: Term, mode: str, padding: str, corners: bool, size: Size) -> Taps:
+def _taps(b: Builder, position: Term, mode: str, padding: str, corners: bool, size: Size) -> Taps:
     if mode == "nearest":
-        return [(place.round(), None)]
+        return [(position.round(), None)]
     if mode == "linear" and padding != "zeros":
         # Between two elements, the position itself is moved inside.
-        place = _inside(b, place, padding, corners, size)
-    base = place.floor()
-    part = place - base
+        position = _inside(b, position, padding, corners, size)
+    base = position.floor()
+    part = position - base
     if mode == "linear":
         return [(base, 1 - part), (base + 1, part)]
     return [(base + i, _cubic((part - i).abs())) for i in range(-1, 3)]
@@ -69,28 +78,28 @@ def _cubic(d: Term, a: float = -0.75) -> Term:
     return d.less_equal(1).select(near, d.less(2).select(far, 0.0))
 
 
-def _inside(b: Builder, place: Term, padding: str, corners: bool, size: Size) -> Term:
+def _inside(b: Builder, position: Term, padding: str, corners: bool, size: Size) -> Term:
     """Returns the position moved into the tensor: to the border, or reflected there."""
-    last = Term(b, size_as(b, size, place.dtype)) - 1
+    last = Term(b, size_as(b, size, position.dtype)) - 1
     if padding == "border":
-        return place.maximum(0).minimum(last)
+        return position.maximum(0).minimum(last)
     low, high = (0.0, last) if corners else (-0.5, last + 0.5)
     span = high - low
     span = span.equal(0).select(1.0, span)
     # Reflection repeats with a period of two spans.
-    offset = (place - low).remainder(span * 2)
+    offset = (position - low).remainder(span * 2)
     reflected = offset.greater(span).select(span * 2 - offset, offset) + low
     return reflected.maximum(0).minimum(last)
 
 
 def _mixed(b: Builder, x: Value, taps: Sequence[Taps], padding: str, corners: bool) -> Value:
     outer, grid = x.type.shape[:2], taps[0][0][0].shape[1:]
-    flat, places, weights = (outer[0], product(grid)), list[Value](), list[Value]()
+    flat, positions, weights = (outer[0], product(grid)), list[Value](), list[Value]()
     for choice in itertools.product(*taps):
-        place, outside = _place(b, x, [place for place, _ in choice], padding, corners)
+        position, outside = _address(b, x, [position for position, _ in choice], padding, corners)
         if outside is not None:
-            place = b.where(outside, b.scalar(-1, I64), place)
-        places.append(b.reshape(place, shape=flat))
+            position = b.where(outside, b.scalar(-1, I64), position)
+        positions.append(b.reshape(position, shape=flat))
         weight: Term | None = None
         for _, factor in choice:
             if factor is not None:
@@ -98,24 +107,26 @@ def _mixed(b: Builder, x: Value, taps: Sequence[Taps], padding: str, corners: bo
         if weight is not None:
             weights.append(weight.cast(dtype=x.type.dtype).reshape(shape=flat).value)
     rows = b.reshape(x, shape=(*outer, product(x.type.shape[2:])))
-    made = b.apply("mix_taps", [rows, *places, *weights], {"weighted": bool(weights)})[0]
+    made = b.apply("mix_taps", [rows, *positions, *weights], {"weighted": bool(weights)})[0]
     return b.reshape(made, shape=(*outer, *grid))
 
 
-def _place(b: Builder, x: Value, places: Sequence[Term], padding: str, corners: bool) -> tuple[Value, Value | None]:
-    """Returns the places of elements among those of a channel, and a mask of those that are outside of the tensor."""
+def _address(
+    b: Builder, x: Value, positions: Sequence[Term], padding: str, corners: bool
+) -> tuple[Value, Value | None]:
+    """Returns the indices of elements among those of a channel, and a mask of those that are outside of the tensor."""
     outside: Value | None = None
     flat: Value | None = None
-    for axis, place in enumerate(places):
+    for axis, position in enumerate(positions):
         size = x.type.shape[2 + axis]
         if padding != "zeros":
-            index = _index(_inside(b, place, padding, corners, size).round(), size)
+            index = _index(_inside(b, position, padding, corners, size).round(), size)
         elif bounds(size)[1] <= EXACT:
-            inside = place.maximum(0).minimum(Term(b, size_as(b, size, place.dtype)) - 1)
-            index, beyond = _index(inside, size), b.not_equal(inside.value, place.value)
+            inside = position.maximum(0).minimum(Term(b, size_as(b, size, position.dtype)) - 1)
+            index, beyond = _index(inside, size), b.not_equal(inside.value, position.value)
             outside = beyond if outside is None else b.logical_or(outside, beyond)
         else:
-            raw = place.cast(dtype=I64).value
+            raw = position.cast(dtype=I64).value
             index = b.minimum(b.maximum(raw, b.scalar(0, I64)), size_as(b, size - 1, I64))
             beyond = b.not_equal(index, raw)
             outside = beyond if outside is None else b.logical_or(outside, beyond)
@@ -124,17 +135,17 @@ def _place(b: Builder, x: Value, places: Sequence[Term], padding: str, corners: 
     return flat, outside
 
 
-def _index(place: Term, size: Size) -> Value:
+def _index(position: Term, size: Size) -> Value:
     """Returns a whole position inside of an axis as i64, by way of i32 where it fits: that is one instruction."""
     if bounds(size)[1] <= EXACT:
-        place = place.cast(dtype=I32)
-    return place.cast(dtype=I64).value
+        position = position.cast(dtype=I32)
+    return position.cast(dtype=I64).value
 
 
-def _sampled(b: Builder, x: Value, places: Sequence[Term], padding: str, corners: bool) -> Term:
+def _sampled(b: Builder, x: Value, positions: Sequence[Term], padding: str, corners: bool) -> Term:
     """Returns the elements [N, C, *grid] at whole positions; zeros outside of the tensor if it is padded with zeros."""
-    flat, outside = _place(b, x, places, padding, corners)
-    grid = places[0].shape[1:]
+    flat, outside = _address(b, x, positions, padding, corners)
+    grid = positions[0].shape[1:]
     outer, count = x.type.shape[:2], product(grid)
     rows = b.reshape(x, shape=(*outer, product(x.type.shape[2:])))
     index = b.broadcast_to(b.reshape(flat, shape=(outer[0], 1, count)), shape=(*outer, count))
@@ -145,26 +156,26 @@ def _sampled(b: Builder, x: Value, places: Sequence[Term], padding: str, corners
     return Term(b, b.unsqueeze(outside, axes=1)).select(0.0, Term(b, found))
 
 
-def sample_array(x: Numbers, places: Sequence[Numbers], mode: str, padding: str, *, corners: bool) -> Numbers:
+def sample_array(x: Numbers, positions: Sequence[Numbers], mode: str, padding: str, *, corners: bool) -> Numbers:
     """Computes `sample` for the references."""
     sizes = x.shape[2:]
     taps: list[list[tuple[Numbers, Numbers | None]]] = []
-    for place, size in zip(places, sizes, strict=True):
+    for position, size in zip(positions, sizes, strict=True):
         if mode == "linear" and padding != "zeros":
-            place = _inside_array(place, size, padding, corners)
-        base = np.floor(place)
-        part = place - base
+            position = _inside_array(position, size, padding, corners)
+        base = np.floor(position)
+        part = position - base
         if mode == "nearest":
-            taps.append([(np.round(place), None)])
+            taps.append([(np.round(position), None)])
         elif mode == "linear":
             taps.append([(base, 1 - part), (base + 1, part)])
         else:
             taps.append([(base + i, _cubic_array(np.abs(part - i))) for i in range(-1, 3)])
-    total = np.zeros((*x.shape[:2], *places[0].shape[1:]), x.dtype)
+    total = np.zeros((*x.shape[:2], *positions[0].shape[1:]), x.dtype)
     for choice in itertools.product(*taps):
-        inside = np.ones(places[0].shape, np.bool_)
-        flat = np.zeros(places[0].shape, np.int64)
-        weight = np.ones(places[0].shape, places[0].dtype)
+        inside = np.ones(positions[0].shape, np.bool_)
+        flat = np.zeros(positions[0].shape, np.int64)
+        weight = np.ones(positions[0].shape, positions[0].dtype)
         for (at, factor), size in zip(choice, sizes, strict=True):
             raw = _whole(at if padding == "zeros" else np.round(_inside_array(at, size, padding, corners)))
             index = np.maximum(np.minimum(raw, size - 1), 0)
@@ -180,20 +191,20 @@ def sample_array(x: Numbers, places: Sequence[Numbers], mode: str, padding: str,
     return np.asarray(total, x.dtype)
 
 
-def _whole(place: Numbers) -> Numbers:
+def _whole(position: Numbers) -> Numbers:
     """Converts floats as compiled code does: NaN becomes 0, and a float out of range the nearest integer."""
     limit = 2.0**62
-    return np.asarray(np.clip(np.nan_to_num(place, nan=0.0, posinf=limit, neginf=-limit), -limit, limit), np.int64)
+    return np.asarray(np.clip(np.nan_to_num(position, nan=0.0, posinf=limit, neginf=-limit), -limit, limit), np.int64)
 
 
-def _inside_array(place: Numbers, size: int, padding: str, corners: bool) -> Numbers:
+def _inside_array(position: Numbers, size: int, padding: str, corners: bool) -> Numbers:
     last = size - 1
     if padding == "reflection":
         low, high = (0.0, float(last)) if corners else (-0.5, last + 0.5)
         span = high - low or 1.0
-        offset = np.mod(place - low, 2 * span)
-        place = np.where(offset > span, 2 * span - offset, offset) + low
-    return np.asarray(np.minimum(np.maximum(place, 0), last), place.dtype)
+        offset = np.mod(position - low, 2 * span)
+        position = np.where(offset > span, 2 * span - offset, offset) + low
+    return np.asarray(np.minimum(np.maximum(position, 0), last), position.dtype)
 
 
 def _cubic_array(d: Numbers, a: float = -0.75) -> Numbers:

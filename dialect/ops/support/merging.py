@@ -35,7 +35,7 @@ class _Level:
     """The pairs of key and index of all rows, in ordered runs of `width`; the last run of a row may be shorter."""
 
     keys: Tensor
-    places: Tensor
+    positions: Tensor
     width: int
 
     @property
@@ -54,14 +54,14 @@ def merge_rows(e: Emitter, x: Tensor, axis: int, descending: bool, count: Size) 
     while bounds(level.length)[1] > level.width:
         level = merging.merged(level)
 
-    def place(s: BodyEmitter) -> tuple[Scalar, Indices]:
+    def position(s: BodyEmitter) -> tuple[Scalar, Indices]:
         at = [s.index(n) for n in range(len(shape))]
         outer = [i for a, i in enumerate(at) if a != axis]
-        found = s.cast(s.load(level.places, [*outer, at[axis]]), I64)
+        found = s.cast(s.load(level.positions, [*outer, at[axis]]), I64)
         return found, [found if a == axis else i for a, i in enumerate(at)]
 
-    values = e.map(types[0], [], lambda s: s.load(x, place(s)[1]))
-    return [values, e.map(types[1], [], lambda s: place(s)[0])]
+    values = e.map(types[0], [], lambda s: s.load(x, position(s)[1]))
+    return [values, e.map(types[1], [], lambda s: position(s)[0])]
 
 
 class _Merging:
@@ -89,16 +89,16 @@ class _Merging:
             wanted = s.cast(within, I32)
 
             def search(s: ScalarEmitter, j: Scalar, found: Indices) -> Indices:
-                place = s.binary("add", begin, j)
-                is_found = s.compare("eq", s.load(ranks, [*outer, place]), wanted)
-                return [s.select(is_found, place, found[0])]
+                position = s.binary("add", begin, j)
+                is_found = s.compare("eq", s.load(ranks, [*outer, position]), wanted)
+                return [s.select(is_found, position, found[0])]
 
-            (place,) = s.iterate(s.constant(run, I64), [begin], search)
-            return s.load(keys, [*outer, place]), s.cast(place, order.place)
+            (position,) = s.iterate(s.constant(run, I64), [begin], search)
+            return s.load(keys, [*outer, position]), s.cast(position, order.index)
 
         # Bodies are called later, so `keys` must stay those of the elements.
-        ordered, places = self._pairs(length, pair)
-        return _Level(ordered, places, run)
+        ordered, positions = self._pairs(length, pair)
+        return _Level(ordered, positions, run)
 
     def merged(self, level: _Level) -> _Level:
         """Returns the next level: runs of twice the width, or of the most that is wanted."""
@@ -113,8 +113,8 @@ class _Merging:
             begin = s.binary("mul", run, s.constant(2 * before, I64))
             return self._element(s, level, outer, begin, done)
 
-        keys, places = self._pairs(length, pair)
-        return _Level(keys, places, width)
+        keys, positions = self._pairs(length, pair)
+        return _Level(keys, positions, width)
 
     def _element(self, s: BodyEmitter, level: _Level, outer: Indices, begin: Scalar, done: Scalar) -> Indices:
         """Returns element `done` of the merged runs from `begin` on."""
@@ -126,8 +126,8 @@ class _Merging:
 
         def key(s: ScalarEmitter, first: Scalar, number: Scalar) -> Scalar:
             # A step after the end of the search, or an empty run, reads another key of the row.
-            place = s.binary("add", first, s.binary("max", number, zero))
-            return s.load(level.keys, [*outer, s.binary("min", place, s.binary("sub", end, one))])
+            position = s.binary("add", first, s.binary("max", number, zero))
+            return s.load(level.keys, [*outer, s.binary("min", position, s.binary("sub", end, one))])
 
         def search(s: ScalarEmitter, _: Scalar, found: Indices) -> Indices:
             low, high = found
@@ -146,8 +146,8 @@ class _Merging:
         is_smaller = s.compare("le", key(s, begin, taken), key(s, middle, rest))
         is_last = s.compare("ge", rest, right)
         from_left = s.binary("and", s.compare("lt", taken, left), s.binary("or", is_last, is_smaller))
-        place = s.select(from_left, s.binary("add", begin, taken), s.binary("add", middle, rest))
-        return s.load(level.keys, [*outer, place]), s.load(level.places, [*outer, place])
+        position = s.select(from_left, s.binary("add", begin, taken), s.binary("add", middle, rest))
+        return s.load(level.keys, [*outer, position]), s.load(level.positions, [*outer, position])
 
     def _key(self, s: BodyEmitter, outer: Indices, number: Scalar) -> Scalar:
         order = self.order
@@ -189,7 +189,7 @@ class _Merging:
             *outer, number = (s.index(n) for n in range(len(shape)))
             return body(s, outer, number)
 
-        types = (TensorType(self.order.key, shape), TensorType(self.order.place, shape))
+        types = (TensorType(self.order.key, shape), TensorType(self.order.index, shape))
         results = [Result(type, identity(len(shape))) for type in types]
         return self.e.structured([Loop(n) for n in shape], [], results, at)
 

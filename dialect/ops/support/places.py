@@ -59,27 +59,27 @@ def _watched(s: ScalarEmitter, index: Scalar, size: Size, window: Size) -> Scala
     signed, unsigned = (I32, U32) if narrow else (I64, U64)
     index, zero = s.cast(index, signed), s.constant(0, signed)
     end = s.select(s.compare("lt", index, zero), s.cast(s.size(size), signed), zero)
-    place, last = s.binary("add", index, end), s.cast(s.size(size - window), signed)
-    outside = s.compare("gt", s.cast(place, unsigned), s.cast(last, unsigned))
-    return s.cast(s.watch(s.select(outside, zero, place), outside), I64)
+    position, last = s.binary("add", index, end), s.cast(s.size(size - window), signed)
+    outside = s.compare("gt", s.cast(position, unsigned), s.cast(last, unsigned))
+    return s.cast(s.watch(s.select(outside, zero, position), outside), I64)
 
 
 def are_inside(s: ScalarEmitter, indices: Sequence[Scalar], sizes: Sequence[Size]) -> Scalar:
     """Returns whether every index is inside its axis."""
     inside = s.constant(True, BOOL)
     for index, size in zip(indices, sizes, strict=True):
-        place = from_start(s, index, s.size(size))
-        above, below = s.compare("ge", place, s.constant(0, I64)), s.compare("lt", place, s.size(size))
+        position = from_start(s, index, s.size(size))
+        above, below = s.compare("ge", position, s.constant(0, I64)), s.compare("lt", position, s.size(size))
         inside = s.binary("and", inside, s.binary("and", above, below))
     return inside
 
 
 def clamped_array(index: Any, size: int, mode: str = "clamp", *, window: int = 1) -> Numbers:
     """Computes `clamped` for the references."""
-    place = _from_start(index, size)
+    position = _from_start(index, size)
     if mode == WATCH:
-        return np.where((place < 0) | (place > size - window), 0, place)
-    return np.asarray(np.maximum(np.minimum(place, size - window), 0))
+        return np.where((position < 0) | (position > size - window), 0, position)
+    return np.asarray(np.maximum(np.minimum(position, size - window), 0))
 
 
 def are_inside_array(index: Any, size: int) -> Numbers:
@@ -98,8 +98,8 @@ def find_outside(indices: Numbers, sizes: Sequence[int], window: int) -> int | N
     turn."""
     flat = indices.astype(np.int64).reshape(-1)
     size = np.resize(np.asarray(sizes, np.int64), flat.shape)
-    place = np.where(flat < 0, flat + size, flat)
-    outside = np.flatnonzero((place < 0) | (place > size - window))
+    position = np.where(flat < 0, flat + size, flat)
+    outside = np.flatnonzero((position < 0) | (position > size - window))
     return int(outside[0]) if outside.size else None
 
 
@@ -115,10 +115,10 @@ def load_if_any(s: ScalarEmitter, x: Tensor, indices: Sequence[Scalar], axes: Se
 
 
 def load_by_mode(
-    s: ScalarEmitter, x: Tensor, places: Sequence[Scalar], given: Sequence[Scalar], axes: Sequence[int], mode: str
+    s: ScalarEmitter, x: Tensor, positions: Sequence[Scalar], given: Sequence[Scalar], axes: Sequence[int], mode: str
 ) -> Scalar:
-    """Returns the element at `places`, the `given` indices of `axes` moved inside; or 0 if the mode drops it."""
-    value = load_if_any(s, x, places, axes)
+    """Returns the element at `positions`, the `given` indices of `axes` moved inside; or 0 if the mode drops it."""
+    value = load_if_any(s, x, positions, axes)
     if mode != "drop":
         return value
     inside = are_inside(s, given, [x.type.shape[axis] for axis in axes])

@@ -51,7 +51,7 @@ class Order:
         return I64 if self.dtype.bits == 64 else I32
 
     @property
-    def place(self) -> DType:
+    def index(self) -> DType:
         return I32 if bounds(self.size)[1] <= _MOST_I32 else I64
 
     @property
@@ -102,12 +102,12 @@ class Row:
 
 
 def order_rows(
-    e: Emitter, x: Tensor, axis: int, descending: bool, count: Size, *, with_values: bool, with_places: bool
+    e: Emitter, x: Tensor, axis: int, descending: bool, count: Size, *, with_values: bool, with_indices: bool
 ) -> list[Tensor]:
     """Returns the first `count` elements of each row along the axis in order, and their indices, as i64."""
     order = Order(x.type.dtype, x.type.shape[axis], descending)
     shape = tuple(count if a == axis else n for a, n in enumerate(x.type.shape))
-    types = [TensorType(x.type.dtype, shape)] * with_values + [TensorType(I64, shape)] * with_places
+    types = [TensorType(x.type.dtype, shape)] * with_values + [TensorType(I64, shape)] * with_indices
     method = _choose(order, count)
     scratch = method.scratch(e)
     outer = tuple(n for a, n in enumerate(x.type.shape) if a != axis)
@@ -119,11 +119,11 @@ def order_rows(
             return (*before, number, *after)
 
         results, work = list(tensors[: len(types)]), list(tensors[len(types) :])
-        work, places = method.write(s, Row(x, at, order), work)
+        work, positions = method.write(s, Row(x, at, order), work)
 
         def copy(number: Scalar, done: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
-            place = s.cast(s.load(work[places], [number]), I64)
-            found = ([s.load(x, at(place))] if with_values else []) + ([place] if with_places else [])
+            position = s.cast(s.load(work[positions], [number]), I64)
+            found = ([s.load(x, at(position))] if with_values else []) + ([position] if with_indices else [])
             return [s.store(t, at(number), v) for t, v in zip(done, found, strict=True)], []
 
         results = list(s.repeat(s.size(count), results, [], copy)[0])
@@ -157,36 +157,36 @@ def _choose(order: Order, count: Size) -> _Method:
 class _Counting(_Method):
     def scratch(self, e: Emitter) -> list[Tensor]:
         size = (self.order.size,)
-        return [e.full(TensorType(self.order.key, size), 0), e.full(TensorType(self.order.place, size), 0)]
+        return [e.full(TensorType(self.order.key, size), 0), e.full(TensorType(self.order.index, size), 0)]
 
     def write(self, s: SequenceEmitter, row: Row, work: Sequence[Tensor]) -> tuple[list[Tensor], int]:
         size = s.size(self.order.size)
         (keys,), _ = s.repeat(size, work[:1], [], lambda i, t, _: ([s.store(t[0], [i], row.key(s, i))], []))
-        (places,), _ = s.repeat(size, work[1:], [], lambda i, t, _: ([self._move(s, keys, size, i, t[0])], []))
-        return [keys, places], 1
+        (positions,), _ = s.repeat(size, work[1:], [], lambda i, t, _: ([self._move(s, keys, size, i, t[0])], []))
+        return [keys, positions], 1
 
-    def _move(self, s: SequenceEmitter, keys: Tensor, size: Scalar, i: Scalar, places: Tensor) -> Tensor:
-        return s.store(places, [rank_of(s, self.order, keys, size, i)], s.cast(i, self.order.place))
+    def _move(self, s: SequenceEmitter, keys: Tensor, size: Scalar, i: Scalar, positions: Tensor) -> Tensor:
+        return s.store(positions, [rank_of(s, self.order, keys, size, i)], s.cast(i, self.order.index))
 
 
 def rank_of(s: SequenceEmitter, order: Order, keys: Tensor, size: Scalar, i: Scalar) -> Scalar:
     """Returns the number of the first `size` keys that precede key `i`, as i64."""
-    own, number = s.load(keys, [i]), s.cast(i, order.place)
+    own, number = s.load(keys, [i]), s.cast(i, order.index)
 
     def count(_: object, j: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
         other = s.load(keys, [j])
-        equal = s.binary("and", s.compare("eq", other, own), s.compare("lt", s.cast(j, order.place), number))
+        equal = s.binary("and", s.compare("eq", other, own), s.compare("lt", s.cast(j, order.index), number))
         before = s.binary("or", s.compare("lt", other, own), equal)
-        return [s.binary("add", total[0], s.cast(before, order.place))]
+        return [s.binary("add", total[0], s.cast(before, order.index))]
 
-    (rank,) = s.iterate(size, [s.constant(0, order.place)], count)
+    (rank,) = s.iterate(size, [s.constant(0, order.index)], count)
     return s.cast(rank, I64)
 
 
 def _buffers(e: Emitter, order: Order, size: Size) -> list[Tensor]:
     """Returns two buffers of pairs, and a histogram for each byte of a key."""
-    pair = (TensorType(order.key, (size,)), TensorType(order.place, (size,)))
-    counts = TensorType(order.place, (order.passes, RADIX))
+    pair = (TensorType(order.key, (size,)), TensorType(order.index, (size,)))
+    counts = TensorType(order.index, (order.passes, RADIX))
     return [e.full(type, 0) for type in (*pair, *pair, counts)]
 
 
@@ -195,13 +195,13 @@ class _Radix(_Method):
         return _buffers(e, self.order, self.order.size)
 
     def write(self, s: SequenceEmitter, row: Row, work: Sequence[Tensor]) -> tuple[list[Tensor], int]:
-        keys, places, *rest = work
+        keys, positions, *rest = work
         size = s.size(self.order.size)
 
         def fill(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
-            return [s.store(t[0], [i], row.key(s, i)), s.store(t[1], [i], s.cast(i, self.order.place))], []
+            return [s.store(t[0], [i], row.key(s, i)), s.store(t[1], [i], s.cast(i, self.order.index))], []
 
-        filled, _ = s.repeat(size, [keys, places], [], fill)
+        filled, _ = s.repeat(size, [keys, positions], [], fill)
         return order_pairs(s, self.order, size, s.constant(RADIX, I64), [*filled, *rest]), 1
 
 
@@ -210,7 +210,7 @@ def order_pairs(s: SequenceEmitter, order: Order, size: Scalar, radix: Scalar, w
     *pairs, counts = work
     every = range(order.passes)
     numbers = [s.constant(n, I64) for n in every]
-    zero, one = s.constant(0, order.place), s.constant(1, order.place)
+    zero, one = s.constant(0, order.index), s.constant(1, order.index)
 
     def clear(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
         (table,) = t
@@ -257,13 +257,13 @@ def _move_pairs(
     """Emits a radix pass: moves pairs to the positions that their byte `number` has in the table of `work`."""
 
     def move(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
-        keys, places, table = t
-        key, place = s.load(source[0], [i]), s.load(source[1], [i])
+        keys, positions, table = t
+        key, position = s.load(source[0], [i]), s.load(source[1], [i])
         at = [number, order.byte(s, key, number)]
         target = s.load(table, at)
-        table = s.store(table, at, s.binary("add", target, s.constant(1, order.place)))
+        table = s.store(table, at, s.binary("add", target, s.constant(1, order.index)))
         to = [s.cast(target, I64)]
-        return [s.store(keys, to, key), s.store(places, to, place), table], []
+        return [s.store(keys, to, key), s.store(positions, to, position), table], []
 
     return s.repeat(size, work, [], move)[0]
 
@@ -274,18 +274,18 @@ def order_some(s: SequenceEmitter, order: Order, size: Scalar, work: Sequence[Te
     is_short = s.compare("le", size, s.constant(COUNTED, I64))
     counted = s.select(is_short, size, zero)
     radix = s.select(is_short, zero, s.constant(RADIX, I64))
-    keys, places, *other, counts = work
+    keys, positions, *other, counts = work
 
     def move(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
         to = [rank_of(s, order, keys, counted, i)]
-        return [s.store(t[0], to, s.load(keys, [i])), s.store(t[1], to, s.load(places, [i]))], []
+        return [s.store(t[0], to, s.load(keys, [i])), s.store(t[1], to, s.load(positions, [i]))], []
 
     (*moved,), _ = s.repeat(counted, other, [], move)
 
     def back(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
         return [s.store(target, [i], s.load(source, [i])) for target, source in zip(t, moved, strict=True)], []
 
-    (*here,), _ = s.repeat(counted, [keys, places], [], back)
+    (*here,), _ = s.repeat(counted, [keys, positions], [], back)
     return order_pairs(s, order, s.select(is_short, zero, size), radix, [*here, *moved, counts])
 
 
@@ -349,8 +349,8 @@ class _Selection(_Method):
                 key = row.key(s, number)
                 enters = s.binary("or", s.compare("lt", key, bound), s.unary("not", is_bounded))
                 keys = s.store(t[0], [held[0]], key)
-                places = s.store(t[1], [held[0]], s.cast(number, order.place))
-                return [keys, places], [s.binary("add", held[0], s.cast(enters, I64))]
+                positions = s.store(t[1], [held[0]], s.cast(number, order.index))
+                return [keys, positions], [s.binary("add", held[0], s.cast(enters, I64))]
 
             pair, (held,) = s.repeat(count, tensors[:2], [held], append)
             is_full = s.compare("ge", held, full)

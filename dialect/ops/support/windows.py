@@ -3,6 +3,14 @@
 This module defines the geometry (the number of windows, the padding), the padded tensor that windows read, and its
 adjoint, the spread tensor, in which the elements of a strided result lie apart. Tensors are [N, C, *spatial] unless
 stated otherwise.
+
+For 6 elements, padding (1, 1), a kernel of 3 and a stride of 2, there are 3 windows:
+
+    padded tensor    0 a b c d e f 0        its last element is in no window
+    window 0         0 a b
+    window 1             b c d
+    window 2                 d e f
+    spread tensor    r 0 s 0 t              of a result r s t
 """
 
 from __future__ import annotations
@@ -219,10 +227,10 @@ def spread_tensor(e: Emitter, x: Tensor, w: Windows) -> Tensor:
     return e.slice(written, (0, 0, *w.low), (*outer, *lengths), (1,) * x.type.rank)
 
 
-def window_map(w: Windows, first_place: int, first_offset: int) -> IndexMap:
+def window_map(w: Windows, first_position: int, first_offset: int) -> IndexMap:
     """Returns the index map of the padded tensor, from loops over windows and over offsets inside a window."""
     return tuple(
-        loop(first_place + i) * w.stride[i] + loop(first_offset + i) * w.dilation[i] for i in range(len(w.stride))
+        loop(first_position + i) * w.stride[i] + loop(first_offset + i) * w.dilation[i] for i in range(len(w.stride))
     )
 
 

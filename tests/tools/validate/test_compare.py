@@ -43,7 +43,7 @@ def test_errors_of_an_array() -> None:
     actual = expected.copy()
     actual[1, 2], actual[0, 1] = np.nextafter(np.float32(1), np.float32(2)), 3
     errors = measure_errors(actual, expected)
-    assert (errors.largest, errors.place, errors.different, errors.size) == (2, (0, 1), 2, 6)
+    assert (errors.largest, errors.index, errors.different, errors.size) == (2, (0, 1), 2, 6)
     assert errors.mean == pytest.approx(2 / 6)
     assert errors.ulps == 3 * 2**22  # from 1 to 2 there are 2**23 floats, from 2 to 3 half as many
 

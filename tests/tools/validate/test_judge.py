@@ -70,7 +70,7 @@ def test_the_element_that_is_farthest_out_is_told() -> None:
 
     found = judged(ORDINARY, spoil)
     assert found is not None
-    assert (found.result, found.place, found.different, found.size) == (0, (3, 4), 2, 95)
+    assert (found.result, found.index, found.different, found.size) == (0, (3, 4), 2, 95)
     assert abs(found.error - 0.5) < 1e-6 and 0 < found.allowed < 1e-5
     assert str(found).startswith("result 0: ") and str(found).endswith("(2 of 95 differ)")
     wrong = Judge(rows(), random_trial(rows().function("f"), {}), made_up).difference([np.zeros((5, 18), np.float32)])

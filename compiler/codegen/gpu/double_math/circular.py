@@ -83,16 +83,16 @@ def _turns(a: Lanes) -> tuple[Lanes, Lanes]:
     pattern = bits(a)
     mantissa = (pattern & ((1 << FRACTION_BITS) - 1)) | (1 << FRACTION_BITS)
     # One word of zeros is before the first bit, for exponents below zero.
-    place = (pattern >> FRACTION_BITS) - (1075 - 64)
+    position = (pattern >> FRACTION_BITS) - (1075 - 64)
     known = (0, *_TURN_WORDS)
-    passed = [place > 64 * count - 1 for count in range(1, 17)]
+    passed = [position > 64 * count - 1 for count in range(1, 17)]
     words = []
     for begin in range(4):
         word = writer.constant(_signed(known[begin]), "i64")
         for count, beyond in enumerate(passed, 1):
             word = beyond.choose(writer.constant(_signed(known[begin + count]), "i64"), word)
         words.append(word)
-    upper, second, third = (funnel_shift(words[i], words[i + 1], place & 63) for i in range(3))
+    upper, second, third = (funnel_shift(words[i], words[i + 1], position & 63) for i in range(3))
     low, high = _wide_product(mantissa, second)
     _, beneath = _wide_product(mantissa, third)
     total = low + beneath

@@ -50,7 +50,7 @@ def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
 
 
 def _scale_low(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
-    """Does the same as `scale` where -254 < n.
+    """Computes `scale` for n > -254.
 
     On some CPUs, arithmetic with a denormal result takes a hundred times as long. The bit pattern of a denormal number
     is its multiple of 2**-149, so that multiple is computed and rounded to an integer.
@@ -60,7 +60,7 @@ def _scale_low(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
 
 
 def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
-    """Does the same as `scale` where the result is not denormal."""
+    """Computes `scale` for results that are not denormal."""
     if p.writer.scaling:
         return _scale_by_instruction(p.writer.scaling, p, n)
     # Two factors, so that both are normal numbers even where the product overflows.
@@ -71,7 +71,7 @@ def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
 
 
 def _scale_or_zero(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
-    """Does the same as `scale`, and returns zero in the lanes that are low."""
+    """Computes `scale`, with zero in the lanes that are low."""
     if p.writer.scaling:
         return _scale_by_instruction(p.writer.scaling, p, n, low)
     # 2**128 is not representable, and half of 2**-125 is.

@@ -36,8 +36,8 @@ def _mask(use: Use) -> Tensor | None:
         if mask.rank not in (3, 4):
             use.fail(f"gets the mask {mask.type}, expected rank 3 or 4", code="unsupported-rank")
         found.append(g.unsqueeze(mask, axes=(1,)) if mask.rank == 3 else mask)
-    for place, name, axes in ((0, "query", (1, 3)), (1, "value", (1, 2)), (2, "key", (1, 2))):
-        steps = use.masks.get(place, use.masks.get(name))
+    for position, name, axes in ((0, "query", (1, 3)), (1, "value", (1, 2)), (2, "key", (1, 2))):
+        steps = use.masks.get(position, use.masks.get(name))
         if steps is not None:
             found.append(g.unsqueeze(steps, axes=axes))
     total: Tensor | None = None

@@ -98,11 +98,11 @@ def run_steps(
 
     def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         number, *old = arguments
-        place = g.subtract(g.size(time - 1), number) if back else number
-        new = step(g.gather(x, place, axis=0), old)
+        position = g.subtract(g.size(time - 1), number) if back else number
+        new = step(g.gather(x, position, axis=0), old)
         if mask is None:
             return [*new, new[0]]
-        counts = g.gather(mask, place, axis=0)
+        counts = g.gather(mask, position, axis=0)
         new = [g.where(counts, made, before) for made, before in zip(new, old, strict=True)]
         is_zero = use.flag("zero_output_for_mask")
         return [*new, g.where(counts, new[0], g.like(0, new[0])) if is_zero else new[0]]

@@ -27,8 +27,8 @@ def _embedding(use: Use) -> Sequence[Tensor]:
 def _product_of_steps(use: Use) -> Tensor:
     """Returns the product of the operands that are not masked at a step; 0 if all of them have masks and are masked."""
     g, total, found = use.g, None, []
-    for place, x in enumerate(use.inputs):
-        mask = use.masks.get(place)
+    for position, x in enumerate(use.inputs):
+        mask = use.masks.get(position)
         if mask is not None:
             x = masked(use, mask, x, g.like(1, x))
             found.append(mask)
@@ -50,9 +50,9 @@ def _folded(name: str) -> Convert:
             return [_product_of_steps(use)]
         total, mask = use.inputs[0], use.masks.get(0)
         picks = name in ("maximum", "minimum")
-        for place, each in enumerate(use.inputs[1:], 1):
+        for position, each in enumerate(use.inputs[1:], 1):
             if picks and use.masks:
-                other = use.masks.get(place)
+                other = use.masks.get(position)
                 # At a step where one operand is masked, the other one replaces it.
                 each = each if other is None else masked(use, other, each, total)
                 total = total if mask is None else masked(use, mask, total, each)

@@ -27,7 +27,7 @@ def weighted(use: Use, x: Tensor, axis: int, weights: Elements) -> Tensor:
     order = (*(other for other in range(x.rank) if other != axis), axis)
     turned = x if axis == last else g.transpose(x, axes=order)
     made = g.matmul(turned, use.tensor(np.ascontiguousarray(weights.T.astype(np.float32)), "weights"))
-    back = tuple(order.index(place) for place in range(x.rank))
+    back = tuple(order.index(position) for position in range(x.rank))
     return made if axis == last else g.transpose(made, axes=back)
 
 

@@ -64,7 +64,7 @@ def _recurrent(use: Use) -> Sequence[Tensor | None]:
 
 
 def _merged(use: Use) -> Sequence[Tensor | None]:
-    found = [use.masks.get(place) for place in range(len(use.inputs))]
+    found = [use.masks.get(position) for position in range(len(use.inputs))]
     total = found[0] if found else None
     for mask in found[1:]:
         total = None if total is None or mask is None else use.g.logical_or(total, mask)
@@ -75,8 +75,8 @@ def _concatenated(use: Use) -> Sequence[Tensor | None]:
     if not use.masks:
         return []
     g, parts = use.g, []
-    for place, x in enumerate(use.inputs):
-        mask = use.masks.get(place, known(True))
+    for position, x in enumerate(use.inputs):
+        mask = use.masks.get(position, known(True))
         # A mask with all axes is concatenated as it is; a mask with one axis fewer applies to all features.
         mask = g.unsqueeze(mask, axes=(mask.rank,)) if 0 < mask.rank < x.rank else mask
         parts.append(g.broadcast_to(mask, shape=x.shape))

@@ -23,7 +23,9 @@ def _batch_norm(use: Use) -> Sequence[Tensor]:
     if len(axes) != 1:
         use.fail(f"has the axes {axes}")
     names = [word for word in ("gamma", "beta") if use.flag("scale" if word == "gamma" else "center", True)]
-    held = {word: use.weight(place, 1, word) for place, word in enumerate([*names, "moving_mean", "moving_variance"])}
+    held = {
+        word: use.weight(position, 1, word) for position, word in enumerate([*names, "moving_mean", "moving_variance"])
+    }
     size = use.array(len(names), 1).size
     gamma = held.get("gamma") or use.tensor(np.ones(size, np.float32), "gamma")
     beta = held.get("beta") or use.tensor(np.zeros(size, np.float32), "beta")
@@ -39,12 +41,12 @@ def _layer_norm(use: Use) -> Sequence[Tensor]:
     if use.flag("rms_scaling"):
         use.fail("has `rms_scaling`")
     made = g.layer_norm(x, axes=axes, eps=use.number("epsilon", 1e-3))
-    place = 0
+    position = 0
     if use.flag("scale", True):
-        made = g.multiply(made, use.weight(place, len(axes), "gamma"))
-        place += 1
+        made = g.multiply(made, use.weight(position, len(axes), "gamma"))
+        position += 1
     if use.flag("center", True):
-        made = g.add(made, use.weight(place, len(axes), "beta"))
+        made = g.add(made, use.weight(position, len(axes), "beta"))
     return [made]
 
 
@@ -74,11 +76,11 @@ def _group_norm(use: Use) -> Sequence[Tensor]:
     made = g.multiply(centred, g.rsqrt(g.add(variance, g.like(use.number("epsilon", 1e-3), x))))
     made = g.reshape(made, shape=x.shape)
     shape = (channels, *(1,) * (x.rank - axis - 1))
-    place = 0
+    position = 0
     for word, flag, apply in (("gamma", "scale", g.multiply), ("beta", "center", g.add)):
         if use.flag(flag, True):
-            made = apply(made, use.tensor(use.array(place, 1).reshape(shape), word))
-            place += 1
+            made = apply(made, use.tensor(use.array(position, 1).reshape(shape), word))
+            position += 1
     return [made]
 
 

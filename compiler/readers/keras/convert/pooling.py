@@ -70,8 +70,8 @@ def _adaptive(kind: str, rank: int) -> Convert:
                 x = weighted(use, x, axis, inside / inside.sum(1, keepdims=True))
             else:
                 # Windows are as long as the longest one; shorter ones repeat their last element.
-                places = np.minimum(starts[:, None] + np.arange((stops - starts).max()), stops[:, None] - 1)
-                x = g.max(g.gather(x, known(places.astype(np.int64)), axis=axis), axis=axis + 1)
+                positions = np.minimum(starts[:, None] + np.arange((stops - starts).max()), stops[:, None] - 1)
+                x = g.max(g.gather(x, known(positions.astype(np.int64)), axis=axis), axis=axis + 1)
         return [x]
 
     return convert

@@ -36,7 +36,7 @@ KINDS: Mapping[str, _Kind] = {
 def _gates(array: Elements, order: tuple[int, ...]) -> Elements:
     """Returns a weight [input, gates * units] as [gates * units, input], or a bias, with its gates in another order."""
     parts = np.split(array, len(order), axis=-1)
-    return np.concatenate([parts[place] for place in order], axis=-1).T
+    return np.concatenate([parts[position] for position in order], axis=-1).T
 
 
 def _layer(
@@ -94,19 +94,19 @@ def _bidirectional(use: Use) -> Sequence[Tensor]:
     g, x = use.g, use.x
     count = len(use.weights) // 2
     sides = []
-    for place, word in enumerate(("forward", "backward")):
+    for position, word in enumerate(("forward", "backward")):
         part = replace(
             use,
             name=f"{use.name}.{word}",
             # Masked steps are 0 in both directions.
             config={**inner["config"], "zero_output_for_mask": bool(inner["config"].get("return_sequences"))},
-            weights=use.weights[place * count : (place + 1) * count],
+            weights=use.weights[position * count : (position + 1) * count],
         )
         if part.flag("return_state"):
             use.fail("has `return_state`")
-        steps, *states = _layer(part, kind, x, bool(place))
+        steps, *states = _layer(part, kind, x, bool(position))
         if part.flag("return_sequences"):
-            sides.append(g.flip(steps, axes=1) if place else steps)
+            sides.append(g.flip(steps, axes=1) if position else steps)
         else:
             sides.append(states[0])
     mode = use.value("merge_mode", "concat")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from .....dialect.dims import product, static_size
 from ...writing.tensors import Tensor, known
-from ..writing.records import decode_array
 from ..writing.use import Converters, Use
 
 
@@ -108,10 +107,7 @@ def _pairs(use: Use, rank: int) -> list[tuple[int, int]]:
         if not all(isinstance(width, int) for width in widths):
             use.fail("has padding that depends on dims", code="data-dependent")
         return [(static_size(a), static_size(b)) for a, b in zip(widths[::2], widths[1::2], strict=True)]
-    given = use.record.attributes.get("padding")
-    if given is None:
-        return [(0, 0)] * rank
-    return [(int(a), int(b)) for a, b in decode_array(given).reshape(rank, 2)]
+    return use.pairs("padding", rank)
 
 
 def _dilated(use: Use, x: Tensor, steps: Sequence[int]) -> Tensor:

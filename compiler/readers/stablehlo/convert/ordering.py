@@ -26,9 +26,8 @@ def _direction(use: Use) -> str:
         if operation.name not in ("compare", "select", "constant") or others.intersection(operation.operands):
             use.fail("compares elements by more than their first operand")
     final = next((each for each in operations if last.operands[0] in [number for number, _ in each.results]), None)
-    found = "" if final is None else str(final.attributes.get("comparison_direction", ""))
-    direction = next((word for word in ("LT", "GT") if word in found), "")
-    if not direction:
+    direction = "" if final is None else final.word("comparison_direction")
+    if direction not in ("LT", "GT"):
         use.fail("compares elements by neither `LT` nor `GT`")
     return direction
 

@@ -15,7 +15,6 @@ import numpy as np
 from .....dialect.dims import product
 from .....dialect.types import BOOL
 from ...writing.tensors import Tensor
-from ..writing.records import decode_array
 from ..writing.use import Converters, Use
 from .addressing import outside_if_negative
 from .reductions import is_neutral, reducer
@@ -61,8 +60,7 @@ def _reduce_window(use: Use) -> Sequence[Tensor]:
     x, start = use.operands
     ones = (1,) * x.rank
     window, strides = use.integers("window_dimensions"), use.integers("window_strides", ones)
-    given = use.record.attributes.get("padding")
-    pairs = [(0, 0)] * x.rank if given is None else [(int(a), int(b)) for a, b in decode_array(given)]
+    pairs = use.pairs("padding", x.rank)
     dilation = use.integers("window_dilations", ones)
     if use.integers("base_dilations", ones) != ones or any(w < 0 for pair in pairs for w in pair):
         use.fail("has a dilated operand or negative padding")
@@ -97,8 +95,7 @@ def _select_and_scatter(use: Use) -> Sequence[Tensor]:
     x, source, start = use.operands
     ones = (1,) * x.rank
     window, strides = use.integers("window_dimensions", ones), use.integers("window_strides", ones)
-    given = use.record.attributes.get("padding")
-    pairs = [(0, 0)] * x.rank if given is None else [(int(a), int(b)) for a, b in decode_array(given)]
+    pairs = use.pairs("padding", x.rank)
     selection, addition = use.record.regions
     (a, _), (b, _) = selection.arguments
     first = selection.operations[0]

@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
+import numpy as np
+
 from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Size
 from .....dialect.types import DType
 from ...writing.graph_writer import GraphWriter
 from ...writing.tensors import Tensor
 from .items import Item, describe
-from .records import ELEMENTS, BlockRecord, OperationRecord
+from .records import ELEMENTS, BlockRecord, OperationRecord, decode_array
 
 RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Item]], list[Item]]
 """Converts the operations of a block, with values of the blocks around it; returns its results."""
@@ -83,6 +85,12 @@ class Use:
         text = str(self.record.attributes.get(name, ""))
         found = {key: tuple(map(int, re.findall(r"-?\d+", value))) for key, value in _LIST.findall(text)}
         return found
+
+    def pairs(self, name: str, rank: int) -> list[tuple[int, int]]:
+        """Returns the rows of an attribute i64[rank, 2], such as the padding of each axis; zeros if it is absent."""
+        found = self.record.attributes.get(name)
+        rows = np.zeros((rank, 2)) if found is None else decode_array(found).reshape(rank, 2)
+        return [(int(a), int(b)) for a, b in rows]
 
     def sizes(self, number: int, what: str) -> tuple[Size, ...]:
         """Returns the elements of an integer operand, which must be known while the file is read."""

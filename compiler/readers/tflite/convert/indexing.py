@@ -33,10 +33,10 @@ def _one_hot(use: Use) -> Sequence[Tensor]:
     if len(depth) != 1:
         use.fail("has several depths", code="wrong-operands")
     axis = use.axis(use.integer("axis"), ids.rank + 1)
-    places = g.iota(shape=(depth[0],))
+    positions = g.iota(shape=(depth[0],))
     wide = g.cast(g.unsqueeze(ids, axes=(axis,)), dtype=I64)
-    places = g.reshape(places, shape=(depth[0], *(1,) * (ids.rank - axis)))
-    return [g.where(g.equal(wide, places), g.reshape(on, shape=()), g.reshape(off, shape=()))]
+    positions = g.reshape(positions, shape=(depth[0], *(1,) * (ids.rank - axis)))
+    return [g.where(g.equal(wide, positions), g.reshape(on, shape=()), g.reshape(off, shape=()))]
 
 
 CONVERTERS: Converters = {

@@ -41,8 +41,8 @@ def _nearest(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     half, corners = use.flag("half_pixel"), use.flag("align_corners")
     for axis, (old, new) in enumerate(_sizes(use), 1):
-        places = (np.arange(new, dtype=np.float32) + np.float32(0.5 if half else 0)) * _ratio(use, old, new)
-        found = np.floor(places + np.float32(0.5)) if corners else np.floor(places)
+        positions = (np.arange(new, dtype=np.float32) + np.float32(0.5 if half else 0)) * _ratio(use, old, new)
+        found = np.floor(positions + np.float32(0.5)) if corners else np.floor(positions)
         x = g.gather(x, known(np.clip(found, 0, old - 1).astype(np.int64)), axis=axis)
     return [x]
 
@@ -51,7 +51,7 @@ def _bilinear(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     if not use.is_quantized:
         for axis, (old, new) in enumerate(_sizes(use), 1):
-            x = _interpolated(use, x, axis, *_float_places(use, old, new))
+            x = _interpolated(use, x, axis, *_float_positions(use, old, new))
         return [x]
     if not use.same_quantization():
         use.fail("changes the scale of its operand", code="unsupported-attribute")
@@ -59,25 +59,25 @@ def _bilinear(use: Use) -> Sequence[Tensor]:
         return [_bilinear_bytes(use, x)]
     total = g.cast(x, dtype=I32)
     for axis, (old, new) in enumerate(_sizes(use), 1):
-        places = _fixed_places(use, old, new)
+        positions = _fixed_positions(use, old, new)
         # Quotients are truncated, so that positions below 0 count as 0.
-        low = np.maximum(_truncated(places), 0)
-        high = np.minimum(_truncated(places + 1023), old - 1)
-        part = places - low * 1024
+        low = np.maximum(_truncated(positions), 0)
+        high = np.minimum(_truncated(positions + 1023), old - 1)
+        part = positions - low * 1024
         total = _interpolated(use, total, axis, low, high, 1024 - part, part)
     # The mean of four pixels has 20 more bits; halves are rounded away from zero.
     nearest = g.shift_right(g.add(g.abs(total), known(np.int32(1 << 19))), known(np.int32(20)))
     return [narrowed(use, g.multiply(nearest, g.sign(total)), 0)]
 
 
-def _float_places(use: Use, old: int, new: int) -> tuple[Elements, Elements, Elements, Elements]:
+def _float_positions(use: Use, old: int, new: int) -> tuple[Elements, Elements, Elements, Elements]:
     """Returns the positions before and after each new one, and the weights of both."""
-    places = np.arange(new, dtype=np.float32)
+    positions = np.arange(new, dtype=np.float32)
     ratio = _ratio(use, old, new)
-    places = (places + np.float32(0.5)) * ratio - np.float32(0.5) if use.flag("half_pixel") else places * ratio
-    low = np.maximum(np.floor(places), 0)
-    high = np.minimum(np.ceil(places), old - 1)
-    part = (places - low).astype(np.float32)
+    positions = (positions + np.float32(0.5)) * ratio - np.float32(0.5) if use.flag("half_pixel") else positions * ratio
+    low = np.maximum(np.floor(positions), 0)
+    high = np.minimum(np.ceil(positions), old - 1)
+    part = (positions - low).astype(np.float32)
     return low, high, np.float32(1) - part, part
 
 
@@ -85,7 +85,7 @@ def _bilinear_bytes(use: Use, x: Tensor) -> Tensor:
     """Interpolates u8 in f32, with the order of multiplications and additions of the reference kernel, so that results
     are equal. Adding 0.5 rounds the sum to the nearest integer."""
     g = use.g
-    rows, columns = (_float_places(use, old, new) for old, new in _sizes(use))
+    rows, columns = (_float_positions(use, old, new) for old, new in _sizes(use))
     total = None
     for right in (0, 1):
         for below in (0, 1):
@@ -98,13 +98,13 @@ def _bilinear_bytes(use: Use, x: Tensor) -> Tensor:
     return g.cast(g.add(total, g.like(0.5, total)), dtype=x.dtype)
 
 
-def _fixed_places(use: Use, old: int, new: int) -> Elements:
+def _fixed_positions(use: Use, old: int, new: int) -> Elements:
     if use.flag("align_corners") and new > 1:
         ratio = (1024 * (old - 1) + (new - 1) // 2) // (new - 1)
     else:
         ratio = (1024 * old + new // 2) // new
-    places = np.arange(new, dtype=np.int64) * ratio
-    return places + ratio // 2 - 512 if use.flag("half_pixel") else places
+    positions = np.arange(new, dtype=np.int64) * ratio
+    return positions + ratio // 2 - 512 if use.flag("half_pixel") else positions
 
 
 def _truncated(x: Elements) -> Elements:
@@ -117,8 +117,8 @@ def _interpolated(
     g = use.g
     shape = (-1, *(1,) * (x.rank - axis - 1))
     sides = []
-    for places, weight in ((low, before), (high, after)):
-        part = g.gather(x, known(places.astype(np.int64)), axis=axis)
+    for positions, weight in ((low, before), (high, after)):
+        part = g.gather(x, known(positions.astype(np.int64)), axis=axis)
         sides.append(g.multiply(part, known(weight.astype(x.dtype.numpy).reshape(shape))))
     return g.add(*sides)
 

@@ -139,8 +139,8 @@ def _range(use: Use) -> Sequence[Tensor]:
         count = -((low - high) // by_)
         if isinstance(count, int):
             count = max(count, 0)
-    places = g.cast(g.iota(shape=(count,)), dtype=start.dtype)
-    return [g.add(g.multiply(places, g.reshape(step, shape=())), g.reshape(start, shape=()))]
+    positions = g.cast(g.iota(shape=(count,)), dtype=start.dtype)
+    return [g.add(g.multiply(positions, g.reshape(step, shape=())), g.reshape(start, shape=()))]
 
 
 def _depth_to_space(use: Use) -> Sequence[Tensor]:

@@ -28,8 +28,8 @@ def _strided_slice(use: Use) -> Sequence[Tensor]:
         end = tuple(a + b for a, b in zip(begin, end, strict=True))
     masks = {name: use.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
 
-    def marked(name: str, place: int) -> bool:
-        return bool(masks[name] >> place & 1)
+    def marked(name: str, position: int) -> bool:
+        return bool(masks[name] >> position & 1)
 
     plain = [p for p in range(len(begin)) if not marked("new_axis", p) and not marked("ellipsis", p)]
     if len(plain) > x.rank:
@@ -38,23 +38,23 @@ def _strided_slice(use: Use) -> Sequence[Tensor]:
     stops: list[Size | None] = []
     by: list[int] = []
     shape: list[int | None] = []  # for each axis of the result, the axis of the slice, None for a new one
-    for place in range(len(begin)):
-        if marked("ellipsis", place):
+    for position in range(len(begin)):
+        if marked("ellipsis", position):
             for _ in range(x.rank - len(plain)):
                 shape.append(len(starts))
                 starts, stops, by = [*starts, None], [*stops, None], [*by, 1]
-        elif marked("new_axis", place):
+        elif marked("new_axis", position):
             shape.append(None)
-        elif marked("shrink_axis", place):
-            start = begin[place]
+        elif marked("shrink_axis", position):
+            start = begin[position]
             starts.append(start)
             stops.append(None if start == -1 else start + 1)
             by.append(1)
         else:
             shape.append(len(starts))
-            starts.append(None if marked("begin", place) else begin[place])
-            stops.append(None if marked("end", place) else end[place])
-            by.append(steps[place])
+            starts.append(None if marked("begin", position) else begin[position])
+            stops.append(None if marked("end", position) else end[position])
+            by.append(steps[position])
     shape += range(len(starts), x.rank)
     if 0 in by:
         use.fail("has a step of 0", code="bad-attribute")
@@ -78,8 +78,8 @@ def _split_v(use: Use) -> Sequence[Tensor]:
         use.fail("has several axes", code="wrong-operands")
     axis = use.axis(axes[0], x.rank)
     if -1 in sizes:
-        place = sizes.index(-1)
-        sizes[place] = x.shape[axis] - sum(size for number, size in enumerate(sizes) if number != place)
+        position = sizes.index(-1)
+        sizes[position] = x.shape[axis] - sum(size for number, size in enumerate(sizes) if number != position)
     if len(sizes) == 1:
         return [x]
     return use.g.apply("split", [x], {"parts": tuple(sizes), "axis": axis})
@@ -91,7 +91,7 @@ def _unpack(use: Use) -> Sequence[Tensor]:
     if x.shape[axis] != len(use.results):
         use.fail(f"gives {len(use.results)} parts of {x.type}", code="shape-mismatch")
     lead: tuple[Size | None, ...] = (None,) * axis
-    parts = [g.slice(x, starts=(*lead, place), stops=(*lead, place + 1)) for place in range(len(use.results))]
+    parts = [g.slice(x, starts=(*lead, position), stops=(*lead, position + 1)) for position in range(len(use.results))]
     return [g.squeeze(part, axes=(axis,)) for part in parts]
 
 

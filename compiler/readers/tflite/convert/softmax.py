@@ -73,15 +73,17 @@ def _softmax(use: Use) -> Sequence[Tensor]:
     table = _exponentials(float(use.quantized(0).scale), beta)
     summands = np.asarray([divided(int(each), _SUM_BITS) for each in table], np.int32)
     wide = g.cast(x, dtype=I32)
-    place = g.add(g.subtract(wide, g.max(wide, axis=-1, keepdims=True)), known(np.int32(255)))
-    total = g.sum(g.gather(known(summands, label="softmax.sums"), place, mode="clamp"), axis=-1, keepdims=True)
+    position = g.add(g.subtract(wide, g.max(wide, axis=-1, keepdims=True)), known(np.int32(255)))
+    total = g.sum(g.gather(known(summands, label="softmax.sums"), position, mode="clamp"), axis=-1, keepdims=True)
     # The leading bit of the sum, from the exponent of a float.
     exponent = g.shift_right(g.bitcast(g.cast(total, dtype=F64), dtype=I64), known(np.int64(52)))
     room = g.subtract(known(np.int64(1023 + 31)), exponent)
     fraction = g.subtract(g.shift_left(g.cast(total, dtype=I64), room), known(np.int64(1 << 31)))
     reciprocal = _reciprocal(use, fraction)
     bits = g.cast(g.subtract(room, known(np.int64(_SUM_BITS + 31 - 8))), dtype=I32)
-    share = g.fixed_point_multiply(g.gather(known(table, label="softmax.exp"), place, mode="clamp"), reciprocal, bits)
+    share = g.fixed_point_multiply(
+        g.gather(known(table, label="softmax.exp"), position, mode="clamp"), reciprocal, bits
+    )
     low, high = use.dtype.integer_range
     return [g.cast(g.clip(g.add(share, known(np.int32(low))), low=low, high=high), dtype=use.dtype)]
 

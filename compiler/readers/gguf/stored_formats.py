@@ -2,12 +2,13 @@
 
     weight: f32[5, 64], stored as BF16     cast(weight: bf16[5, 64], f32)
     weight: f32[5, 64], stored as Q8_0     dequantize_blocks(weight: q8[block 32][5, 64])
-    x @ weight.T,       stored as Q4_1     x @ dequantize_blocks(codes).T + sum(blocks of x) @ minima.T
-    weight[ids],        stored as Q4_1     dequantize_blocks(codes)[ids] + minima[ids] of each block
-    x @ weight.T,       stored as Q6_K     x @ reshape(dequantize(codes: i8[5, 4, 16], scales: f32[5, 4, 1]), [5, 64]).T
+    x @ weight.T,       stored as Q4_1     x @ dequantize_blocks(quantized).T + sum(blocks of x) @ minima.T
+    weight[ids],        stored as Q4_1     dequantize_blocks(quantized)[ids] + minima[ids] of each block
+    weight: f32[5, 64], stored as Q6_K     reshape(dequantize(quantized: i8[5, 4, 16], scales: f32[5, 4, 1]), [5, 64])
 
-The converted values equal those of the f32 parameter; sums of products are reassociated. Parameters in other formats,
-parameters of repeated blocks, and vectors of f16 or bf16 stay f32: they are converted when the artifact is written.
+The converted values equal those of the f32 parameter; sums of products are reassociated. Other parameters stay f32, and
+are converted when the artifact is written: those in other formats, those of repeated blocks, and those that are not
+matrices, unless their format is a single dtype of blocks, such as Q8_0.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ class _Parts:
     """The parameters into which a weight is split, as described by `planes`."""
 
     planes: Planes
-    codes: Parameter
+    quantized: Parameter
     minima: Parameter | None
     scales: Parameter | None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(p for p in (self.codes, self.minima, self.scales) if p is not None)
+        return tuple(p for p in (self.quantized, self.minima, self.scales) if p is not None)
 
 
-def with_stored_codes(module: Module, checkpoint: Checkpoint, planes: Mapping[str, Planes]) -> Module:
+def with_stored_formats(module: Module, checkpoint: Checkpoint, planes: Mapping[str, Planes]) -> Module:
     """Returns the module whose parameters have the formats of the checkpoint."""
     parameters: dict[str, Parameter] = {}
     split: dict[str, _Parts] = {}
@@ -71,7 +72,7 @@ def _split(parameter: Parameter, planes: Planes, checkpoint: Checkpoint) -> _Par
         )
 
     minima, scales = (None if key is None else part(key) for key in (planes.minima, planes.scales))
-    return _Parts(planes, part(planes.codes), minima, scales)
+    return _Parts(planes, part(planes.quantized), minima, scales)
 
 
 class _Reader(Rewriter):
@@ -112,12 +113,12 @@ class _Reader(Rewriter):
         if parts is None or x.type.rank != 2:
             return None
         size = parts.planes.size
-        codes = _read(b, parts.codes)
+        quantized = _read(b, parts.quantized)
         if parts.scales is None:
-            weight = b.dequantize_blocks(codes, dtype=F32)
+            weight = b.dequantize_blocks(quantized, dtype=F32)
         else:
             (columns, blocks), shape = parts.scales.type.shape, moved.inputs[0].type.shape
-            weight = b.reshape(_scaled(b, codes, _read(b, parts.scales), (columns, blocks, size)), shape=shape)
+            weight = b.reshape(_scaled(b, quantized, _read(b, parts.scales), (columns, blocks, size)), shape=shape)
         products = b.matmul(x, b.matrix_transpose(weight))
         if parts.minima is None:
             return products
@@ -144,9 +145,9 @@ class _Reader(Rewriter):
         shape = (*node.output.type.shape[:-1], node.output.type.shape[-1] // parts.planes.size)
         blocks = (*shape, parts.planes.size)
         if parts.scales is None:
-            numbers = b.reshape(rows(parts.codes), shape=blocks)
+            numbers = b.reshape(rows(parts.quantized), shape=blocks)
         else:
-            numbers = _scaled(b, rows(parts.codes), rows(parts.scales), blocks)
+            numbers = _scaled(b, rows(parts.quantized), rows(parts.scales), blocks)
         if parts.minima is not None:
             numbers = b.add(numbers, b.reshape(b.cast(rows(parts.minima), dtype=F32), shape=(*shape, 1)))
         return b.reshape(numbers, shape=node.output.type.shape)
@@ -164,12 +165,12 @@ class _Reader(Rewriter):
         return self.split.get(str(node.attribute("name"))) if node is not None and node.op == "parameter" else None
 
 
-def _scaled(b: NodeBuilder, codes: Value, scales: Value, shape: Shape) -> Value:
+def _scaled(b: NodeBuilder, quantized: Value, scales: Value, shape: Shape) -> Value:
     """Returns the numbers of blocks, [..., blocks, size], from their quantized values and their scales."""
     scales = b.reshape(scales, shape=(*shape[:-1], 1))
-    if codes.type.dtype is I8:
-        return b.dequantize(codes, scales)
-    numbers = b.dequantize_blocks(codes, dtype=F32) if codes.type.dtype.is_blocked else codes
+    if quantized.type.dtype is I8:
+        return b.dequantize(quantized, scales)
+    numbers = b.dequantize_blocks(quantized, dtype=F32) if quantized.type.dtype.is_blocked else quantized
     return b.multiply(b.reshape(numbers, shape=shape), scales)
 
 

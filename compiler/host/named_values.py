@@ -21,7 +21,7 @@ from ...dialect.graph import Function, Node, Value, walk
 from ...dialect.ops.support.layouts import first_order
 from ...dialect.types import TensorType
 from ...passes.layout.channels_last import LAST_SUFFIX
-from ..artifact.spec import PointSpec
+from ..artifact.spec import NamedValueSpec
 from .calls import maker_inside
 
 _COPY = re.compile(r"(.+)_\d+")
@@ -48,11 +48,11 @@ class _Written:
         )
 
 
-def name_points(model: Function, optimized: Function) -> Mapping[str, PointSpec]:
+def find_named_values(model: Function, optimized: Function) -> Mapping[str, NamedValueSpec]:
     """Returns the named values of a function after its passes, by the value's name there. A named value is called
     `scope.name`, or `scope.operator@line:column` where the model gives the value no name."""
     written = {w.value.name: w for w in _written(model)}
-    points: dict[str, PointSpec] = {}
+    named: dict[str, NamedValueSpec] = {}
     for node in optimized.body:
         for number, value in enumerate(node.outputs[_carried(node) :], _carried(node)):
             maker = maker_inside(node, number)
@@ -64,14 +64,12 @@ def name_points(model: Function, optimized: Function) -> Mapping[str, PointSpec]
                 turned = Value(value.name.removesuffix(LAST_SUFFIX), value.type.with_shape(shape))
                 found = _origin(written, maker, turned)
             if found is not None:
-                points[value.name] = PointSpec(".".join(filter(None, (maker.scope, found.label))), axes)
-    often, plain = Counter(points.values()), {point.name for point in points.values() if not point.axes}
+                named[value.name] = NamedValueSpec(".".join(filter(None, (maker.scope, found.label))), axes)
+    often, plain = Counter(named.values()), {spec.name for spec in named.values() if not spec.axes}
     # The iterations of a loop in an unnumbered scope cannot be distinguished. For a value in both axis orders, one
     # named value is enough.
     return {
-        name: point
-        for name, point in points.items()
-        if often[point] == 1 and (not point.axes or point.name not in plain)
+        name: spec for name, spec in named.items() if often[spec] == 1 and (not spec.axes or spec.name not in plain)
     }
 
 
