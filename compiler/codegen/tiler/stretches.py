@@ -68,8 +68,8 @@ class SharingTiles(Tiles):
         self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
 
     def _together(self, *lengths: Size) -> int:
-        """Returns the number of steps that one iteration of a sum takes, for stretches of these lengths. The loop's
-        own instructions would take the place of multiplications."""
+        """Returns the number of steps that one iteration of a sum takes, for stretches of these lengths. With
+        fewer steps, the loop's own instructions compete with the multiplications."""
         return TOGETHER if all(isinstance(n, int) and n % TOGETHER == 0 for n in lengths) else 1
 
     def _step(
