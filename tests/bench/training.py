@@ -121,7 +121,7 @@ block Shortcut<inputs, outputs, side, stride>(
 ) -> f32[16, outputs, side / stride, side / stride] {
   use conv = Padded<inputs, outputs, 1, side, stride>
   use norm = Norm<outputs>
-  return x if inputs == outputs else x |> conv |> norm
+  return x if inputs == outputs else norm(conv(x))
 }
 block Residual<inputs, outputs, side, stride=1>(
   x: f32[16, inputs, side, side],
