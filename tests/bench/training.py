@@ -1,21 +1,27 @@
 """Compares training steps with PyTorch, eager and compiled, and JAX: `python tests/bench/training.py [WORKLOAD ...]`.
 
-All run on one thread of one process, in turns, and the least CPU time of a step counts, which shows the other work of
-the machine least. It includes all threads of the process, since JAX has its own. The steps compute the same: forward,
-backward, and an update by AdamW. `--compiled` adds torch.compile, which needs a C++ compiler; JAX takes part
-in `mlp`, if it is installed. `training.md` has the figures.
+All contenders run in one process, in turns, and the least time of a step counts, which shows the other work of the
+machine least. It is the CPU time of all threads of the process, or, with `--threads 2`, the elapsed time. The steps
+compute the same: forward, backward, and an update, by AdamW or, for `resnet`, by SGD with momentum. `--compiled` adds
+torch.compile, which needs a C++ compiler; JAX takes part in `mlp`, if it is installed. `--memory` measures the peak
+memory of each contender instead, in a process of its own. `training.md` has the figures.
 """
 
 from __future__ import annotations
 
-import copy
+import argparse
 import importlib
 import os
+import re
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import nacre
@@ -93,6 +99,58 @@ train step(ids: i64[8, 256], label: i64[8, 256], lr: f32) -> loss: f32 {
 """
 
 
+RESNET = """
+block Norm<channels>(x: f32[N, channels, H, W]) -> f32[N, channels, H, W] {
+  param weight: f32[channels] = 1.0
+  param bias: f32[channels] = 0.0
+  state running_mean: f32[channels] = 0.0
+  state running_var: f32[channels] = 1.0
+  center, spread = mean(x, axis=(0, 2, 3)), variance(x, axis=(0, 2, 3))
+  running_mean = 0.9 * running_mean + 0.1 * center
+  running_var = 0.9 * running_var + 0.1 * (spread * (N * H * W) / (N * H * W - 1))
+  return batch_norm(x, center, spread, weight=weight, bias=bias)
+}
+block Padded<inputs, outputs, size, side, stride=1>(
+  x: f32[16, inputs, side, side],
+) -> f32[16, outputs, side / stride, side / stride] {
+  param weight: f32[outputs, inputs, size, size] = random_normal((outputs, inputs, size, size), seed) / (10 * size)
+  return conv2d(x, weight, stride=stride, padding=size // 2)
+}
+block Shortcut<inputs, outputs, side, stride>(
+  x: f32[16, inputs, side, side],
+) -> f32[16, outputs, side / stride, side / stride] {
+  use conv = Padded<inputs, outputs, 1, side, stride>
+  use norm = Norm<outputs>
+  return x if inputs == outputs else norm(conv(x))
+}
+block Residual<inputs, outputs, side, stride=1>(
+  x: f32[16, inputs, side, side],
+) -> f32[16, outputs, side / stride, side / stride] {
+  use conv1 = Padded<inputs, outputs, 3, side, stride>
+  use conv2 = Padded<outputs, outputs, 3, side / stride>
+  use norm1, norm2 = Norm<outputs>
+  use shortcut = Shortcut<inputs, outputs, side, stride>
+  return relu(x |> conv1 |> norm1 |> relu |> conv2 |> norm2 |> add(shortcut(x)))
+}
+train step(x: f32[16, 3, 64, 64], label: i64[16], lr: f32) -> loss: f32 {
+  use conv = Padded<3, 64, 7, 64, 2>
+  use norm = Norm<64>
+  use layer0, layer1 = Residual<64, 64, 16>
+  use layer2 = Residual<64, 128, 16, 2>
+  use layer3 = Residual<128, 128, 8>
+  use layer4 = Residual<128, 256, 8, 2>
+  use layer5 = Residual<256, 256, 4>
+  use layer6 = Residual<256, 512, 4, 2>
+  use layer7 = Residual<512, 512, 2>
+  use classes = Linear<512, 1000>
+  y = x |> conv |> norm |> relu |> max_pool2d(3, stride=2, padding=1)
+  y = y |> layer0 |> layer1 |> layer2 |> layer3 |> layer4 |> layer5 |> layer6 |> layer7
+  loss = cross_entropy(y |> global_avg_pool |> flatten(1) |> classes, label)
+  minimize loss with sgd<momentum=0.9>(lr=lr)
+}
+"""
+
+
 class GptLayer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -120,15 +178,62 @@ class Gpt(nn.Module):
         return (x @ self.table.weight.T).transpose(1, 2)
 
 
-def nacre_step(text: str, inputs: list[Any]) -> Callable[[], object]:
-    model = nacre.compile(HEAD + text)
-    session = nacre.load(model.path, threads=1).session()
-    return lambda: session.step(*inputs, np.float32(1e-3))
+class Residual(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if inputs != outputs:
+            self.shortcut.add_module("conv", nn.Conv2d(inputs, outputs, 1, stride, bias=False))
+            self.shortcut.add_module("norm", nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
 
 
-def torch_step(module: Any, inputs: list[Any], *, compiled: bool = False) -> Callable[[], object]:
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, foreach=True)
-    x, label = map(torch.tensor, inputs)
+class Resnet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
+        sizes = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2))
+        for number, size in enumerate((*sizes, (512, 512, 1))):
+            self.add_module(f"layer{number}", Residual(*size))
+        self.classes = nn.Linear(512, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = functional.max_pool2d(functional.relu(self.norm(self.conv(x))), 3, 2, 1)
+        for number in range(8):
+            y = self.get_submodule(f"layer{number}")(y)
+        return self.classes(y.mean((2, 3)))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training step in Nacre and PyTorch, its inputs, and its learning rate; `rounds` are the measured steps."""
+
+    text: str
+    module: Callable[[], nn.Module]
+    inputs: tuple[Any, ...]
+    rounds: int
+    rate: float = 1e-3
+    momentum: bool = False
+
+
+def nacre_step(work: Workload, path: str, threads: int) -> Callable[[], object]:
+    session = nacre.load(path, threads=threads).session()
+    return lambda: session.step(*work.inputs, np.float32(work.rate))
+
+
+def torch_step(work: Workload, *, compiled: bool = False) -> Callable[[], object]:
+    module = work.module()
+    if work.momentum:
+        optimizer: Any = torch.optim.SGD(module.parameters(), lr=work.rate, momentum=0.9, foreach=True)
+    else:
+        optimizer = torch.optim.AdamW(module.parameters(), lr=work.rate, foreach=True)
+    x, label = map(torch.tensor, work.inputs)
 
     def find_loss() -> torch.Tensor:
         return functional.cross_entropy(module(x), label)
@@ -145,11 +250,10 @@ def torch_step(module: Any, inputs: list[Any], *, compiled: bool = False) -> Cal
     return step
 
 
-def jax_step(inputs: list[Any]) -> Callable[[], object] | None:
-    """The step of `mlp`, as one compiled function; None without JAX."""
-    if find_spec("jax") is None:
-        return None
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+def jax_step(work: Workload, threads: int) -> Callable[[], object]:
+    """The step of `mlp`, as one compiled function."""
+    alone = "--xla_cpu_multi_thread_eigen=false " if threads == 1 else ""
+    os.environ["XLA_FLAGS"] = f"{alone}intra_op_parallelism_threads={threads}"
     jax: Any = importlib.import_module("jax")
     # A step then runs in the thread that calls it.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -157,7 +261,7 @@ def jax_step(inputs: list[Any]) -> Callable[[], object] | None:
     sizes = ((784, 256), (256, 128), (128, 10))
     weights = [(jnp.asarray(rng.standard_normal(s) / 28, jnp.float32), jnp.zeros(s[1])) for s in sizes]
     zeros = jax.tree.map(jnp.zeros_like, weights)
-    x, label = map(jnp.asarray, inputs)
+    x, label = map(jnp.asarray, work.inputs)
 
     def find_loss(weights: Any) -> Any:
         y = x
@@ -188,45 +292,108 @@ def jax_step(inputs: list[Any]) -> Callable[[], object] | None:
     return step
 
 
-def measure(name: str, steps: dict[str, Callable[[], object]], rounds: int) -> None:
+def workloads() -> dict[str, Workload]:
+    rng = np.random.default_rng(0)
+    flat, labels = rng.standard_normal((64, 784)).astype(np.float32), rng.integers(0, 10, 64)
+    ids, following = rng.integers(0, 65, (2, 8, 256))
+    pictures, classes = rng.standard_normal((16, 3, 64, 64)).astype(np.float32), rng.integers(0, 1000, 16)
+
+    def mlp() -> nn.Module:
+        return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    def lenet() -> nn.Module:
+        first = (nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2))
+        dense = (nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+        return nn.Sequential(*first, nn.Flatten(), *dense)
+
+    return {
+        "mlp": Workload(MLP, mlp, (flat, labels), 60),
+        "lenet": Workload(LENET, lenet, (flat.reshape(64, 1, 28, 28), labels), 60),
+        "gpt": Workload(GPT, Gpt, (ids, following), 5),
+        "resnet": Workload(RESNET, Resnet, (pictures, classes), 12, 0.01, momentum=True),
+    }
+
+
+def contenders(name: str, work: Workload, path: str, threads: int) -> dict[str, Callable[[], Callable[[], object]]]:
+    """Returns the makers of each contender's step, by its name."""
+    makers: dict[str, Callable[[], Callable[[], object]]] = {
+        "nacre": partial(nacre_step, work, path, threads),
+        "torch": partial(torch_step, work),
+        "torch.compile": partial(torch_step, work, compiled=True),
+    }
+    if name == "mlp" and find_spec("jax") is not None:
+        makers["jax"] = partial(jax_step, work, threads)
+    return makers
+
+
+def measure(name: str, steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> None:
     """Prints the least time of a step, in milliseconds, and the ratio to Nacre's."""
     least = dict.fromkeys(steps, float("inf"))
-    for number in range(rounds + 1):
+    for number in range(rounds + 2):
         for key, step in steps.items():
-            start = time.process_time()
+            start = clock()
             step()
-            if number:  # the first call may compile
-                least[key] = min(least[key], time.process_time() - start)
+            if number > 1:  # the first calls may compile
+                least[key] = min(least[key], clock() - start)
     ratios = " | ".join(f"{key} {value * 1e3:.3f} ms ({value / least['nacre']:.2f})" for key, value in least.items())
     print(f"{name}: {ratios}", flush=True)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    names, compiled = [n for n in sys.argv[1:] if n != "--compiled"], "--compiled" in sys.argv
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 10, 64)
-    flat = rng.standard_normal((64, 784)).astype(np.float32)
-    mlp = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
-    images = flat.reshape(64, 1, 28, 28)
-    convolutions = (nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2))
-    dense = (nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
-    lenet = nn.Sequential(*convolutions, nn.Flatten(), *dense)
-    ids, following = rng.integers(0, 65, (2, 8, 256))
-    workloads = (
-        ("mlp", MLP, mlp, [flat, labels], 60),
-        ("lenet", LENET, lenet, [images, labels], 60),
-        ("gpt", GPT, Gpt(), [ids, following], 3),
+def peak_memory() -> int:
+    """Returns the most resident memory of this process so far, in KiB. `getrusage` would count its parent too."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None, "no VmHWM in /proc/self/status"
+    return int(found[1])
+
+
+def measure_memory(name: str, contender: str, path: str, threads: int) -> None:
+    """Prints the most memory of this process in three steps, in MB, without that of the imported libraries. The
+    child of `--memory` calls it."""
+    work = workloads()[name]
+    before = peak_memory()
+    step = contenders(name, work, path, threads)[contender]()
+    for _ in range(3):
+        step()
+    after = peak_memory()
+    print(
+        f"{name}: {contender} {after / 1e3:.0f} MB, {(after - before) / 1e3:.0f} MB of them for the steps", flush=True
     )
-    for name, text, module, inputs, rounds in workloads:
-        if name in (names or [name]):
-            steps = {"nacre": nacre_step(text, inputs), "torch": torch_step(module, inputs)}
-            if compiled:
-                steps["torch.compile"] = torch_step(copy.deepcopy(module), inputs, compiled=True)
-            jax = jax_step(inputs) if name == "mlp" else None
-            if jax is not None:
-                steps["jax"] = jax
-            measure(name, steps, rounds)
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="WORKLOAD", help="mlp, lenet, gpt or resnet; by default all")
+    parser.add_argument("--compiled", action="store_true", help="adds torch.compile")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--target", default="native", help="the target of Nacre")
+    parser.add_argument("--memory", action="store_true", help="measures memory instead of time")
+    parser.add_argument("--alone", nargs=2, metavar=("CONTENDER", "ARTIFACT"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = read_arguments()
+    threads = arguments.threads
+    torch.set_num_threads(threads)
+    if arguments.alone:
+        measure_memory(arguments.names[0], *arguments.alone, threads)
+        return
+    clock = time.process_time if threads == 1 else time.perf_counter
+    with tempfile.TemporaryDirectory() as folder:
+        for name, work in workloads().items():
+            if name not in (arguments.names or [name]):
+                continue
+            path = f"{folder}/{name}.so"
+            nacre.compile(HEAD + work.text, path, target=arguments.target)
+            makers = contenders(name, work, path, threads)
+            if not arguments.compiled:
+                del makers["torch.compile"]
+            if not arguments.memory:
+                measure(name, {key: make() for key, make in makers.items()}, work.rounds, clock)
+                continue
+            for contender in makers:
+                command = [sys.executable, __file__, name, "--threads", str(threads), "--alone", contender, path]
+                subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -80,3 +80,21 @@ def test_a_fetch_serves_the_steps_that_share_a_line(tmp_path: Path) -> None:
     assert fetches
     for code in fetches:
         assert 0 < code.find("scf.for") < code.find("vector.fma"), code
+
+
+def test_a_product_in_place_takes_several_steps_at_once_and_fetches_what_follows(tmp_path: Path) -> None:
+    text = "model m(x: f32[64, 64], w: f32[64, 96], y: f32[64, 96]) -> f32[64, 96] { return x @ w + y }"
+    code = tiled(text, tmp_path, "x86-64-v4")
+    *_, rows, steps = code.split("scf.for")
+    # Before the sums of 8 rows of 3 vectors, their results and the vectors of y are fetched.
+    assert (rows.count("write, locality"), rows.count("read, locality")) == (8 * 3, 8 * 3)
+    # An iteration takes 4 steps, and fetches two of the cache lines with 16 numbers of the next 8 rows.
+    assert (steps.count("fma"), steps.count("read, locality")) == (8 * 3 * 4, 2)
+
+
+def test_partial_sums_of_a_gradient_are_in_the_memory_of_the_result(tmp_path: Path) -> None:
+    product = 'einsum("km,kn->mn", x, w)'
+    types = "x: f32[256, 64], w: f32[256, 48]) -> f32[64, 48]"
+    alone = tiled(f"model m({types} {{ return {product} }}", tmp_path / "alone", "x86-64-v4")
+    followed = tiled(f"model m({types} {{ return relu({product}) }}", tmp_path / "followed", "x86-64-v4")
+    assert (alone.count("memref.alloca"), followed.count("memref.alloca")) == (2, 3)

@@ -4,9 +4,9 @@ onto the stack, a stretch of the sum at a time, and partial sums are carried fro
 The gradient of a matrix is such a product: x and y have a row for each example, and the sum runs over the rows. Each
 step of a sum reads a few numbers of two long rows, which often map to the same few cache sets.
 
-    x in memory: K rows of M elements        rows on the stack: `depth` rows of `block` elements
-    |-----------------------------|          |------|  x[k, m .. m + block]
-    |      ##### (m .. m + block) |    ->    |------|  x[k + 1, m .. m + block]
+    x in memory: K rows of M elements        rows on the stack: a panel for each vector of a block
+    |-----------------------------|          |--|  |--|  x[k, m .. m + lanes]      x[k, m + lanes .. m + 2 * lanes]
+    |      ##### (m .. m + block) |    ->    |--|  |--|  x[k + 1, m .. m + lanes]  ...
 
     y in memory: K rows of N elements        columns on the stack: a panel for each tile of a group of columns
     |-----------------------------|          |--|  |--|  y[k, n .. n + width]      y[k, n + width .. n + 2 * width]
@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from .evaluate import Evaluator, Iteration, Kept, Span
-from .forms import LANES, Form, variable
+from .forms import LANES, Form, constant, variable
 from .order import Order
 from .roles import Roles, even_groups
 from .row_loops import in_tiles
 from .stretches import SharingTiles, find_shared, read_node
-from .structure import Op, Panel
+from .structure import Buffer, Op, Panel
 from .text import STACK_BYTES, Value, element_bytes
 from .tiles import Cell, tile_work_items
 
@@ -34,9 +34,9 @@ BLOCK_ROWS = 192
 """The most rows of a work item."""
 FEWEST_ROWS = 64
 """The fewest rows of a work item: fewer do not pay for the copy of the columns."""
-GROUP_COLUMNS = 192
+GROUP_COLUMNS = 384
 """The most columns of a work item."""
-FEWEST_ITEMS = 8
+FEWEST_ITEMS = 4
 """Groups of columns have fewer tiles where there would be fewer work items, which threads divide among them."""
 DEPTH = 128
 """The most steps of a stretch: a panel of columns then stays in the nearest cache for all rows of a block."""
@@ -46,12 +46,14 @@ FEWEST_STEPS = 128
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The copies of an op's reads of columns and of rows: `depth` steps of the sum at a time."""
+    """The copies of an op's reads of columns and of rows: `depth` steps of the sum at a time. `placed` tells whether
+    partial sums are in the memory of the result, which no other op computes, rather than on the stack."""
 
     roles: Roles
     columns: int
     rows: int
     depth: int
+    placed: bool
 
 
 def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
@@ -80,15 +82,27 @@ def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
     while group > tile and height // block * (width // group) < FEWEST_ITEMS:
         group = _divisor(width, tile, group - tile)
     depth = even_groups(steps, DEPTH)
-    numbers = depth * (block + group) + block * group + 3 * lanes
+    placed = len(stage.ops) == 1
+    numbers = depth * (block + group) + (0 if placed else block * group) + 3 * lanes
     if numbers * element_bytes(op.result.element) > STACK_BYTES - evaluator.writer.stack_bytes:
         return None
-    return Blocks(replace(roles, block=block, width=tile, step=group), columns, rows, depth)
+    return Blocks(replace(roles, block=block, width=tile, step=group), columns, rows, depth, placed)
 
 
 def _divisor(size: int, unit: int, most: int) -> int:
     """Returns the greatest multiple of `unit` that divides the size, up to `most`; 0 where there is none."""
     return max((n for n in range(unit, max(unit, most) + 1, unit) if size % n == 0), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """The stretch that is fetched next: the position of its first step, and the first row and column of its blocks.
+    `tile` is the number of the tile that fetches its share."""
+
+    at: Iteration
+    row: Form
+    column: Form
+    tile: str
 
 
 class BlockedTiles(SharingTiles):
@@ -101,9 +115,13 @@ class BlockedTiles(SharingTiles):
         assert self.roles.row is not None, op.location
         self.rows = self.roles.row
         element, roles, depth = op.reads[blocks.rows].tensor.element, self.roles, blocks.depth
+        lanes = self.writer.lanes
+        # A tile reads rows of one panel.
+        self.height = lanes if lanes % roles.rows == 0 else roles.block
+        self.together = self._together(self.size, depth)
         self.panels_of_columns = evaluator.stack("columns", op, depth * roles.step, element)
         self.panel_of_rows = evaluator.stack("rows", op, depth * roles.block, element)
-        self.sums = evaluator.stack("sums", op, roles.block * roles.step)
+        self.sums = None if blocks.placed else evaluator.stack("sums", op, roles.block * roles.step)
 
     def write(self, iteration: Iteration, row: Form, column: Form, finish: Callable[[Iteration], None]) -> None:
         """Writes the block of rows and the group of columns that begin at `row` and `column`."""
@@ -111,18 +129,21 @@ class BlockedTiles(SharingTiles):
 
         def start(cells: Sequence[Cell], count: int) -> None:
             for _, at, slot in cells:
-                writer.store(self.sums, slot, writer.broadcast(evaluator.starting(op, at)))
+                writer.store(*self._sum_at(at, slot), writer.broadcast(evaluator.starting(op, at)))
 
         def add(cells: Sequence[Cell], count: int) -> None:
-            self._fetch(iteration, row, column, stop, cells[0][2])
-            totals = [writer.load(self.sums, slot) for _, _, slot in cells]
+            (_, at, slot), *_ = cells
+            self.fetched = replace(after, tile=self._tile_number(slot))
+            evaluator.made[id(op), id(self.row)] = self._rows_at(row, at[self.rows] + row.times(-1), variable(first))
+            totals = [writer.load(*self._sum_at(at, slot)) for _, at, slot in cells]
             totals = self._sum(list(self.loops), [at for _, at, _ in cells], [None] * len(cells), totals, count)
-            for (_, _, slot), total in zip(cells, totals, strict=True):
-                writer.store(self.sums, slot, total)
+            del evaluator.made[id(op), id(self.row)]
+            for (_, at, slot), total in zip(cells, totals, strict=True):
+                writer.store(*self._sum_at(at, slot), total)
 
         def end(cells: Sequence[Cell], count: int) -> None:
             for _, at, slot in cells:
-                evaluator.define(op, at, writer.load(self.sums, slot))
+                evaluator.define(op, at, writer.load(*self._sum_at(at, slot)))
                 finish(at)
 
         self._each(iteration, row, column, 1, start)
@@ -130,13 +151,16 @@ class BlockedTiles(SharingTiles):
             past = writer.let(f"arith.addi {first}, {writer.size(depth)} : index")
             stop = writer.let(f"arith.minui {past}, {writer.size(self.size)} : index")
             self._copy(iteration, row, column, first, stop)
-            rows = {self.rows: 1, self.sum: self.roles.block}
-            origin = row.times(-1) + variable(first, -self.roles.block)
-            evaluator.made[id(op), id(self.row)] = Kept(self.panel_of_rows, rows, origin)
-            evaluator.spans[self.sum] = Span(first, stop, first, stop)
+            after = self._after(iteration, row, column, stop)
+            evaluator.spans[self.sum] = Span(first, stop, first, stop, self.together)
             self._each(iteration, row, column, self.roles.rows, add, variable(first))
-            del evaluator.spans[self.sum], evaluator.made[id(op), id(self.row)]
-        self._each(iteration, row, column, 1, end)
+            del evaluator.spans[self.sum]
+        if not self.blocks.placed:
+            self._each(iteration, row, column, 1, end)
+
+    def _sum_at(self, at: Iteration, slot: Form) -> tuple[Buffer, Form]:
+        """Returns the memory of a sum."""
+        return self.evaluator.home(self.op.written, self.op, at) if self.sums is None else (self.sums, slot)
 
     def _each(
         self,
@@ -171,6 +195,14 @@ class BlockedTiles(SharingTiles):
         origin = start.times(self.blocks.depth) + (column + start).times(-1) + step.times(-width)
         return Kept(self.panels_of_columns, {self.roles.lane: 1, self.sum: width}, origin)
 
+    def _rows_at(self, row: Form, start: Form, step: Form) -> Kept:
+        """Returns the panel of the tile that begins with row `start` of the block."""
+        height, writer = self.height, self.writer
+        panel = writer.let(f"arith.divui {writer.index(start)}, {writer.size(height)} : index")
+        # Row `start` of panel p, p = start / height, is the element start - p * height of the panel's first step.
+        origin = variable(panel, self.blocks.depth * height - height) + row.times(-1) + step.times(-height)
+        return Kept(self.panel_of_rows, {self.rows: 1, self.sum: height}, origin)
+
     def _copy(self, iteration: Iteration, row: Form, column: Form, first: str, stop: str) -> None:
         writer, roles, lanes = self.writer, self.roles, self.writer.lanes
         with writer.loop(first, stop, 1) as step:
@@ -182,30 +214,59 @@ class BlockedTiles(SharingTiles):
                 writer.store(self.panels_of_columns, slot, self._load(self.blocks.columns, at))
             for start in range(0, roles.block, lanes):
                 at = {**iteration, self.rows: row.plus(start) + LANES, self.sum: variable(step)}
-                slot = offset.times(roles.block).plus(start) + LANES
+                panel, within = divmod(start, self.height)
+                slot = offset.times(self.height).plus(panel * self.blocks.depth * self.height + within) + LANES
                 writer.store(self.panel_of_rows, slot, self._load(self.blocks.rows, at))
 
-    def _fetch(self, iteration: Iteration, row: Form, column: Form, begin: str, slot: Form) -> None:
-        """Prefetches a tile's share of the next stretch, which begins with step `begin`. The sums of the tile begin at
-        `slot`, which counts through the tiles of a block."""
-        writer, roles, lanes = self.writer, self.roles, self.writer.lanes
+    # Prefetching
 
-        def let(operation: str, left: str, right: int) -> str:
-            return writer.let(f"arith.{operation} {left}, {writer.size(right)} : index")
+    def _after(self, iteration: Iteration, row: Form, column: Form, stop: str) -> _Fetched:
+        """Returns the stretch that follows the one that ends with step `stop`: after the last one, it is the first
+        stretch of the next work item, of the next columns or else of the next rows."""
+        writer, roles = self.writer, self.roles
 
-        # The tiles before this one have fetched slot / (block * step) of the stretch.
-        share = roles.rows * roles.width * self.blocks.depth
-        before = let("muli", writer.index(slot.base), self.blocks.depth)
-        first, past = (let("divui", each, roles.block * roles.step) for each in (before, let("addi", before, share)))
-        with writer.loop(first, past, 1) as index:
-            at = {**iteration, self.sum: variable(begin) + variable(index)}
-            for number, c, origin, size in (
-                (self.blocks.columns, roles.lane, column, roles.step),
-                (self.blocks.rows, self.rows, row, roles.block),
-            ):
-                for start in range(0, size, lanes):
-                    buffer, form = self.evaluator.home(self.op.reads[number], self.op, {**at, c: origin.plus(start)})
-                    writer.prefetch(buffer, form.base)
+        def select(condition: str, left: Form, right: Form) -> Form:
+            left_name, right_name = writer.index(left), writer.index(right)
+            return variable(writer.let(f"arith.select {condition}, {left_name}, {right_name} : index"))
+
+        columns, beside = writer.size(self.stage.sizes[roles.lane]), column.plus(roles.step)
+        whole = writer.let(f"arith.cmpi uge, {writer.index(beside)}, {columns} : index")
+        last = writer.let(f"arith.cmpi uge, {stop}, {writer.size(self.size)} : index")
+        start = select(last, constant(0), variable(stop))
+        row = select(last, select(whole, row.plus(roles.block), row), row)
+        column = select(last, select(whole, constant(0), beside), column)
+        return _Fetched({**iteration, self.sum: start}, row, column, "")
+
+    def _tile_number(self, slot: Form) -> str:
+        """Returns the number of the tile with sums from `slot` on."""
+        writer, roles = self.writer, self.roles
+        return writer.let(f"arith.divui {writer.index(slot.base)}, {writer.size(roles.rows * roles.width)} : index")
+
+    def _fetch_ahead(self, iterations: Sequence[Iteration], step: str, span: Span) -> None:
+        """Prefetches the next stretch: each iteration of each tile fetches some vectors, until all are fetched."""
+        writer, roles, lanes, fetched = self.writer, self.roles, self.writer.lanes, self.fetched
+
+        def let(operation: str, left: str, right: str | int) -> str:
+            right = writer.size(right) if isinstance(right, int) else right
+            return writer.let(f"arith.{operation} {left}, {right} : index")
+
+        times = self.blocks.depth // span.together
+        number = let("divui", let("subi", step, span.first), span.together)
+        number = let("addi", let("muli", fetched.tile, times), number)
+        tiles = -(-roles.block // roles.rows) * (roles.step // roles.width)
+        for read, c, origin, size in (
+            (self.blocks.columns, roles.lane, fetched.column, roles.step),
+            (self.blocks.rows, self.rows, fetched.row, roles.block),
+        ):
+            vectors = size // lanes
+            each = -(-self.blocks.depth * vectors // (tiles * times))
+            for vector in range(each):
+                index = let("addi", let("muli", number, each), vector) if each > 1 else number
+                index = let("minui", index, self.blocks.depth * vectors - 1)
+                after, within = let("divui", index, vectors), let("remui", index, vectors)
+                begin = fetched.at[self.sum]
+                at = {**fetched.at, self.sum: begin + variable(after), c: origin + variable(within, lanes)}
+                writer.prefetch(*self.evaluator.home(self.op.reads[read], self.op, at))
 
     def _load(self, number: int, at: Iteration) -> Value:
         return self.writer.load(*self.evaluator.home(self.op.reads[number], self.op, at))

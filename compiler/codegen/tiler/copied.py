@@ -34,7 +34,7 @@ FEWEST_ITEMS = 16
 """Blocks are lowered where there would be fewer work items, which threads divide among them."""
 FEWEST_STEPS = 32
 """The fewest steps of a sum that make a copy of columns profitable."""
-WHOLE_BYTES = 288 * 1024
+WHOLE_BYTES = 292 * 1024
 """The most bytes of a panel of whole sums."""
 STRETCH_BYTES = 192 * 1024
 """The most bytes of a panel beside which partial sums are kept."""

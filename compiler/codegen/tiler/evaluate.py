@@ -56,12 +56,13 @@ class Kept:
 @dataclass(frozen=True, slots=True)
 class Span:
     """The visited part of a loop, by the names of index values: `begin` to `end` along lanes; sums need only `first` to
-    `last`, within that range."""
+    `last`, within that range, and take `together` steps in one iteration, which divides their number."""
 
     begin: str
     end: str
     first: str
     last: str
+    together: int = 1
 
 
 class Evaluator:

@@ -15,14 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from ....dialect.dims import Size
 from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .roles import Roles
 from .row_loops import Rows, in_tiles
 from .schedule import Stage
-from .structure import Node, Op
-from .text import Value
+from .structure import Access, Node, Op, Page, Panel
+from .text import Value, element_bytes
 from .tiles import Cell, Tiles
+
+TOGETHER = 4
+"""The steps of a sum in one iteration of its loop."""
+LINE = 64
+"""The bytes of a cache line."""
 
 
 def find_shared(stage: Stage, op: Op, roles: Roles) -> int | None:
@@ -47,6 +53,11 @@ def read_node(op: Op, number: int) -> Node:
     return next(n for n in op.body.walk() if n.kind == "read" and n.number == number)
 
 
+def _is_plain(access: Access) -> bool:
+    """Returns whether an access is to memory, at an index that is known without reads."""
+    return access.tensor.view is not None and not any(isinstance(p, Page | Panel) for p in access.index)
+
+
 class SharingTiles(Tiles):
     """The writer of rows of one op, which share the operand with the index `number`."""
 
@@ -55,6 +66,11 @@ class SharingTiles(Tiles):
         self.number, self.access, self.node = number, op.reads[number], read_node(op, number)
         (loop,) = op.reduced
         self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
+
+    def _together(self, *lengths: Size) -> int:
+        """Returns the number of steps that one iteration of a sum takes, for stretches of these lengths. With
+        fewer steps, the loop's own instructions compete with the multiplications."""
+        return TOGETHER if all(isinstance(n, int) and n % TOGETHER == 0 for n in lengths) else 1
 
     def _step(
         self,
@@ -81,6 +97,7 @@ class StretchedTiles(SharingTiles):
         super().__init__(evaluator, op, roles, number)
         self.depth = depth
         self.at_once = isinstance(self.size, int) and self.size <= depth and self.sum not in evaluator.spans
+        self.together = 1 if self.sum in evaluator.spans else self._together(self.size, depth)
         length = self.size if isinstance(self.size, int) and self.at_once else depth
         self.panel = evaluator.stack("panel", op, length * roles.width, self.access.tensor.element)
         if not self.at_once:
@@ -128,6 +145,8 @@ class StretchedTiles(SharingTiles):
 
         def add(these: Sequence[Cell], count: int, starts: list[Value]) -> list[Value]:
             iterations, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
+            if self.together > 1:
+                self._fetch_beside(iterations)
             return self._sum(list(self.loops), iterations, of, starts, count)
 
         def whole(first: Form, count: int) -> None:
@@ -170,6 +189,35 @@ class StretchedTiles(SharingTiles):
     def _page_width(self, loop: int) -> int | None:
         return None  # the panel holds the steps of a stretch
 
+    # Prefetching
+
+    def _fetch_ahead(self, iterations: Sequence[Iteration], step: str, span: Span) -> None:
+        """Prefetches the rows of the next tile: while the sums take the steps of a cache line, one line of each row."""
+        access, row, writer = self.op.reads[1 - self.number], self.roles.row, self.writer
+        (loop,) = self.op.reduced
+        if span.together == 1 or row is None or self.stage.holds(access.tensor) or access.step(loop) != 1:
+            return
+        if not _is_plain(access):
+            return
+        turns = max(1, LINE // (element_bytes(access.tensor.element) * span.together))
+        first, lines = iterations[0], -(-self.roles.rows // turns)
+        turn = writer.let(f"arith.divui {step}, {writer.size(span.together)} : index")
+        turn = writer.let(f"arith.remui {turn}, {writer.size(turns)} : index")
+        for line in range(lines):
+            at = {**first, row: first[row].plus(self.roles.rows + line) + variable(turn, lines)}
+            writer.prefetch(*self.evaluator.home(access, self.op, at))
+
+    def _fetch_beside(self, iterations: Sequence[Iteration]) -> None:
+        """Prefetches the results of a tile, and the operands of the ops after the product: its sums take longer than
+        the accesses."""
+        stage, row = self.stage, self.roles.row
+        read = [(op, a, False) for op in stage.ops if op is not self.op for a in op.reads if not stage.holds(a.tensor)]
+        for op, access, write in [*read, *((op, op.written, True) for op in stage.sinks)]:
+            steps = {stage.of(op, i): access.step(i) for i in access.loops()}
+            if _is_plain(access) and steps.get(self.roles.lane) == 1 and row in steps:
+                for at in iterations:
+                    self.writer.prefetch(*self.evaluator.home(access, op, at), write=write)
+
     # Panels
 
     @contextmanager
@@ -183,7 +231,7 @@ class StretchedTiles(SharingTiles):
         self._fill(iteration, column, masks, start, stop, kept)
         node, around = (id(self.op), id(self.node)), self.evaluator.spans.get(self.sum)
         self.evaluator.made[node] = kept
-        self.evaluator.spans[self.sum] = Span(start, stop, start, stop)
+        self.evaluator.spans[self.sum] = Span(start, stop, start, stop, self.together)
         yield
         del self.evaluator.spans[self.sum], self.evaluator.made[node]
         if around is not None:

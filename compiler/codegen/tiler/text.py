@@ -511,10 +511,11 @@ class Writer:
         word = self.apply("arith.extui", "", [value], "i32")
         return self.apply("arith.shli", "", [word, self.constant(str(shift), "i32")], "i32")
 
-    def prefetch(self, buffer: Buffer, form: Form) -> None:
-        """Prefetches the memory at a form into the cache; an invalid address does no harm."""
-        type = f"memref<{ENDLESS}x{stored_type(buffer.element)}>"
-        self.add(f"memref.prefetch {self.memory(buffer)}[{self.index(form.base)}], read, locality<3>, data : {type}")
+    def prefetch(self, buffer: Buffer, form: Form, *, write: bool = False) -> None:
+        """Prefetches the memory at a form into the cache; an invalid address does no harm. `write` announces a
+        store."""
+        type, use = f"memref<{ENDLESS}x{stored_type(buffer.element)}>", "write" if write else "read"
+        self.add(f"memref.prefetch {self.memory(buffer)}[{self.index(form.base)}], {use}, locality<3>, data : {type}")
 
     def _all_lanes(self) -> str:
         return self.function.define("vector.constant_mask", f"[{self.lanes}] : {self.vector_type('i1')}")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from ....dialect.dims import Size, add, bounds, multiply, static_size
 from ....dialect.emitter import Index
-from .evaluate import Evaluator, Iteration
+from .evaluate import Evaluator, Iteration, Span
 from .forms import LANES, Form, constant, variable
 from .nest import work_items
 from .order import Order
@@ -202,8 +202,13 @@ class Tiles:
         if classes[-1] in self.evaluator.spans:
             # A mask leaves only these steps with weights other than 0: see `bounded`.
             span = self.evaluator.span(classes[-1])
-            with writer.carrying(span.first, span.last, 1, totals) as loop:
-                loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
+            with writer.carrying(span.first, span.last, span.together, totals) as loop:
+                self._fetch_ahead(at(variable(loop.index)), loop.index, span)
+                totals = loop.values
+                for step in range(span.together):
+                    here = at(variable(loop.index).plus(step))
+                    totals = self._sum(inner, here, masks, totals, rows, within)
+                loop.after = totals
             return loop.results
         # An incomplete last group is a separate step.
         whole = size if self._is_whole(numbers[-1]) else add(size, -1)
@@ -217,6 +222,10 @@ class Tiles:
                 loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
             totals = loop.results
         return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows, within)
+
+    def _fetch_ahead(self, iterations: Sequence[Iteration], step: str, span: Span) -> None:
+        """Prefetches memory that a later tile reads. It is called in each iteration of a loop over the steps of a sum
+        in `span`: many prefetches at once would wait for each other."""
 
     def _steps_of_a_fetch(self, steps: int) -> int:
         """Returns the number of steps that one prefetch of the next panel serves, out of those of the innermost loop;

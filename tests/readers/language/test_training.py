@@ -385,3 +385,17 @@ def test_a_compiled_step_follows_the_interpreter(level: int, tmp_path: Path) -> 
         np.testing.assert_allclose(session.states[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(session.entries["predict"](x), reference("predict", x), rtol=1e-4, atol=1e-5)
     assert int(session.states["net.dropped.calls"]) == int(reference.states["net.dropped.calls"])
+
+
+def test_a_state_with_an_initial_value_leaves_the_parameters_of_its_block_alone() -> None:
+    norm = (
+        "block Norm(x: f32[4, 3]) -> f32[4, 3] {\n  param weight: f32[3] = 2.0\n  state center: f32[3] = 1.0\n"
+        "  center = 0.5 * center + 0.5 * mean(x, axis=0)\n  return x * weight\n}\n"
+    )
+    step = (
+        "train step(x: f32[4, 3], lr: f32) -> loss: f32 {\n  use norm = Norm\n  loss = mean(norm(x))\n"
+        "  minimize loss with sgd(lr=lr)\n}\n"
+    )
+    session = nacre.compile("language 1\n" + norm + step).session()
+    assert session.step(np.full((4, 3), 3.0, np.float32), np.float32(0.0)) == 6.0
+    np.testing.assert_array_equal(session.states["norm.center"], [2.0, 2.0, 2.0])
