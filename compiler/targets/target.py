@@ -40,9 +40,11 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 """The features that the code of each level needs, by LLVM's names."""
 PORTABLE = "portable"
 _PORTABLE_LEVELS = ("x86-64-v4-vnni-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
+TILE_FEATURES = frozenset({"amx-tile", "amx-int8", "amx-bf16"})
+"""The features whose registers the system saves only for processes that ask for it."""
 _OTHERS = """adx aes avx512bitalg avx512fp16 avx512ifma avx512vbmi avx512vbmi2 avx512vp2intersect avx512vpopcntdq
 avxifma avxneconvert avxvnni avxvnniint8 fma4 gfni pclmul sha sse4a tbm vaes vpclmulqdq xop"""
-CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4["x86-64-v4-vnni-bf16"], *_OTHERS.split()))
+CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4["x86-64-v4-vnni-bf16"], *_OTHERS.split(), *TILE_FEATURES))
 """The features that the runtime can detect; the code generator does not use other features on its own."""
 
 
@@ -318,6 +320,7 @@ def identify_host() -> str:
 
 # fmt: off
 LINUX_NAMES: Mapping[str, str] = {
+    "amx-bf16": "amx_bf16", "amx-int8": "amx_int8", "amx-tile": "amx_tile",
     "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg", "avx512fp16": "avx512_fp16",
     "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512vp2intersect": "avx512_vp2intersect",
     "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "avxifma": "avx_ifma",

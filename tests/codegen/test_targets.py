@@ -98,8 +98,16 @@ def test_this_cpu_has_the_features_of_its_name() -> None:
     [
         ("znver4", 64, "fma avx512f avx512bw avx512vnni avx512bf16"),
         ("x86-64-v4-vnni-bf16", 64, "fma avx512f avx512bw avx512vnni avx512bf16"),
-        ("sapphirerapids", 64, "fma avx512f avx512bw avx512vnni avxvnni"),  # its products of bfloats are slow
-        ("sapphirerapids+avx512bf16", 64, "fma avx512f avx512bw avx512vnni avxvnni avx512bf16"),
+        (
+            "sapphirerapids",
+            64,
+            "fma avx512f avx512bw avx512vnni avxvnni amx-tile amx-int8 amx-bf16",
+        ),  # its products of bfloats are slow
+        (
+            "sapphirerapids+avx512bf16-amx-int8",
+            64,
+            "fma avx512f avx512bw avx512vnni avxvnni avx512bf16 amx-tile amx-bf16",
+        ),
         ("x86-64-v3+avx512f", 64, "fma avx512f"),
         ("knl", 64, "fma avx512f"),
         ("haswell", 32, "fma"),

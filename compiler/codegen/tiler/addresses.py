@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .forms import Form, constant
-from .structure import Node
+from .structure import Buffer, Node
 from .text import ENDLESS, Value, Writer, element_bytes, stored_type
 
 
@@ -54,7 +54,7 @@ def load_at_address(
     if not isinstance(shared.constant, int) or node.guard is not None:
         return None
     element = stored_type(view.buffer.element)
-    pointer = _pointer(writer, writer.memory(view.buffer), element, Form(shared.terms))
+    pointer = pointer_to(writer, view.buffer, Form(shared.terms))
     for value, stride in own:
         pointer = _step(writer, pointer, _scaled(writer, value, stride), element)
     if shared.constant:
@@ -64,10 +64,11 @@ def load_at_address(
     return writer.as_read(loaded, view.buffer)
 
 
-def _pointer(writer: Writer, memory: str, element: str, form: Form) -> str:
-    type = f"memref<{ENDLESS}x{element}>"
-    start = writer.let(f"memref.extract_aligned_pointer_as_index {memory} : {type} -> index")
-    offset = writer.index(form.times(element_bytes(element)))
+def pointer_to(writer: Writer, buffer: Buffer, form: Form) -> str:
+    """Returns a pointer to the element at a form."""
+    type = f"memref<{ENDLESS}x{stored_type(buffer.element)}>"
+    start = writer.let(f"memref.extract_aligned_pointer_as_index {writer.memory(buffer)} : {type} -> index")
+    offset = writer.index(form.times(element_bytes(buffer.element)))
     address = _as_integer(writer, writer.let(f"arith.addi {start}, {offset} : index"), "index")
     return writer.let(f"llvm.inttoptr {address} : i64 to !llvm.ptr")
 
