@@ -31,9 +31,10 @@ from .host.calls import describe_calls
 from .host.named_values import find_named_values
 from .host.plan import LoweredEntry
 from .lower.module import LoweredWeight
+from .lower.parts import MATRIX_TILE
 from .model.source import SourceModel
 from .options import Options
-from .targets.target import MadeFor, Target
+from .targets.target import TILE_FEATURES, MadeFor, Target
 from .version import __version__
 
 
@@ -116,7 +117,10 @@ def _specify_level(program: Program, target: Target) -> LevelSpec:
     suffix = target.suffix if len(program.kernels) > 1 else ""
     untiled = tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
     loops = tuple(str(loop.report) for loop in program.loops if loop.target == target)
-    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu, untiled, loops)
+    # LLVM uses tile registers only where the tiler does, and the runtime asks the system for them.
+    in_tiles = any(MATRIX_TILE in kernel.report.schedules for kernel in program.kernels[target].values())
+    features = tuple(f for f in made_for.features if in_tiles or f not in TILE_FEATURES)
+    return LevelSpec(target.name, suffix, features, made_for.cpu, untiled, loops)
 
 
 def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:

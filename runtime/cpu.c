@@ -1,4 +1,5 @@
 /* Selects the CPU variant of the artifact: the best one that this CPU supports and NACRE_CPU_LEVEL permits. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,18 +8,27 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { EAX, EBX, ECX, EDX, REGISTERS };
-enum { ALWAYS, YMM, ZMM };
+enum { ALWAYS, YMM, ZMM, TILES };
+enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM of arch_prctl, and its argument */
 
-/* Returns the vector registers that the operating system saves: ALWAYS (SSE), YMM (also AVX), ZMM (also AVX-512). */
+/* Returns the registers that the operating system saves: ALWAYS (SSE), YMM (also AVX), ZMM (also AVX-512), TILES (also
+   AMX, for processes that ask for it). */
 static int saved_state(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return ALWAYS;
     unsigned low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & 0x06) != 0x06) return ALWAYS;
-    return (low & 0xe6) == 0xe6 ? ZMM : YMM;
+    if ((low & 0xe6) != 0xe6) return YMM;
+    return (low & 0x60000) == 0x60000 ? TILES : ZMM;
+}
+
+int nacre_cpu_use_tiles(void) {
+    return saved_state() == TILES && syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }
 
 static int has(int state, unsigned leaf, unsigned subleaf, int where, int bit, int needed) {
@@ -50,6 +60,7 @@ uint64_t nacre_cpu_slow_features(void) {
 #else
 uint64_t nacre_cpu_features(void) { return 0; }
 uint64_t nacre_cpu_slow_features(void) { return 0; }
+int nacre_cpu_use_tiles(void) { return 0; }
 #endif
 
 int32_t nacre_best_level(const nacre_level *levels, int32_t count, uint64_t features, uint64_t slow) {
@@ -98,6 +109,10 @@ nacre_status nacre_choose_level(int32_t *level) {
     nacre_status status = limit(&features, &slow);
     if (status) return status;
     const nacre_artifact *artifact = &nacre_this_artifact;
+    uint64_t used = 0;
+    for (int32_t i = 0; i < artifact->level_count; i++) used |= artifact->levels[i].features;
+    /* The permission makes the signal frames of the process larger, so that code without tiles does not ask for it. */
+    if (used & features & NACRE_CPU_TILES && !nacre_cpu_use_tiles()) features &= ~NACRE_CPU_TILES;
     *level = nacre_best_level(artifact->levels, artifact->level_count, features, slow);
     if (*level < artifact->level_count) return NACRE_OK;
     /* The last level requires the fewest features. */

@@ -1,4 +1,4 @@
-/* The CPU features that machine code may depend on. The names are LLVM's, with `_` in place of a dot. */
+/* The CPU features that machine code may depend on. The names are LLVM's, with `_` in place of a dot or a hyphen. */
 #ifndef NACRE_CPU_H
 #define NACRE_CPU_H
 
@@ -40,7 +40,10 @@
     X(avx512bitalg, 7, 0, ECX, 12, ZMM)          \
     X(avx512vpopcntdq, 7, 0, ECX, 14, ZMM)       \
     X(avx512vp2intersect, 7, 0, EDX, 8, ZMM)     \
+    X(amx_bf16, 7, 0, EDX, 22, TILES)            \
     X(avx512fp16, 7, 0, EDX, 23, ZMM)            \
+    X(amx_tile, 7, 0, EDX, 24, TILES)            \
+    X(amx_int8, 7, 0, EDX, 25, TILES)            \
     X(avxvnni, 7, 1, EAX, 4, YMM)                \
     X(avx512bf16, 7, 1, EAX, 5, ZMM)             \
     X(avxifma, 7, 1, EAX, 23, YMM)               \
@@ -62,8 +65,15 @@ enum {
 
 #define NACRE_CPU(name) (UINT64_C(1) << NACRE_CPU_BIT_##name)
 
+/* The features whose registers Linux saves only for processes that ask for them. */
+#define NACRE_CPU_TILES (NACRE_CPU(amx_bf16) | NACRE_CPU(amx_tile) | NACRE_CPU(amx_int8))
+
 /* Returns the features of this CPU, one bit for each; 0 on other architectures than x86. */
 uint64_t nacre_cpu_features(void);
+
+/* Asks the system to save the tile registers of this process, which code with `NACRE_CPU_TILES` needs; the permission
+   holds for all threads, also those that run already. Returns whether the system does. */
+int nacre_cpu_use_tiles(void);
 
 /* Returns the features of this CPU whose instructions are not faster than code without them. On Emerald Rapids,
    `vdpbf16ps` performs half as many multiplications per cycle as f32 instructions: Intel's CPUs have AMX for bf16. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
@@ -143,7 +144,7 @@ def _emit_states(spec: ArtifactSpec, functions: Functions) -> list[str]:
 
 
 def _level(level: LevelSpec | Variant) -> str:
-    features = " | ".join(f"NACRE_CPU({feature.replace('.', '_')})" for feature in level.features)
+    features = " | ".join(f"NACRE_CPU({re.sub('[.-]', '_', feature)})" for feature in level.features)
     return f"{{{c_string(level.name)}, {features or '0'}}}"
 
 

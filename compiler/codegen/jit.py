@@ -27,8 +27,12 @@ from ..artifact.link import find_linker
 from ..host.entry import FAILURE_WORDS
 from ..host.plan import LoweredEntry
 from ..lower.module import Lowered, lower_module
-from ..targets.target import Target, choose_panels
+from ..targets.target import TILE_FEATURES, Target, choose_panels, host_features
 from .objects import CodeOptions, generate_objects
+
+_SAVE_TILES = (158, 0x1023, 18)
+"""The system call of Linux on x86-64 that makes it save the tile registers of the process: `arch_prctl`,
+`ARCH_REQ_XCOMP_PERM`, and the number of their state."""
 
 
 class Run(Protocol):
@@ -90,6 +94,9 @@ def link_functions(
 
 
 def link_objects(objects: Sequence[bytes]) -> ctypes.CDLL:
+    if host_features() >= TILE_FEATURES:
+        # The runtime of an artifact asks for this itself, in `runtime/cpu.c`.
+        ctypes.CDLL(None).syscall(*_SAVE_TILES)
     with tempfile.TemporaryDirectory(prefix="nacre-") as name:
         folder = Path(name)
         names = [f"code_{i}.o" for i in range(len(objects))]

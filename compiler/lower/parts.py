@@ -9,6 +9,8 @@ from typing import Any
 SEQUENCE = "sequence"
 """The schedule of a kernel of sequential loops with steps that depend on elements of earlier steps: radix sort, updates
 at positions that may be equal. Upstream passes compile its loops in the stated order."""
+MATRIX_TILE = "matrix tile"
+"""The schedule of a loop nest that uses the registers of a matrix unit."""
 
 INNER = "_inner"
 """The suffix of the copies of kernels' functions that are linked into the module of the entries, for loops that are one

@@ -18,9 +18,12 @@ from .variants import PORTABLE, PORTABLE_VARIANTS, VARIANTS
 from .vector_unit import PanelSizes, VectorUnit
 from .x86 import X86
 
+TILE_FEATURES = frozenset({"amx-tile", "amx-int8", "amx-bf16"})
+"""The features whose registers the system saves only for processes that ask for it."""
 _OTHERS = """adx aes avx512bitalg avx512fp16 avx512ifma avx512vbmi avx512vbmi2 avx512vp2intersect avx512vpopcntdq
 avxifma avxneconvert avxvnni avxvnniint8 fma4 gfni pclmul sha sse4a tbm vaes vpclmulqdq xop"""
-CHECKED_FEATURES = frozenset((*_OTHERS.split(), *(name for each in VARIANTS.values() for name in each.features)))
+_OF_VARIANTS = {name for each in VARIANTS.values() for name in each.features}
+CHECKED_FEATURES = frozenset((*_OTHERS.split(), *_OF_VARIANTS, *TILE_FEATURES))
 """The features that the runtime can detect; the code generator does not use other features on its own."""
 
 
@@ -295,6 +298,7 @@ def identify_host() -> str:
 
 # fmt: off
 LINUX_NAMES: Mapping[str, str] = {
+    "amx-bf16": "amx_bf16", "amx-int8": "amx_int8", "amx-tile": "amx_tile",
     "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg", "avx512fp16": "avx512_fp16",
     "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512vp2intersect": "avx512_vp2intersect",
     "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "avxifma": "avx_ifma",

@@ -39,9 +39,12 @@ X86 = Family(
         (frozenset({"avx2", "fma"}), AVX2),
         (frozenset(), SSE),
     ),
-    used=frozenset({"sse2", "fma", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512vbmi", "avxvnni"}),
+    used=frozenset(
+        {"sse2", "fma", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512vbmi", "avxvnni"}
+        | {"amx-tile", "amx-int8", "amx-bf16"}
+    ),
     base=frozenset({"sse2"}),
-    inexact=frozenset({"avx512bf16"}),
+    inexact=frozenset({"avx512bf16", "amx-bf16"}),
     bfloat_products="avx512bf16",
     # `cpu.h` of the runtime gives the measurements.
     slow=dict.fromkeys(

@@ -1,7 +1,8 @@
 """Products of floats or quantized values with a matrix that is stored as quantized values and scales.
 
 The weight is dequantized during the multiplication and never stored. Only passes create these operators. The planes are
-those of `block_quantization`, or 8-bit floats as quantized values.
+those of `block_quantization`, or 8-bit floats as quantized values. With `rounded`, the dequantized weight is rounded to
+bf16, as the other factor then is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from ..dims import multiply
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
-from ..types import F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
+from ..types import BF16, F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
 from .support.accumulate import Numbers
 
 _PARTS = {8: 1, 4: 2}
@@ -52,15 +53,30 @@ def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
     return np.asarray(whole - 8 if bits == _NIBBLE else whole)
 
 
-def _multiply(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int) -> Numbers:
-    weight = _whole(codes, zeros, bits).astype(x.dtype) * scales[..., None].astype(x.dtype)
-    return np.asarray(np.matmul(x, weight.reshape(len(weight), x.shape[-1]).T))
+def _factors(
+    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None, bits: int, rounded: bool
+) -> tuple[Numbers, Numbers]:
+    """Returns x and the dequantized weight, [columns, steps], in the dtype of the products."""
+    wide = np.promote_types(x.dtype, np.float32) if dtype_of(x) is not BF16 else np.dtype(np.float32)
+    weight = _whole(codes, zeros, bits).astype(wide) * scales[..., None].astype(wide)
+    if rounded:
+        weight = weight.astype(np.float32).astype(BF16.numpy).astype(wide)
+    return x.astype(wide), np.asarray(weight.reshape(len(weight), x.shape[-1]))
 
 
-def _magnitudes(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int) -> Numbers:
+def _multiply(
+    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, rounded: bool
+) -> Numbers:
+    rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
+    return np.asarray(np.matmul(rows, weight.T))
+
+
+def _magnitudes(
+    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, rounded: bool
+) -> Numbers:
     """Sums |x * weight|: every product is a term that may be rounded."""
-    weight = np.abs(_whole(codes, zeros, bits).astype(x.dtype)) * np.abs(scales[..., None].astype(x.dtype))
-    return np.asarray(np.matmul(np.abs(x), weight.reshape(len(weight), x.shape[-1]).T))
+    rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
+    return np.asarray(np.matmul(np.abs(rows), np.abs(weight).T))
 
 
 def _dot(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, zero: int) -> Numbers:
@@ -87,10 +103,15 @@ def _lower_multiply(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     def scaled(s: ScalarEmitter, numbers: Sequence[Scalar], codes: Sequence[Scalar], scale: Scalar) -> Scalar:
-        products = [s.binary("mul", x, s.cast(code, F32)) for x, code in zip(numbers, codes, strict=True)]
+        products = [s.binary("mul", s.cast(x, F32), s.cast(code, F32)) for x, code in zip(numbers, codes, strict=True)]
         return s.binary("mul", _sum(s, products), s.cast(scale, F32))
 
-    return _lower(e, operands, attributes, types, scaled)
+    def rounded(s: ScalarEmitter, numbers: Sequence[Scalar], codes: Sequence[Scalar], scale: Scalar) -> Scalar:
+        weights = [s.binary("mul", s.cast(code, F32), s.cast(scale, F32)) for code in codes]
+        factors = [s.cast(s.cast(weight, BF16), F32) for weight in weights]
+        return _sum(s, [s.binary("mul", s.cast(x, F32), y) for x, y in zip(numbers, factors, strict=True)])
+
+    return _lower(e, operands, attributes, types, rounded if attributes["rounded"] else scaled)
 
 
 def _lower_dot(
@@ -197,8 +218,8 @@ def _planes(*codes: DType) -> tuple[Operand, ...]:
 block_matmul = Operator(
     name="block_matmul",
     summary="x @ w.T for a block-quantized matrix w, given by its quantized values, scales and zero points",
-    operands=(Operand("x", (F32,)), *_planes(U8, I8, *STORAGE)),
-    attributes=(AttributeSpec("bits", "int"),),
+    operands=(Operand("x", (F32, BF16), group="x"), *_planes(U8, I8, *STORAGE)),
+    attributes=(AttributeSpec("bits", "int"), AttributeSpec("rounded", "bool", False)),
     infer=lambda types, attributes: _infer("block_matmul", types, attributes),
     reference=_multiply,
     magnitudes=_magnitudes,
@@ -207,6 +228,7 @@ block_matmul = Operator(
     cases=LateCases(
         lambda: (
             *_cases(),
+            *_cases(rounded=True)[:4],
             _byte_case((3,), 49, 1, 37, I8),
             *(_byte_case((1,), 49, 1, 37, dtype) for dtype in STORAGE),
             *(_byte_case((2, 3), 17, 2, 16, dtype) for dtype in STORAGE),

@@ -21,7 +21,7 @@ from ...dialect.dims import multiply
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ...dialect.types import F32, I8, I64, U8, TensorType
+from ...dialect.types import BF16, F32, I8, I64, U8, TensorType
 from ..analysis.factors import gathered_axis
 from ..analysis.known_values import KnownValues, definitions_in
 from ..manager import Context, Pass
@@ -149,8 +149,12 @@ class _Splitter(Rewriter):
         steps = self.steps(x)
         # Differences of two 8-bit values have 9 bits, and no instruction multiplies these.
         if steps is None or (bits == 8 and len(operands) == 3):
-            return b.block_matmul(x, *operands, bits=bits)
+            return b.block_matmul(x, *operands, bits=bits, **self.rounding(x))
         return b.multiply(b.block_dot(steps.codes, *operands, bits=bits, zero=steps.zero), steps.scale)
+
+    def rounding(self, x: Value) -> dict[str, bool]:
+        """Returns the attribute of a product with a weight that is dequantized to the dtype of x."""
+        return {"rounded": True} if x.type.dtype is BF16 else {}
 
     def scaled(self, b: NodeBuilder, weight: Value) -> tuple[tuple[Value, ...], int] | None:
         """Returns the quantized values, the scales, zero points if there are any, and the bits of a matrix whose blocks

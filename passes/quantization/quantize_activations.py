@@ -8,8 +8,8 @@ from typing import ClassVar
 from ...dialect.graph import Function, Module, Node, Region, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes
-from ...dialect.ops import OPERATORS
-from ...dialect.types import F32
+from ...dialect.ops import OPERATORS, axis_order
+from ...dialect.types import BF16, F32
 from ..analysis.factors import (
     NOT_TRAINED,
     Factor,
@@ -32,11 +32,12 @@ class QuantizeActivations(Pass):
     `contraction(dequantize(quantize(x)), w)`.
 
     Only contractions with a weight are rewritten; products of two activations, as in attention, stay in f32. `to` is
-    `bf16` or `f16`, with a cast to it and back, or `i8`, quantized to u8 and dequantized. With `ranges`, written
-    `name:low:high`, the scale of i8 follows from the range of the value, and values without a range are not rewritten.
-    Without ranges, the scale is computed from the values: for each row of a matrix product, or each sample of a
-    convolution. With ranges, values added to the result of a convolution are quantized as well, so that residuals are
-    stored as integers. `only` and `but` select by the path of the weight, by the scope, and by the operator.
+    `bf16` or `f16`, with a cast to it and back, or `i8`, quantized to u8 and dequantized. Beside activations in bf16, a
+    weight that is stored in blocks of quantized values is dequantized to bf16. With `ranges`, written `name:low:high`,
+    the scale of i8 follows from the range of the value, and values without a range are not rewritten. Without ranges,
+    the scale is computed from the values: for each row of a matrix product, or each sample of a convolution. With
+    ranges, values added to the result of a convolution are quantized as well, so that residuals are stored as integers.
+    `only` and `but` select by the path of the weight, by the scope, and by the operator.
 
     If a parameter is a state, because a training step changes it, `bf16` and `f16` also round the operands of the
     products that compute its gradient. They are selected as the product whose gradient they compute.
@@ -93,6 +94,11 @@ class _Quantizer(Rewriter):
         builder, inputs = NodeBuilder(self.names, node), list(node.inputs)
         for factor, codec in taken:
             inputs[factor.number] = codec.restore(builder, self.store(builder, factor, codec))
+        if self.options.to == BF16.name:
+            for factor in self.factors(node):
+                rounded = self.dequantized(builder, factor.value) if factor.is_weight else None
+                if rounded is not None:
+                    inputs[factor.number] = builder.cast(rounded, dtype=F32)
         results = builder.apply(node.op, inputs, dict(node.attributes))
         return Replacement(tuple(builder.nodes), results)
 
@@ -120,6 +126,19 @@ class _Quantizer(Rewriter):
         if self.options.to in CASTS:
             return CASTS[self.options.to]
         return self.codecs.get(factor.value.name) if self.codecs else Dynamic()
+
+    def dequantized(self, b: NodeBuilder, weight: Value) -> Value | None:
+        """Returns a weight that is stored in blocks of quantized values, dequantized to bf16; None for another
+        weight."""
+        node = self.definitions.get(weight.name)
+        if node is None or weight.type.dtype is not F32:
+            return None
+        if node.op == "dequantize_blocks":
+            return b.dequantize_blocks(node.inputs[0], dtype=BF16)
+        if axis_order(node) is None:
+            return None
+        inner = self.dequantized(b, node.inputs[0])
+        return None if inner is None else b.apply(node.op, (inner,), dict(node.attributes))[0]
 
     def store(self, b: NodeBuilder, factor: Factor, codec: Codec) -> tuple[Value, ...]:
         key = (factor.value.name, codec, () if self.codecs else factor.axes)

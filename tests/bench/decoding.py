@@ -18,6 +18,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nacre
@@ -186,7 +187,16 @@ def main() -> None:
     threads, peer = options.threads, options.peer
     cores = sorted(os.sched_getaffinity(0))[:threads]
     timed = Timed(threads, options.steps)
-    with pinned(cores):
+    # llama.cpp configures the tile registers of AMX once for each thread, so that it needs a thread of its own.
+    with pinned(cores), ThreadPoolExecutor(1) as pool:
+
+        def apart(made: Callable[..., Call], *given: object) -> Call | None:
+            """Returns a call of llama.cpp, prepared and run on a thread of its own."""
+            if peer is None:
+                return None
+            call = pool.submit(made, peer, *given).result()
+            return lambda: pool.submit(call).result()
+
         probe = Probe(cores)
         loaded = {
             path.stem: nacre.load(path, threads=threads, huge_pages=options.huge_pages) for path in options.models
@@ -194,14 +204,14 @@ def main() -> None:
         cases: list[tuple[str, int, dict[str, Call], Call | None]] = []
         for context in options.context:
             calls = {name: decode(model, context, timed) for name, model in loaded.items()}
-            cases.append((f"decode at {context}", 1, calls, peer and peer_decode(peer, context, threads, timed)))
+            cases.append((f"decode at {context}", 1, calls, apart(peer_decode, context, threads, timed)))
             if options.rows:
                 calls = {name: decode_rows(model, context, options.rows, timed) for name, model in loaded.items()}
-                other = peer and peer_rows(peer, context, options.rows, threads, timed)
+                other = apart(peer_rows, context, options.rows, threads, timed)
                 cases.append((f"{options.rows} texts at {context}", options.rows, calls, other))
         if not options.no_prefill:
             calls = {name: prefill(model, timed) for name, model in loaded.items()}
-            cases.append((f"prefill of {PREFILL}", PREFILL, calls, peer and peer_prefill(peer, threads, timed)))
+            cases.append((f"prefill of {PREFILL}", PREFILL, calls, apart(peer_prefill, threads, timed)))
         rate = 0.0
         print(ROW.format("call", "of", "ms", "tokens/s", "GB/s", "of read rate", "llama.cpp ms", "ratio"))
         for case, tokens, calls, other in cases:

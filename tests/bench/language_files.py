@@ -58,8 +58,11 @@ def _q8_0(random: np.random.Generator, deviation: float) -> Bytes:
 
 def _q4_0(random: np.random.Generator, deviation: float) -> Bytes:
     blocks = np.empty(CHUNK // 32, [("scale", "<f2"), ("pairs", "u1", (16,))])
-    blocks["scale"] = _scales(random, deviation, 4.6)
-    blocks["pairs"] = random.integers(0, 256, blocks["pairs"].shape)
+    # Values of -7 to 7, stored plus 8: a mean other than 0 would make the scores of attention so large that most
+    # probabilities are denormal numbers, which a trained model does not have.
+    blocks["scale"] = _scales(random, deviation, 4.3)
+    low, high = (random.integers(1, 16, blocks["pairs"].shape) for _ in range(2))
+    blocks["pairs"] = low | high << 4
     return blocks.view(np.uint8)
 
 

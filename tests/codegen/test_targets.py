@@ -100,9 +100,13 @@ def test_this_cpu_has_the_features_of_its_name() -> None:
     [
         ("znver4", 64, "fma avx512f avx512bw avx512vbmi avx512vnni avx512bf16"),
         ("x86-64-v4-vnni-bf16", 64, "fma avx512f avx512bw avx512vnni avx512bf16"),
-        # Its products of bfloats are slow.
-        ("sapphirerapids", 64, "fma avx512f avx512bw avx512vbmi avx512vnni avxvnni"),
-        ("sapphirerapids+avx512bf16", 64, "fma avx512f avx512bw avx512vbmi avx512vnni avxvnni avx512bf16"),
+        # Its products of bfloats by AVX-512 are slow.
+        ("sapphirerapids", 64, "fma avx512f avx512bw avx512vbmi avx512vnni avxvnni amx-tile amx-int8 amx-bf16"),
+        (
+            "sapphirerapids+avx512bf16-amx-int8",
+            64,
+            "fma avx512f avx512bw avx512vbmi avx512vnni avxvnni avx512bf16 amx-tile amx-bf16",
+        ),
         ("x86-64-v3+avx512f", 64, "fma avx512f"),
         ("knl", 64, "fma avx512f"),
         ("haswell", 32, "fma"),

@@ -40,8 +40,9 @@ HOST = Target("x86-64-v3")
 _MOST_SECONDS = 900.0
 """For the tiling of a kernel. The longest one takes ten seconds of CPU time, and the machine may be busy."""
 
-_CALLED = re.compile(r"@(llvm\.x86\.avx512[\w.]*)\(")
-_DECLARED = re.compile(r"^declare .*@(llvm\.x86\.avx512[\w.]*)\(.*$", re.MULTILINE)
+_NAME = r"@(llvm\.x86\.(?:avx512|tile|ldtilecfg|tdp)[\w.]*)\("
+_CALLED = re.compile(_NAME)
+_DECLARED = re.compile(rf"^declare .*{_NAME}.*$", re.MULTILINE)
 
 
 def generate_for_here(lowered: Lowered, options: CodeOptions) -> tuple[Program, tuple[bytes, ...]]:
@@ -103,7 +104,8 @@ def emulate(text: str) -> str:
     """Returns LLVM IR in which functions take the place of instructions that `HOST` lacks."""
     names = sorted(set(_CALLED.findall(text)))
     text = _CALLED.sub(lambda found: f"@{_emulated(found[1])}(", _DECLARED.sub("", text))
-    return "\n".join([text, *(_define(name) for name in names)])
+    tiles = [_TILES] if any("ldtilecfg" in name for name in names) else []
+    return "\n".join([text, *tiles, *(_define(name) for name in names)])
 
 
 def _emulated(name: str) -> str:
@@ -267,6 +269,132 @@ define internal {bytes} {name}({bytes} %table, {bytes} %index) noinline {{
 }}"""
 
 
+_TILES = """
+@emulated.tiles = internal thread_local global [8 x [16 x <64 x i8>]] zeroinitializer
+@emulated.rows = internal thread_local global [8 x i8] zeroinitializer
+define internal ptr @emulated.row(i8 %tile, i64 %row) noinline {
+  %number = zext i8 %tile to i64
+  %pointer = getelementptr [8 x [16 x <64 x i8>]], ptr @emulated.tiles, i64 0, i64 %number, i64 %row
+  ret ptr %pointer
+}
+define internal i64 @emulated.height(i8 %tile) noinline {
+  %number = zext i8 %tile to i64
+  %pointer = getelementptr [8 x i8], ptr @emulated.rows, i64 0, i64 %number
+  %rows = load i8, ptr %pointer
+  %wide = zext i8 %rows to i64
+  ret i64 %wide
+}
+"""
+"""The state of AMX: eight tiles, each row of which has 64 bytes, and the rows of each tile."""
+
+
+def _each_row(head: str, tile: str, body: str) -> str:
+    """Returns a function with a loop over the rows %m of a tile."""
+    return f"""
+define internal void {head} noinline {{
+start:
+  %height = call i64 @emulated.height(i8 {tile})
+  br label %loop
+loop:
+  %m = phi i64 [ 0, %start ], [ %next, %body ]
+  %more = icmp ult i64 %m, %height
+  br i1 %more, label %body, label %end
+body:
+{body}
+  %next = add i64 %m, 1
+  br label %loop
+end:
+  ret void
+}}"""
+
+
+def _configure_tiles(name: str, lanes: int) -> str:
+    return f"""
+define internal void {name}(ptr %given) noinline {{
+  %bytes = getelementptr i8, ptr %given, i64 48
+  %rows = load <8 x i8>, ptr %bytes, align 1
+  store <8 x i8> %rows, ptr @emulated.rows, align 1
+  ret void
+}}"""
+
+
+def _release_tiles(name: str, lanes: int) -> str:
+    return f"define internal void {name}() noinline {{\n  ret void\n}}"
+
+
+def _move_tile(name: str, source: str, target: str) -> str:
+    return _each_row(
+        f"{name}(i8 %tile, ptr %memory, i64 %stride)",
+        "%tile",
+        f"""  %row = call ptr @emulated.row(i8 %tile, i64 %m)
+  %offset = mul i64 %m, %stride
+  %there = getelementptr i8, ptr %memory, i64 %offset
+  %values = load <64 x i8>, ptr {source}, align 1
+  store <64 x i8> %values, ptr {target}, align 1""",
+    )
+
+
+def _load_tile(name: str, lanes: int) -> str:
+    return _move_tile(name, "%there", "%row")
+
+
+def _store_tile(name: str, lanes: int) -> str:
+    return _move_tile(name, "%row", "%there")
+
+
+def _multiply_tiles(name: str, lanes: int) -> str:
+    """Adds the products of the 16 words of a row and the rows of the right tile."""
+    floats = name.endswith("ps")
+    sums = "<16 x float>" if floats else "<16 x i32>"
+    lines = [
+        "  %c = call ptr @emulated.row(i8 %sums, i64 %m)",
+        "  %a = call ptr @emulated.row(i8 %left, i64 %m)",
+        "  %words = load <16 x i32>, ptr %a, align 64",
+        f"  %total0 = load {sums}, ptr %c, align 64",
+    ]
+    for k in range(16):
+        lines += [
+            f"  %x{k} = shufflevector <16 x i32> %words, <16 x i32> poison, <16 x i32> splat (i32 {k})",
+            f"  %b{k} = call ptr @emulated.row(i8 %right, i64 {k})",
+            f"  %y{k} = load <16 x i32>, ptr %b{k}, align 64",
+            f"  %total{k + 1} = call {sums} {name}.words({sums} %total{k}, <16 x i32> %x{k}, <16 x i32> %y{k})",
+        ]
+    lines.append(f"  store {sums} %total16, ptr %c, align 64")
+    head = f"{name}(i8 %sums, i8 %left, i8 %right)"
+    inner = _words_of_bfloats(f"{name}.words") if floats else _words_of_bytes(f"{name}.words", name[-3:-1])
+    return inner + _each_row(head, "%sums", "\n".join(lines))
+
+
+def _words_of_bfloats(name: str) -> str:
+    halves, words, sums = "<32 x bfloat>", "<16 x i32>", "<16 x float>"
+    return f"""{_dot_bfloats(f"{name}.pairs", 16)}
+define internal {sums} {name}({sums} %total, {words} %x, {words} %y) noinline {{
+  %a = bitcast {words} %x to {halves}
+  %b = bitcast {words} %y to {halves}
+  %r = call {sums} {name}.pairs({sums} %total, {halves} %a, {halves} %b)
+  ret {sums} %r
+}}"""
+
+
+def _words_of_bytes(name: str, signs: str) -> str:
+    words = "<16 x i32>"
+    lines = []
+    for n in range(4):
+        for operand, sign in zip("xy", signs, strict=True):
+            shift = "ashr" if sign == "s" else "lshr"
+            lines += [
+                f"  %{operand}high{n} = shl {words} %{operand}, splat (i32 {24 - 8 * n})",
+                f"  %{operand}{n} = {shift} {words} %{operand}high{n}, splat (i32 24)",
+            ]
+        lines += [
+            f"  %p{n} = mul {words} %x{n}, %y{n}",
+            f"  %s{n} = add {words} %{'total' if n == 0 else f's{n - 1}'}, %p{n}",
+        ]
+    body = "\n".join(lines)
+    head = f"define internal {words} {name}({words} %total, {words} %x, {words} %y) noinline {{"
+    return f"\n{head}\n{body}\n  ret {words} %s3\n}}"
+
+
 _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
     r"llvm\.x86\.avx512\.vpdpbusd\.(\d+)": _dot_bytes,
     r"llvm\.x86\.avx512\.pmaddw\.d\.(512)": _multiply_pairs,
@@ -275,4 +403,10 @@ _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
     r"llvm\.x86\.avx512\.mask\.scalef\.ps\.(512)": _scale_by_power,
     r"llvm\.x86\.avx512\.permvar\.sf\.(512)": _look_up,
     r"llvm\.x86\.avx512\.permvar\.qi\.(512)": _look_up_bytes,
+    r"llvm\.x86\.ldtilecfg": _configure_tiles,
+    r"llvm\.x86\.tilerelease": _release_tiles,
+    r"llvm\.x86\.tileloadd64": _load_tile,
+    r"llvm\.x86\.tilestored64": _store_tile,
+    r"llvm\.x86\.tdpb(?:ss|su|us|uu)d": _multiply_tiles,
+    r"llvm\.x86\.tdpbf16ps": _multiply_tiles,
 }

@@ -30,6 +30,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
         },
     ),
     "quantization/qdq_propagation.py": ("moves `quantize`", {"quantize", "op"}),
+    "quantization/quantize_activations.py": ("changes the dtype that `dequantize_blocks` gives", {"dequantize_blocks"}),
     "quantization/quantized_values.py": (
         "moves `dequantize`; two operators clamp; sums and products of dequantized values are finite",
         {"dequantize", "maximum", "minimum", "cast", "add", "subtract", "multiply"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -509,8 +510,23 @@ def _block_numbers(codes: Array, zeros: Array | None, bits: int) -> list[list[li
     return columns
 
 
+def _to_bfloat(number: float) -> float:
+    """The nearest bf16 of the nearest f32, halves to even."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    bits += 0x7FFF + (bits >> 16 & 1)
+    (rounded,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))
+    return float(rounded)
+
+
 def _block_matmul(
-    x: Array, codes: Array, scales: Array, zeros: Array | None = None, *, bits: int, zero: int = 0
+    x: Array,
+    codes: Array,
+    scales: Array,
+    zeros: Array | None = None,
+    *,
+    bits: int,
+    zero: int = 0,
+    rounded: bool = False,
 ) -> Any:
     codes = codes.astype(np.float64) if codes.dtype.kind not in "iu" else codes
     columns = _block_numbers(codes, zeros, bits)
@@ -519,6 +535,10 @@ def _block_matmul(
         blocks, row, total = columns[p[-1]], x[p[:-1]].tolist(), 0.0
         for b, numbers in enumerate(blocks):
             part = row[b * len(numbers) : (b + 1) * len(numbers)]
+            if rounded:
+                weights = [_to_bfloat(float(scales[p[-1], b]) * n) for n in numbers]
+                total += math.fsum(u * w for u, w in zip(part, weights, strict=True))
+                continue
             total += float(scales[p[-1], b]) * math.fsum((u - zero) * n for u, n in zip(part, numbers, strict=True))
         return total
 

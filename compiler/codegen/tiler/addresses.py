@@ -59,7 +59,7 @@ def load_at_address(
 def load_sum(writer: Writer, buffer: Buffer, shared: Form, own: Sequence[tuple[Value, int]]) -> Value:
     """Returns the element at the sum of a form, which rows share, and of numbers of the row with their strides."""
     element = stored_type(buffer.element)
-    pointer = _pointer(writer, writer.memory(buffer), element, Form(shared.terms))
+    pointer = pointer_to(writer, buffer, Form(shared.terms))
     for value, stride in own:
         pointer = _step(writer, pointer, _scaled(writer, value, stride), element)
     if shared.constant:
@@ -69,10 +69,11 @@ def load_sum(writer: Writer, buffer: Buffer, shared: Form, own: Sequence[tuple[V
     return writer.as_read(loaded, buffer)
 
 
-def _pointer(writer: Writer, memory: str, element: str, form: Form) -> str:
-    type = f"memref<{ENDLESS}x{element}>"
-    start = writer.let(f"memref.extract_aligned_pointer_as_index {memory} : {type} -> index")
-    offset = writer.index(form.times(element_bytes(element)))
+def pointer_to(writer: Writer, buffer: Buffer, form: Form) -> str:
+    """Returns a pointer to the element at a form."""
+    type = f"memref<{ENDLESS}x{stored_type(buffer.element)}>"
+    start = writer.let(f"memref.extract_aligned_pointer_as_index {writer.memory(buffer)} : {type} -> index")
+    offset = writer.index(form.times(element_bytes(buffer.element)))
     address = _as_integer(writer, writer.let(f"arith.addi {start}, {offset} : index"), "index")
     return writer.let(f"llvm.inttoptr {address} : i64 to !llvm.ptr")
 

@@ -9,6 +9,7 @@ The ops of a stage decide its schedule:
     one sum of elements at computed indices    table sum       table_sums.py
     the same with indices of bytes             byte sum        byte_sums.py
     one contraction                            tile            tiles.py; decoded.py for a block-quantized weight
+    the same of words, on a matrix unit        matrix tile     matrices.py; decoded_matrices.py for quantized weights
     the same with unpacked columns, many rows  copied tile     copied.py; turned.py for columns that are rows of memory
     the same with both operands apart          blocked tile    blocked.py
     the same with panels that exceed the cache split tile      split_sums.py
@@ -26,7 +27,7 @@ from typing import Any
 
 from ....dialect.dims import Size, product
 from ...base.mlir import ir
-from ...lower.parts import SEQUENCE
+from ...lower.parts import MATRIX_TILE, SEQUENCE
 from ...lower.text import FunctionText
 from ...lower.writer import ITEMS, part_name
 from ...targets.vector_unit import VectorUnit
@@ -35,11 +36,13 @@ from .boundaries import read_boundaries
 from .byte_sums import plan_byte_sum
 from .copied import plan_copies, write_copied
 from .decoded import share_rows_of, write_decoded
+from .decoded_matrices import find_decoded_matrices, write_decoded_matrices
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
 from .functions import append_functions
 from .lanes import count_lanes
 from .maps import MapStage
+from .matrices import find_matrices, write_matrices
 from .nest import divisors
 from .order import choose_order
 from .pages import take_pages
@@ -276,6 +279,16 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, unit, evaluator.writer.lanes)
+        matrices = find_matrices(evaluator, op, roles)
+        if matrices is not None:
+            order = choose_order(stage, op, matrices.roles)
+            written = partial(write_matrices, evaluator, op, matrices, order)
+            return _Schedule(MATRIX_TILE, order.counts, written, share_elements(stage))
+        numbers = find_decoded_matrices(evaluator, op, roles)
+        if numbers is not None:
+            order = choose_order(stage, op, numbers.roles)
+            written = partial(write_decoded_matrices, evaluator, op, numbers, order)
+            return _Schedule(MATRIX_TILE, order.counts, written, share_elements(stage))
         blocks = plan_blocks(evaluator, op, roles)
         if blocks is not None:
             order = choose_order(stage, op, blocks.roles, copied=True)

@@ -317,7 +317,7 @@ class Op:
         """The products and their common factor, where the body adds one product, `x * c * s + total`, or several,
         `(x * c + y * d) * s + total`. The sum of quantized values is an integer."""
         for sum, factor, inner in self.factored():
-            if products := _products(sum):
+            if products := products_of(sum):
                 return Scaled(products, factor, inner)
             if sum.kind == "arith.sitofp" and sum.operands[0].kind == "quantized_sum":
                 words = iter(sum.operands[0].operands)
@@ -349,13 +349,13 @@ class Op:
         return None
 
 
-def _products(node: Node) -> tuple[tuple[Node, Node], ...]:
+def products_of(node: Node) -> tuple[tuple[Node, Node], ...]:
     """Returns the products that a node adds up; none if it adds other values too."""
     if node.kind == "arith.mulf":
         return ((node.operands[0], node.operands[1]),)
     if node.kind != "arith.addf":
         return ()
-    parts = [_products(operand) for operand in node.operands]
+    parts = [products_of(operand) for operand in node.operands]
     return (*parts[0], *parts[1]) if all(parts) else ()
 
 

@@ -1,0 +1,194 @@
+"""Tiles of a matrix unit for a quantized weight that is rounded to bf16: a part of the sum is decoded for many rows.
+
+    sums[row] = start                                             on the stack, for each row of the work item
+    for each part of the sum, in whole blocks:
+        words = the numbers of the part in these columns          decoded once, rounded, two steps in a word
+        for each 16 rows: sums += products of x and the words     see `matrices.py`
+
+The numbers of a block are those of its bytes in turn: for values of 4 bits, the lower halves of all bytes and then the
+upper ones. Rows of x are stored in this order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ....dialect.dims import Size, bounds, multiply
+from .addresses import pointer_to
+from .evaluate import Evaluator, Iteration
+from .forms import LANES, Form, variable
+from .isa import amx
+from .matrices import FEWEST_ROWS, MatrixTiles, Part, is_whole, loop_of, write_tiles_of_rows
+from .order import Order
+from .prefetch import Panels, prefetch_panels
+from .roles import Roles
+from .row_loops import Rows
+from .structure import Access, Node, Op, Panel, products_of
+from .text import Value, element_bytes
+
+BLOCK_ROWS = 512
+"""The rows that share decoded numbers: decoding takes about as long as the products of 64 rows."""
+MOST_STEPS = 512
+"""The most steps of a part of the sum, whose words stay in the cache."""
+WIDENED = ("arith.extf", "arith.extf")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedMatrices:
+    """The weight's numbers of each part of a block, before they are rounded; the read of x for the first part, and the
+    distance of its rows in elements; the steps of a block, and the blocks of a part of the sum."""
+
+    roles: Roles
+    weights: tuple[Node, ...]
+    left: int
+    distance: Size
+    steps: int
+    blocks: int
+    product: amx.TileProduct
+
+
+def find_decoded_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> DecodedMatrices | None:
+    """Returns the tiles of an op that sums products of bf16 rows and numbers that are rounded to bf16, where its sizes
+    are whole tiles."""
+    stage, writer, row = evaluator.stage, evaluator.writer, roles.row
+    product = amx.find_product("f32", WIDENED, writer.features)
+    if product is None or row is None or roles.windowed or len(op.reduced) != 2 or writer.lanes != amx.WORDS:
+        return None
+    most = bounds(stage.sizes[row])[1]
+    if not is_whole(stage.sizes[roles.lane], writer.lanes) or most < FEWEST_ROWS:
+        return None
+    kind, added = op.combination or ("", op.body)
+    factors = [_rounded_factors(pair) for pair in products_of(added)] if kind == "arith.addf" else []
+    pairs = [pair for pair in factors if pair is not None]
+    block, inner = op.reduced
+    blocks, width = op.loops[block], op.loops[inner]
+    if not pairs or len(pairs) < len(factors) or not isinstance(blocks, int) or not isinstance(width, int) or width % 2:
+        return None
+    steps = width * len(pairs)
+    reads = [op.reads[x.number] for x, _ in pairs]
+    row_loop = loop_of(stage, op, row)
+    distance = reads[0].step(row_loop)
+    in_order = all(_follows(read, reads[0], number * width) for number, read in enumerate(reads))
+    if distance is None or not in_order or reads[0].step(inner) != 1 or reads[0].step(block) != steps:
+        return None
+    if any(stage.holds(read.tensor) for read in reads) or any(row_loop in op.loops_read(w) for _, w in pairs):
+        return None
+    parts = [n for n in range(1, blocks + 1) if blocks % n == 0 and is_whole(n * steps, 2 * amx.WORDS)]
+    fitting = [n for n in parts if n * steps <= MOST_STEPS]
+    if not fitting:
+        return None
+    taken = replace(roles, rows=amx.ROWS, block=min(BLOCK_ROWS, most) if isinstance(most, int) else BLOCK_ROWS)
+    return DecodedMatrices(
+        taken, tuple(w for _, w in pairs), pairs[0][0].number, distance, steps, max(fitting), product
+    )
+
+
+def _rounded_factors(factors: tuple[Node, Node]) -> tuple[Node, Node] | None:
+    """Returns the read of a bf16 number, and the number that is rounded to bf16."""
+    for left, right in (factors, factors[::-1]):
+        if left.kind != "arith.extf" or right.kind != "arith.extf":
+            continue
+        x, rounded = left.operands[0], right.operands[0]
+        if x.kind == "read" and x.type == "bf16" and rounded.kind == "arith.truncf" and rounded.type == "bf16":
+            return x, rounded.operands[0]
+    return None
+
+
+def _follows(access: Access, first: Access, distance: int) -> bool:
+    """Returns whether an access reads the elements at a distance from those of the first one."""
+    if access.tensor is not first.tensor or access.origin is None or first.origin is None:
+        return False
+    loops = access.loops() | first.loops()
+    return access.origin - first.origin == distance and all(access.step(n) == first.step(n) for n in loops)
+
+
+class DecodedMatrixTiles(MatrixTiles):
+    """The writer of blocks of rows of one op."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, matrices: DecodedMatrices) -> None:
+        super().__init__(evaluator, op, matrices.roles, matrices.product)
+        self.matrices = matrices
+        self.block, self.inner = (self.stage.of(op, loop) for loop in op.reduced)
+        self.width = matrices.steps // len(matrices.weights)
+        words = matrices.blocks * matrices.steps // 2
+        self.words = evaluator.stack("words", op, words * self.roles.width, "i32")
+
+    def add(self, iteration: Iteration, row: Form, column: Form, rows: Rows, vectors: int) -> None:
+        writer, op, matrices = self.writer, self.op, self.matrices
+        blocks = op.loops[op.reduced[0]]
+        with writer.loop(writer.size(0), writer.size(blocks), matrices.blocks) as first_block:
+            begin = variable(first_block)
+            self._decode({**iteration, self.block: begin}, column, vectors)
+
+            def add_tile(first: Form) -> None:
+                at = {**self._cell(iteration, row + first, column), self.block: begin, self.inner: Form(())}
+                x = op.reads[matrices.left]
+                buffer, form = self.evaluator.home(x, op, at)
+                bytes = element_bytes(x.tensor.element)
+
+                def left(word: Form) -> Part:
+                    return Part(
+                        pointer_to(writer, buffer, form.base + word.times(2)), multiply(matrices.distance, bytes)
+                    )
+
+                def right(word: Form, v: int) -> Part:
+                    first_lane = word.times(self.roles.width).plus(v * writer.lanes)
+                    return Part(
+                        pointer_to(writer, self.words, first_lane), self.roles.width * element_bytes(self.words.element)
+                    )
+
+                self.add_words(first, matrices.blocks * matrices.steps // 2, vectors, left, right)
+
+            self.registers.in_tiles(rows, add_tile)
+
+    def _decode(self, iteration: Iteration, column: Form, vectors: int) -> None:
+        """Stores the words of a part of the sum."""
+        writer, op, matrices, width = self.writer, self.op, self.matrices, self.roles.width
+        with writer.loop(writer.size(0), writer.size(matrices.blocks), 1) as block:
+            here = {**iteration, self.block: iteration[self.block] + variable(block)}
+            with writer.loop(writer.size(0), writer.size(self.width), 2) as inner:
+                steps = [variable(inner), variable(inner).plus(1)]
+                columns = [column.plus(v * writer.lanes) for v in range(vectors)]
+                for number in self._coded():
+                    cells = [{**self._cell(here, Form(()), c), self.inner: step} for step in steps for c in columns]
+                    prefetch_panels(self.evaluator, op, number, cells, Panels(self.roles.step, ()))
+                for part, weight in enumerate(matrices.weights):
+                    for v, c in enumerate(columns):
+                        pair = [
+                            self.evaluator.body(op, {**self._cell(here, Form(()), c), self.inner: step}, root=weight)
+                            for step in steps
+                        ]
+                        slot = variable(block).times(matrices.steps // 2 * width) + variable(inner).times(width // 2)
+                        slot = slot.plus(part * self.width // 2 * width + v * writer.lanes)
+                        writer.store(self.words, slot + LANES, self._word(*map(writer.broadcast, pair)))
+
+    def _word(self, even: Value, odd: Value) -> Value:
+        """Returns words of two numbers, rounded to bf16; denormal numbers count as zero, as in the products."""
+        writer = self.writer
+        words = writer.vector_type("i32")
+        low, high = (self._rounded(number) for number in (even, odd))
+        moved = writer.let(f"arith.shli {high}, {writer.splat('16', words)} : {words}")
+        return Value(writer.let(f"arith.ori {low}, {moved} : {words}"), "i32", True)
+
+    def _rounded(self, number: Value) -> str:
+        writer = self.writer
+        floats, halves, short = (writer.vector_type(type) for type in ("f32", "bf16", "i16"))
+        rounded = writer.let(f"llvm.fptrunc {number.name} : {floats} to {halves}")
+        bits = writer.let(f"arith.bitcast {rounded} : {halves} to {short}")
+        return writer.let(f"arith.extui {bits} : {short} to {writer.vector_type('i32')}")
+
+    def _coded(self) -> list[int]:
+        """Returns the panels that every step reads."""
+        read = {n.number for w in self.matrices.weights for n in w.walk() if n.kind == "read"}
+        inner = self.op.reduced[1]
+        return [
+            number
+            for number in sorted(read)
+            if inner in self.op.reads[number].loops() and any(isinstance(p, Panel) for p in self.op.reads[number].index)
+        ]
+
+
+def write_decoded_matrices(
+    evaluator: Evaluator, op: Op, matrices: DecodedMatrices, order: Order, begin: str, end: str
+) -> None:
+    write_tiles_of_rows(evaluator, DecodedMatrixTiles(evaluator, op, matrices), order, begin, end)
