@@ -39,7 +39,8 @@ class VectorUnit:
     vector registers. `lanes_by_memory`: whether many lanes become scalars faster by a store and loads than by
     instructions. `masks` is the feature with which comparisons of short integers write mask registers, where vectors
     without it are faster. `in_step` tells whether several vectors take the steps of a long chain of arithmetic
-    together.
+    together. `sum_steps` is the number of steps that one iteration of a sum takes where rows share a copied operand:
+    with fewer of them, the loop's own instructions compete with the multiplications.
     `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 
@@ -54,6 +55,7 @@ class VectorUnit:
     lanes_by_memory: bool = False
     masks: str = ""
     in_step: bool = False
+    sum_steps: int = 1
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
 

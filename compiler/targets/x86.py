@@ -18,6 +18,7 @@ AVX512 = VectorUnit(
     masks="avx512bw",
     # With 16 registers, the constants of a function would leave too few of them.
     in_step=True,
+    sum_steps=4,
 )
 AVX2 = VectorUnit(bytes=32, rows=4, vectors=3, window=(2, 4), halves=(4, 2), lanes_by_memory=True)
 SSE = VectorUnit(bytes=16, rows=4, vectors=2, window=(2, 4), halves=(2, 2))

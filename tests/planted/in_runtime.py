@@ -68,7 +68,7 @@ def unseen_strides(setter: Setter) -> None:
 
 def lost_chunk(setter: Setter) -> None:
     """Of units that threads share, the last chunk is not computed if it is shorter than the others."""
-    _replace(setter, "pool.c", "(units - begin + job->chunk - 1) / job->chunk", "(units - begin) / job->chunk")
+    _replace(setter, "pool.c", "(items - begin + job->chunk - 1) / job->chunk", "(items - begin) / job->chunk")
 
 
 _MODEL = """language 1

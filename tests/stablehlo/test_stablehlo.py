@@ -252,13 +252,13 @@ def test_a_number_that_asks_for_memory_is_an_error(tmp_path: Path) -> None:
 
 
 def test_large_constants_of_equal_numbers_are_broadcast(tmp_path: Path) -> None:
-    """The constants have 4 GB and 8 GB."""
+    """The constants have 64 MB and 128 MB."""
     text = """func.func public @main() -> (tensor<2xf32>, tensor<2xf32>) {
-      %k = stablehlo.constant dense<0.5> : tensor<32768x32768xf32>
-      %z = stablehlo.constant dense<(1.0, 2.0)> : tensor<1073741824xcomplex<f32>>
-      %a = stablehlo.slice %k [7:8, 9:11] : (tensor<32768x32768xf32>) -> tensor<1x2xf32>
+      %k = stablehlo.constant dense<0.5> : tensor<4096x4096xf32>
+      %z = stablehlo.constant dense<(1.0, 2.0)> : tensor<16777216xcomplex<f32>>
+      %a = stablehlo.slice %k [7:8, 9:11] : (tensor<4096x4096xf32>) -> tensor<1x2xf32>
       %b = stablehlo.reshape %a : (tensor<1x2xf32>) -> tensor<2xf32>
-      %c = stablehlo.slice %z [5:7] : (tensor<1073741824xcomplex<f32>>) -> tensor<2xcomplex<f32>>
+      %c = stablehlo.slice %z [5:7] : (tensor<16777216xcomplex<f32>>) -> tensor<2xcomplex<f32>>
       %d = stablehlo.imag %c : (tensor<2xcomplex<f32>>) -> tensor<2xf32>
       return %b, %d : tensor<2xf32>, tensor<2xf32>
     }"""

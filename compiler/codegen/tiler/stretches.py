@@ -25,8 +25,6 @@ from .structure import Access, Node, Op, Page, Panel
 from .text import Value, element_bytes
 from .tiles import Cell, Tiles
 
-TOGETHER = 4
-"""The steps of a sum in one iteration of its loop."""
 LINE = 64
 """The bytes of a cache line."""
 
@@ -68,9 +66,9 @@ class SharingTiles(Tiles):
         self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
 
     def _together(self, *lengths: Size) -> int:
-        """Returns the number of steps that one iteration of a sum takes, for stretches of these lengths. With
-        fewer steps, the loop's own instructions compete with the multiplications."""
-        return TOGETHER if all(isinstance(n, int) and n % TOGETHER == 0 for n in lengths) else 1
+        """Returns the number of steps that one iteration of a sum takes, for stretches of these lengths."""
+        steps = self.roles.sum_steps
+        return steps if all(isinstance(n, int) and n % steps == 0 for n in lengths) else 1
 
     def _step(
         self,
