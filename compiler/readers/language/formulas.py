@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ....dialect.dims import Poly
-from ....dialect.graph import Attribute, Formula, Node, Value, parameters_read, walk
+from ....dialect.graph import Attribute, Formula, Node, Value, needed_nodes, parameters_read, walk
 from ....dialect.types import TensorType
 from . import syntax
 from .context import Context
@@ -23,7 +21,8 @@ def read_formula(context: Context, frame: Frame, node: syntax.Expression, type: 
     if contains_error(value):
         return ERROR
     assert isinstance(value, Value), value
-    body = _needed(context.writer.bodies[0].all_nodes, value)
+    # A frame offers every parameter of a block, and few are read.
+    body = needed_nodes(context.writer.bodies[0].all_nodes, [value.name])
     made = {v.name for inside in walk(body) for v in inside.outputs}
     made |= {v.name for inside in walk(body) for region in inside.regions for v in region.arguments}
     used = {value.name} | {v.name for inside in walk(body) for v in inside.inputs}
@@ -33,17 +32,6 @@ def read_formula(context: Context, frame: Frame, node: syntax.Expression, type: 
         return context.reporter.error("not-constant", message, node.span)
     parameters = tuple(context.program.parameters[name] for name in parameters_read(body))
     return Formula(parameters, body, value)
-
-
-def _needed(body: Sequence[Node], value: Value) -> tuple[Node, ...]:
-    """Returns the nodes that a value depends on. A frame offers every parameter of a block, and few are read."""
-    names, kept = {value.name}, list[Node]()
-    for node in reversed(body):
-        if not names.isdisjoint(v.name for v in node.outputs):
-            kept.append(node)
-            names |= {v.name for inside in walk([node]) for v in inside.inputs}
-            names |= {v.name for inside in walk([node]) for region in inside.regions for v in region.results}
-    return tuple(reversed(kept))
 
 
 def formula_writer(context: Context) -> Writer:
