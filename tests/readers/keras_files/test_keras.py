@@ -109,6 +109,19 @@ def test_layers_with_too_few_weights(tmp_path: Path, left: int) -> None:
     assert outcome(path, path.read_bytes()) == "missing-weight"
 
 
+def test_a_bidirectional_layer_around_a_class_without_a_name(tmp_path: Path) -> None:
+    path, inner = tmp_path / "wrapped.h5", {"class_name": ["LSTM"], "config": {"units": 2}}
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 4, 3]}},
+        {"class_name": "Bidirectional", "config": {"name": "b", "layer": inner}},
+    ]
+    with h5py.File(path, "w") as file:
+        config = {"class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(config), "2.15.0"
+        file.create_group("model_weights")
+    assert outcome(path, path.read_bytes()) == "unsupported-attribute"
+
+
 @pytest.mark.parametrize("axis", [None, -1, [-1], [1]])
 def test_normalization_by_stored_numbers(tmp_path: Path, axis: Any) -> None:
     """One mean for all elements, or one for each of the last axis."""

@@ -86,7 +86,7 @@ def _recurrent(use: Use) -> Sequence[Tensor]:
 
 def _bidirectional(use: Use) -> Sequence[Tensor]:
     inner = use.value("layer")
-    kind = KINDS.get(inner.get("class_name", "")) if isinstance(inner, Mapping) else None
+    kind = KINDS.get(str(inner.get("class_name"))) if isinstance(inner, Mapping) else None
     if kind is None or not isinstance(inner.get("config"), Mapping):
         use.fail("is around another layer than LSTM, GRU or SimpleRNN")
     if use.value("backward_layer", None) not in (None, {}) and _other(inner, use.value("backward_layer")):
