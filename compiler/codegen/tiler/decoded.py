@@ -31,7 +31,7 @@ from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
 from .structure import Node, Op, Panel, Scaled
 from .text import Value
-from .tiles import Cell, Tiles, rows_from, tile_work_items
+from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
@@ -75,7 +75,7 @@ def _classes(stage: Stage, op: Op, node: Node) -> set[int]:
     return {stage.of(op, loop) for loop in op.loops_read(node)}
 
 
-class DecodedTiles(Tiles):
+class DecodedTiles(RowBlockTiles):
     """The writer of blocks of rows of one op."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
@@ -90,11 +90,6 @@ class DecodedTiles(Tiles):
         words = len(self.weights) * prod(static_size(size) for _, size in self.inner)
         self.numbers = evaluator.stack("numbers", op, words * roles.width, scaled.type)
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
-
-    def cover(
-        self, iteration: Iteration, row: Form, column: Form, rows: Rows, finish: Callable[[Iteration], None]
-    ) -> None:
-        self.across(column, lambda start, masks: self._block(iteration, row, start, rows, masks, finish))
 
     def _block(
         self,
@@ -251,4 +246,4 @@ def write_decoded(evaluator: Evaluator, op: Op, order: Order, begin: str, end: s
     tiles = DecodedTiles(evaluator, op, roles)
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
         rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
-        tiles.cover(iteration, row, column, rows, evaluator.finish)
+        tiles.cover_block(iteration, row, column, rows, evaluator.finish)

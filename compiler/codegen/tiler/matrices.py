@@ -19,6 +19,7 @@ A row is summed in the same order whatever rows are computed beside it: fewer ro
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,7 +34,7 @@ from .row_loops import Rows, each_row
 from .schedule import Stage
 from .structure import Access, Op, Panel
 from .text import Value, Writer, element_bytes
-from .tiles import Tiles, rows_from, tile_work_items
+from .tiles import RowBlockTiles, rows_from, tile_work_items
 
 BLOCK_ROWS = 64
 """The rows of a work item."""
@@ -66,11 +67,8 @@ def find_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> Matrices | None
     if op.body.kind != "dot" or row is None or roles.windowed or len(op.reduced) != 1 or writer.lanes != amx.WORDS:
         return None
     steps, columns = op.loops[op.reduced[0]], stage.sizes[roles.lane]
-    if (
-        not is_whole(steps, amx.WORDS)
-        or not is_whole(columns, writer.lanes)
-        or bounds(stage.sizes[row])[1] < FEWEST_ROWS
-    ):
+    most = bounds(stage.sizes[row])[1]
+    if not is_whole(steps, amx.WORDS) or not is_whole(columns, writer.lanes) or most < FEWEST_ROWS:
         return None
     reads = [word.number for word in op.body.operands[1:]]
     widenings = op.body.text.split()
@@ -83,7 +81,6 @@ def find_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> Matrices | None
     distance = left.step(loop_of(stage, op, row))
     if distance is None:
         return None
-    most = bounds(stage.sizes[row])[1]
     block = BLOCK_ROWS if most > BLOCK_ROWS else int(most)
     taken = replace(roles, rows=amx.ROWS, block=block)
     return Matrices(taken, reads[0], reads[1], distance, product)
@@ -109,7 +106,7 @@ def loop_of(stage: Stage, op: Op, c: int) -> int:
     return next(i for i in range(len(op.loops)) if stage.of(op, i) == c)
 
 
-class MatrixTiles(Tiles):
+class MatrixTiles(RowBlockTiles):
     """The writer of blocks of rows of one op."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, product: amx.TileProduct) -> None:
@@ -117,11 +114,6 @@ class MatrixTiles(Tiles):
         self.product = product
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, product.sums)
         self.registers = Registers(self.writer)
-
-    def cover(
-        self, iteration: Iteration, row: Form, column: Form, rows: Rows, finish: Callable[[Iteration], None]
-    ) -> None:
-        self.across(column, lambda start, masks: self._block(iteration, row, start, rows, masks, finish))
 
     def _block(
         self,
@@ -142,9 +134,9 @@ class MatrixTiles(Tiles):
                 self.evaluator.define(op, at, writer.load(self.sums, slot))
                 finish(at)
 
+    @abstractmethod
     def add(self, iteration: Iteration, row: Form, column: Form, rows: Rows, vectors: int) -> None:
         """Adds all products to the sums of some vectors of columns."""
-        raise NotImplementedError
 
     def add_words(
         self, first: Form, words: Size, vectors: int, left: Callable[[Form], Part], right: Callable[[Form, int], Part]
@@ -157,7 +149,8 @@ class MatrixTiles(Tiles):
             Part(pointer_to(writer, self.sums, first.times(self.roles.width).plus(v * lanes)), distance)
             for v in range(vectors)
         ]
-        for tile, part in zip(amx.SUMS, sums):  # noqa: B905 (a tile may have fewer vectors)
+        used = amx.SUMS[:vectors]
+        for tile, part in zip(used, sums, strict=True):
             registers.load(tile, part)
         with writer.loop(writer.size(0), writer.size(words), amx.WORDS) as index:
             word = variable(index)
@@ -166,7 +159,7 @@ class MatrixTiles(Tiles):
                 registers.load(amx.RIGHT[v], right(word, v))
             for v in range(vectors):
                 registers.multiply(self.product, amx.SUMS[v], amx.LEFT, amx.RIGHT[v])
-        for tile, part in zip(amx.SUMS, sums):  # noqa: B905
+        for tile, part in zip(used, sums, strict=True):
             registers.store(tile, part)
 
 
@@ -234,7 +227,7 @@ class Registers:
 
     def _configure(self, rows: str) -> None:
         writer = self.writer
-        words = ", ".join(map(str, amx.configuration(0)))
+        words = ", ".join(map(str, amx.CONFIGURATION))
         writer.store(
             self.configuration, LANES, Value(writer.splat(f"[{words}]", writer.vector_type("i32")), "i32", True)
         )
@@ -273,5 +266,5 @@ def write_tiles_of_rows(evaluator: Evaluator, tiles: MatrixTiles, order: Order, 
     assert roles.row is not None, tiles.op.location
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
         rows = rows_from(writer, evaluator.stage.sizes[roles.row], roles.block, row)
-        tiles.cover(iteration, row, column, rows, evaluator.finish)
+        tiles.cover_block(iteration, row, column, rows, evaluator.finish)
     tiles.registers.release()

@@ -299,10 +299,7 @@ class RowStage:
         if op.scaled is not None and op.scaled.quantized is not None:
             decoded = DecodedTiles(evaluator, op, roles)
 
-            def write_decoded(iteration: Iteration, row: Form, column: Form, rows: Rows) -> None:
-                decoded.cover(iteration, row, column, rows, finish)
-
-            return write_decoded
+            return lambda iteration, row, column, rows: decoded.cover_block(iteration, row, column, rows, finish)
         shared = find_shared(self.stage, op, roles)
         if shared is None or self.rows < SHARING_ROWS:
             return write

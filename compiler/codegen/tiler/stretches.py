@@ -23,7 +23,7 @@ from .row_loops import Rows, in_tiles
 from .schedule import Stage
 from .structure import Access, Node, Op, Page, Panel
 from .text import Value, element_bytes
-from .tiles import Cell, Tiles
+from .tiles import Cell, RowBlockTiles, Tiles
 
 LINE = 64
 """The bytes of a cache line."""
@@ -88,7 +88,7 @@ class SharingTiles(Tiles):
         ]
 
 
-class StretchedTiles(SharingTiles):
+class StretchedTiles(SharingTiles, RowBlockTiles):
     """The writer of blocks of rows, with a panel for a stretch of the sum."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int, depth: int) -> None:
@@ -100,12 +100,6 @@ class StretchedTiles(SharingTiles):
         self.panel = evaluator.stack("panel", op, length * roles.width, self.access.tensor.element)
         if not self.at_once:
             self.sums = evaluator.stack("sums", op, roles.block * roles.width)
-
-    def cover_block(
-        self, iteration: Iteration, row: Form, column: Form, rows: Rows, finish: Callable[[Iteration], None]
-    ) -> None:
-        """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
-        self.across(column, lambda start, masks: self._block(iteration, row, start, rows, masks, finish))
 
     def _block(
         self,

@@ -14,6 +14,7 @@ The tile of result[i, j] = sum of x[i, k] * w[k, j], for `rows` rows and `width`
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,6 +26,7 @@ from .nest import work_items
 from .order import Order
 from .prefetch import Panels, prefetch_panels, steps_of_a_vector
 from .roles import Roles
+from .row_loops import Rows
 from .structure import Access, Op, Page, Panel
 from .text import Value, Writer
 from .widening import choose_stretch, find_rows, widen_rows
@@ -427,6 +429,28 @@ def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str
             size = stage.sizes[roles.row]
             finish = evaluator.finish
             cover_rows(evaluator, size, roles.rows, row, lambda n: tiles.cover(iteration, row, column, n, finish))
+
+
+class RowBlockTiles(Tiles, ABC):
+    """A writer of blocks of rows, whose number may be known in the call alone."""
+
+    def cover_block(
+        self, iteration: Iteration, row: Form, column: Form, rows: Rows, finish: Callable[[Iteration], None]
+    ) -> None:
+        """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
+        self.across(column, lambda start, masks: self._block(iteration, row, start, rows, masks, finish))
+
+    @abstractmethod
+    def _block(
+        self,
+        iteration: Iteration,
+        row: Form,
+        column: Form,
+        rows: Rows,
+        masks: Sequence[str | None],
+        finish: Callable[[Iteration], None],
+    ) -> None:
+        """Writes some vectors of a panel, one for each mask, in all rows of a block."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ class Errors:
     """The differences of an array from another of its shape and dtype.
 
     `largest` and `mean` are absolute errors, infinite if one element is NaN or infinite and the other differs; `ulps`
-    is the largest distance in units in the last place, 0 for dtypes other than floats; `place` is the index of
+    is the largest distance in units in the last place, 0 for dtypes other than floats; `index` is that of
     `largest`, () in an empty array; `different` of `size` elements are not equal.
     """
 

@@ -52,17 +52,12 @@ def find_product(sums: str, widenings: tuple[str, str], features: Collection[str
     )
 
 
-def configuration(rows: int) -> tuple[int, ...]:
-    """Returns the words of a configuration: `rows` rows in the tiles of sums and in the left one, `ROWS` in the right
-    ones, and 64 bytes in each row of them."""
-    bytes_of_rows = (0x00400040,) * 4
-    return (1, 0, 0, 0, *bytes_of_rows, 0, 0, 0, 0, rows * EVERY_TILE, ROWS * EVERY_TILE, 0, 0)
-
-
 ROWS_WORD = 12
 """The word of a configuration with the rows of the tiles of sums and of the left one."""
 EVERY_TILE = 0x01010101
 """A row in each of the four tiles that a word describes."""
+CONFIGURATION = (1, 0, 0, 0, *(0x00400040,) * 4, 0, 0, 0, 0, 0, ROWS * EVERY_TILE, 0, 0)
+"""The words of a configuration, without `ROWS_WORD`: 64 bytes in each row, and `ROWS` rows in the right tiles."""
 
 
 def configure(pointer: str) -> str:
