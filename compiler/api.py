@@ -58,7 +58,7 @@ def compile(
     threads: maximum number of threads of a call; 0 for `$NACRE_THREADS`, else one thread per CPU.
     dump_dir: folder for the output of every stage; with it, the cache is not used.
     cc: C compiler used for linking; by default `$CC`, `cc`, or ziglang's.
-    check_passes: verifies the result of every stage on random inputs, and raises CompilerError at the first error; also
+    check_passes: verifies the results of the build on random inputs, and raises CompilerError at the first error; also
         enabled by `$NACRE_CHECK_PASSES`.
     precision: overrides the policies of the source: `f32`, `tf32`, `bf16`, `f16`, `f8`, `int8`, `int4`, `int4a8` or
         `a8`, the path of a `.nacre` file with `quantize` blocks, or the text of such a file.

@@ -147,7 +147,7 @@ _MODEL_OPTIONS = (
     click.option(
         "--check-passes",
         is_flag=True,
-        help="Verify the result of each pass, each kernel and the complete artifact on random inputs, and stop at the "
+        help="Verify the result of the passes, each kernel and the complete artifact on random inputs, and stop at the "
         f"first error; also enabled by ${VARIABLE}.",
     ),
     click.option(

@@ -236,36 +236,31 @@ def _where_asked(type: str, lanes: int) -> str:
 
 
 def _look_up(name: str, lanes: int) -> str:
-    floats, words = f"<{lanes} x float>", f"<{lanes} x i32>"
-    lines = [f"  %r{lanes} = and {words} %index, splat (i32 15)", f"  %v0 = freeze {floats} zeroinitializer"]
-    for n in range(lanes):
-        lines += [
-            f"  %i{n} = extractelement {words} %r{lanes}, i32 {n}",
-            f"  %e{n} = extractelement {floats} %table, i32 %i{n}",
-            f"  %v{n + 1} = insertelement {floats} %v{n}, float %e{n}, i32 {n}",
-        ]
-    body = "\n".join(lines)
-    return f"""
-define internal {floats} {name}({floats} %table, {words} %index) noinline {{
-{body}
-  ret {floats} %v{lanes}
-}}"""
+    return _permutation(name, lanes, "float", "i32")
 
 
 def _look_up_bytes(name: str, lanes: int) -> str:
-    bytes = f"<{4 * lanes} x i8>"
-    lines = [f"  %places = and {bytes} %index, splat (i8 63)", f"  %v0 = freeze {bytes} zeroinitializer"]
-    for n in range(4 * lanes):
+    return _permutation(name, 4 * lanes, "i8", "i8")
+
+
+def _permutation(name: str, count: int, element: str, number: str) -> str:
+    """Returns a function that takes `count` elements of a table at numbers modulo `count`."""
+    elements, numbers = f"<{count} x {element}>", f"<{count} x {number}>"
+    lines = [
+        f"  %positions = and {numbers} %index, splat ({number} {count - 1})",
+        f"  %v0 = freeze {elements} zeroinitializer",
+    ]
+    for n in range(count):
         lines += [
-            f"  %i{n} = extractelement {bytes} %places, i32 {n}",
-            f"  %e{n} = extractelement {bytes} %table, i8 %i{n}",
-            f"  %v{n + 1} = insertelement {bytes} %v{n}, i8 %e{n}, i32 {n}",
+            f"  %i{n} = extractelement {numbers} %positions, i32 {n}",
+            f"  %e{n} = extractelement {elements} %table, {number} %i{n}",
+            f"  %v{n + 1} = insertelement {elements} %v{n}, {element} %e{n}, i32 {n}",
         ]
     body = "\n".join(lines)
     return f"""
-define internal {bytes} {name}({bytes} %table, {bytes} %index) noinline {{
+define internal {elements} {name}({elements} %table, {numbers} %index) noinline {{
 {body}
-  ret {bytes} %v{4 * lanes}
+  ret {elements} %v{count}
 }}"""
 
 
@@ -285,7 +280,7 @@ define internal i64 @emulated.height(i8 %tile) noinline {
   ret i64 %wide
 }
 """
-"""The state of AMX: eight tiles, each row of which has 64 bytes, and the rows of each tile."""
+"""The state of AMX: the rows of eight tiles, 64 bytes each, and the number of rows of each tile."""
 
 
 def _each_row(head: str, tile: str, body: str) -> str:

@@ -74,7 +74,7 @@ def lost_vector(setter: Setter) -> None:
 
 
 def lost_rows(setter: Setter) -> None:
-    """The last of the units that a kernel is computed in is never begun."""
+    """A kernel never computes its last work item."""
     choose = kernels._choose
 
     def wrong(*given: Any) -> Any:

@@ -67,7 +67,7 @@ def unseen_strides(setter: Setter) -> None:
 
 
 def lost_chunk(setter: Setter) -> None:
-    """Of units that threads share, the last chunk is not computed if it is shorter than the others."""
+    """The last chunk of the work items that threads share is not computed if it is shorter than the others."""
     _replace(setter, "pool.c", "(items - begin + job->chunk - 1) / job->chunk", "(items - begin) / job->chunk")
 
 

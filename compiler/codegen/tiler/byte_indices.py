@@ -6,7 +6,7 @@ the index to `row_values.py`:
     rows[block, c + row]                            the bytes of a column, if c is equal in all rows
     select, cmpi, ..., and bytes of all rows        vectors of bytes and of truth values
     number = 2 * number + bit                       an integer: its low byte, and single bits
-    table[number + constant]                        a word, of which single bytes are looked up in registers
+    table[number + constant]                        a word; registers hold the bytes of it that are read
     rows[block, (word & mask) + row]                a choice among a few columns by the bits of a number in the word
 
 A register holds a byte of each of LINE words. The low byte of a number, modulo LINE, is the position in a line; the
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from .structure import Node, Op, View
 
 LINE = 64
-"""The words of which a register holds a byte."""
+"""The number of words of a line: a register holds one byte of each."""
 LINE_BITS = LINE.bit_length() - 1
 MOST_LINES, MOST_COLUMNS = 32, 32
 """The lines of a table in registers, and the columns of a choice."""

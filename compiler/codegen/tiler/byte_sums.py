@@ -120,7 +120,7 @@ class ByteSum:
         return layout
 
     def byte_of(self, node: Node) -> tuple[int, int] | None:
-        """Returns the word of a table of which a node reads a byte, and the first bit of the byte."""
+        """Returns the word of a table and the first bit in it of the byte that a node reads; None if it reads none."""
         choice = self.index.choices.get(id(node))
         if choice is not None:
             return id(choice.word), choice.shift

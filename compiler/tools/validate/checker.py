@@ -1,4 +1,5 @@
-"""`--check-passes`: runs every stage of a build on random inputs and reports the first stage that changes the results.
+"""`--check-passes`: runs the results of a build on random inputs and reports the first stage that changes them: the
+graph after the passes, each kernel, and the artifact. If the graph is wrong, the graphs between passes are run too.
 
 The reference is the graph of the source, run by the reference interpreter in float64; the tolerance of results follows
 from the rounding of its nodes.
