@@ -155,6 +155,7 @@ typedef struct nacre_api {
 
     int32_t (*session_device)(const nacre_session *session); /* number of the GPU; -1: the CPU */
     nacre_status (*session_stream)(nacre_session *session, void *stream); /* NULL: the session's own stream */
+    nacre_status (*state_data)(nacre_session *session, int32_t state, void **data); /* memory of the session */
 } nacre_api;
 
 /* Every artifact exports this function under two names, also as nacre_get_api_<artifact>. It returns NULL if the

@@ -264,6 +264,7 @@ static const nacre_api api = {
     .state_reset = nacre_state_reset,
     .session_device = session_device,
     .session_stream = session_stream,
+    .state_data = nacre_state_data,
 };
 
 const nacre_api *nacre_offered_api(uint32_t version) { return version == NACRE_ABI_VERSION ? &api : NULL; }

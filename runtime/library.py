@@ -78,6 +78,7 @@ _API: Sequence[tuple[str, Callable[[int], Callable[..., int]]]] = (
     ("state_reset", _function(_I32, _POINTER, _I32)),
     ("session_device", _function(_I32, _POINTER)),
     ("session_stream", _function(_I32, _POINTER, _POINTER)),
+    ("state_data", _function(_I32, _POINTER, _I32, _POINTER)),
 )
 """The functions of `nacre_api`, which follow its two 32-bit fields. See abi.h."""
 

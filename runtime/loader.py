@@ -434,7 +434,8 @@ class Model:
         self._text = library.text
         entries = [Entry(path, session, i, dtypes) for i in range(len(library.description["entries"]))]
         self.entries: Mapping[str, Entry] = MappingProxyType({e.name: e for e in entries})
-        self._main = self.entries.get("main", entries[0] if len(entries) == 1 else None)
+        self.main = self.entries.get("main", entries[0] if len(entries) == 1 else None)
+        """The entry that a call of the model runs, or None: the one named `main`, or the only one."""
 
     def __repr__(self) -> str:
         return "\n".join([f"<nacre model {self.name}>", *(f"  {entry!r}" for entry in self.entries.values())])
@@ -456,9 +457,9 @@ class Model:
     @property
     def __signature__(self) -> inspect.Signature:
         """The one of the entry that a call of the model runs."""
-        if self._main is None:
+        if self.main is None:
             return inspect.Signature()
-        return self._main.__signature__
+        return self.main.__signature__
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the path of the artifact and its hash, not its content."""
@@ -512,10 +513,10 @@ class Model:
         tensors of a library with DLPack, or as numbers for scalars. One result is returned as an array, several as a
         named tuple. `out` takes an array or a tensor for each result, a tuple, or a mapping by name, which is filled
         and returned."""
-        if self._main is None:
+        if self.main is None:
             names = ", ".join(f"`{name}`" for name in self.entries)
             raise NacreError(f"model `{self.name}` has the entries {names}; call one: model.entries[name](...)")
-        return self._main(*inputs, out=out, **named)
+        return self.main(*inputs, out=out, **named)
 
 
 class Session(Model):
@@ -550,6 +551,10 @@ class Session(Model):
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Reads the states from a file that `save` wrote for the same model and dims."""
         self.states.restore(path)
+
+    def with_results(self, results: Literal["numpy", "torch"]) -> Session:
+        """Returns this session, with the same states, whose calls return arrays of numpy or tensors of PyTorch."""
+        return Session(self.path, self._session, DTypes(self._dtypes.raw_floats, results == "torch"))
 
     def fork(self) -> Session:
         """Returns a new session with the same dims and with copies of the states."""

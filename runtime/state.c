@@ -199,6 +199,18 @@ nacre_status nacre_state_reset(nacre_session *session, int32_t state) {
     return NACRE_OK;
 }
 
+nacre_status nacre_state_data(nacre_session *session, int32_t state, void **data) {
+    const nacre_state *found = find(session, state);
+    if (found == NULL) return NACRE_INVALID;
+    if (data == NULL) return nacre_fail(NACRE_INVALID, "state `%s`: no pointer for its data", found->tensor.name);
+    const int32_t device = nacre_device_number(session);
+    if (device >= 0)
+        return nacre_fail(NACRE_INVALID, "state `%s` is in the memory of GPU %" PRId32 ": it can only be copied",
+                          found->tensor.name, device);
+    *data = session->states[state];
+    return NACRE_OK;
+}
+
 nacre_status nacre_copy_states(nacre_session *source, nacre_session *target) {
     nacre_status status = take_for_host(source, "fork", 0);
     if (status) return status;

@@ -22,5 +22,6 @@ int32_t nacre_state_shape(const nacre_session *session, int32_t state, int64_t *
 nacre_status nacre_state_read(nacre_session *session, int32_t state, void *data, int64_t bytes);
 nacre_status nacre_state_write(nacre_session *session, int32_t state, const void *data, int64_t bytes);
 nacre_status nacre_state_reset(nacre_session *session, int32_t state);
+nacre_status nacre_state_data(nacre_session *session, int32_t state, void **data);
 
 #endif

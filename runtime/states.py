@@ -1,13 +1,15 @@
 """The states of a session as arrays: reading, assigning, and files of them in the safetensors format.
 
-Reading a state copies it, and so does assigning. A file holds every state under its name, and the dims of the session
-as metadata; it is checked as a whole before any state is changed. Requires only ctypes and numpy.
+Reading a state copies it, and so does assigning; `view` returns an array that shares its memory. A file holds every
+state under its name, and the dims of the session as metadata; it is checked as a whole before any state is changed.
+Requires only ctypes and numpy.
 """
 
 from __future__ import annotations
 
 import array
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -42,6 +44,14 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             raise NacreError(f"`{os.fspath(path)}` is not a safetensors file") from None
 
 
+class _Memory:
+    """Memory of a session, which numpy imports as bytes. The array keeps this object alive, and so the owner."""
+
+    def __init__(self, owner: object, address: int, size: int) -> None:
+        self._owner = owner
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
+
+
 class States(MutableMapping[str, Array]):
     """The states of a session by name. `states[name]` is a copy of the array; assigning copies into the session."""
 
@@ -61,6 +71,10 @@ class States(MutableMapping[str, Array]):
 
     def __repr__(self) -> str:
         return f"<states {', '.join(f'{t.name}: {t.type}' for t in self._types.values())}>"
+
+    def argument(self, name: str) -> Argument:
+        """Returns the name, dtype and symbolic shape of a state."""
+        return self._types[name]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a state in this session."""
@@ -82,6 +96,19 @@ class States(MutableMapping[str, Array]):
 
     def __delitem__(self, name: str) -> None:
         raise ArgumentError(f"the state `{name}` cannot be deleted; `reset` gives it its initial value")
+
+    def view(self, name: str) -> Array:
+        """Returns an array that shares the memory of a state, without a copy. Assigning to its elements changes the
+        state; calls and `reset` change the array. It keeps the memory of the session alive. It takes no lock: do not
+        use it while a call on the session runs in another thread. Raises NacreError if a GPU computes."""
+        data = self._library.functions.get("state_data")
+        if data is None:
+            raise NacreError("the artifact is older than views of states: compile it again")
+        dtype, shape = self._dtypes.of(self._types[name]), self.shape(name)
+        address = array.array("Q", [0])
+        raise_status(self._library, data(self._handle, self._numbers[name], address.buffer_info()[0]))
+        size = math.prod(shape) * dtype.itemsize
+        return np.asarray(_Memory(self._owner, address[0], size)).view(dtype).reshape(shape)
 
     def _checked(self, name: str, value: object) -> Array:
         """Returns the value as a dense array with the dtype and shape of the state."""

@@ -243,6 +243,8 @@ def test_states_stay_on_the_device(machine: Machine, model: nacre.Model) -> None
     assert [line for line in machine.log[begin:] if line.startswith("cuMemcpy")] == ["cuMemcpyDtoDAsync"]
     np.testing.assert_array_equal(out.copy(to_device=False), 2 * x.host)
     np.testing.assert_array_equal(session.states["sum"], 2 * x.host)
+    with pytest.raises(nacre.NacreError, match="state `sum` is in the memory of GPU 0: it can only be copied"):
+        session.states.view("sum")
     session.states["sum"] = 10 * x.host
     other = session.fork()
     begin = len(machine.log)

@@ -68,6 +68,25 @@ def _rows(count: int) -> list[np.ndarray]:
     return [drawn[0].astype(np.float16), drawn[1].astype(ml_dtypes.bfloat16), drawn[2].astype(np.int8)]
 
 
+def test_a_view_shares_the_memory_of_a_state(model: Model) -> None:
+    session = model.session(S=7)
+    half, calls = session.states.view("half"), session.states.view("calls")
+    assert half.shape == (7, 3) and half.dtype == np.float16 and half.ctypes.data % 64 == 0
+    given = _rows(3)
+    session.entries["put"](*given, np.int32(2))
+    np.testing.assert_array_equal(half[2:5], given[0])
+    half[0] = 5
+    np.testing.assert_array_equal(session.states["half"], half)
+    assert calls == 1
+    session.reset()
+    assert not half.any() and calls == 0
+    assert session.fork().states.view("half").ctypes.data != half.ctypes.data
+    assert model.session(S=0).states.view("brain").shape == (0, 3)
+    del session
+    half[...] = 1  # the array keeps the memory alive
+    assert half.sum() == 21
+
+
 @pytest.mark.parametrize("capacity", [0, 1, 7, 32])
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_rows_of_every_dtype(model: Model, capacity: int, count: int) -> None:
