@@ -4,6 +4,9 @@
 
 The last tenth of the text is held out. The rate falls as a cosine over the given time, so a slower machine takes fewer
 steps. The model is in gpt.nacre; one artifact holds the training step, the loss, and the prediction.
+
+With `--steps 2000 --rate 1e-3`, the sizes, the rates and the number of steps are those of the small configuration of
+nanoGPT (https://github.com/karpathy/nanoGPT), whose held-out loss is 1.88. The one here is 1.899.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 HERE = Path(__file__).parent
-BATCH, CONTEXT, RATE, WARM_UP = 12, 64, 2e-3, 100
+BATCH, CONTEXT, WARM_UP = 12, 64, 100
 
 
 def batch(text: Array, random: np.random.Generator, count: int = BATCH) -> tuple[Array, Array]:
@@ -50,6 +53,7 @@ def main() -> None:
     parser.add_argument("text", type=Path)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--steps", type=int, help="number of steps, instead of a time")
+    parser.add_argument("--rate", type=float, default=2e-3, help="the greatest learning rate")
     options = parser.parse_args()
     content = options.text.read_text(encoding="utf-8")
     characters = sorted(set(content))
@@ -61,7 +65,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     start, step, done = time.monotonic(), 0, 0.0
     while done < 1:
-        rate = RATE * min(1, (step + 1) / WARM_UP) * (0.1 + 0.45 * (1 + np.cos(np.pi * done)))
+        rate = options.rate * min(1, (step + 1) / WARM_UP) * (0.1 + 0.45 * (1 + np.cos(np.pi * done)))
         loss = session.step(*batch(training, random), np.float32(rate))
         step += 1
         seconds = time.monotonic() - start
