@@ -115,12 +115,12 @@ def _matrix(use: Use, axis: _Axis, mode: str, coordinates: str) -> tuple[np.ndar
             first, weights = _linear_weights(x - base, stretch)
         else:
             first, weights = _cubic_weights(x - base, stretch, use.number("cubic_coeff_a", -0.75))
-        places = [base + first + i for i in range(len(weights))]
+        positions = [base + first + i for i in range(len(weights))]
         if use.integer("exclude_outside", 0) and mode == "cubic":
-            weights = [w if 0 <= p < axis.old else 0.0 for p, w in zip(places, weights, strict=True)]
+            weights = [w if 0 <= p < axis.old else 0.0 for p, w in zip(positions, weights, strict=True)]
         total = sum(weights)
-        for place, weight in zip(places, weights, strict=True):
-            made[at, min(max(place, 0), axis.old - 1)] += weight / total
+        for position, weight in zip(positions, weights, strict=True):
+            made[at, min(max(position, 0), axis.old - 1)] += weight / total
     return made, outside
 
 
@@ -155,9 +155,9 @@ def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> 
     terms = int((weights != 0).sum(1).max(initial=1))
     total: Tensor | None = None
     for number in range(terms):
-        places = order[:, number]
-        factors = np.take_along_axis(weights, places[:, None], 1).reshape(-1, *(1,) * (x.rank - axis - 1))
-        part = g.multiply(g.gather(x, known(places.astype(np.int64)), axis=axis), known(factors, x.dtype))
+        positions = order[:, number]
+        factors = np.take_along_axis(weights, positions[:, None], 1).reshape(-1, *(1,) * (x.rank - axis - 1))
+        part = g.multiply(g.gather(x, known(positions.astype(np.int64)), axis=axis), known(factors, x.dtype))
         total = part if total is None else g.add(total, part)
     assert total is not None
     return total

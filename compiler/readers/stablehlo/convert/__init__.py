@@ -46,7 +46,7 @@ _ELEMENTWISE = frozenset({"constant", *elementwise.CONVERTERS, *bits.CONVERTERS}
 
 
 def is_elementwise(name: str) -> bool:
-    """Returns whether an operation computes each element of its result from those at the same place."""
+    """Returns whether an operation computes each element of its result from those at the same index."""
     return name in _ELEMENTWISE
 
 
