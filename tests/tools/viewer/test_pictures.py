@@ -129,7 +129,7 @@ def test_views_move_nothing() -> None:
 def test_places_are_in_the_texts(data: Any) -> None:
     text = data["sources"][0]["text"].splitlines()
     found = [node(data, item) for item in data["items"] if item["node"] is not None]
-    (softmax,) = {tuple(n["place"]) for n in found if n["op"] == "softmax"}
+    (softmax,) = {tuple(n["span"]) for n in found if n["op"] == "softmax"}
     _, line, column, end_line, end_column = softmax
     assert line == end_line and text[line - 1][column - 1 : end_column - 1].startswith("softmax(")
 
