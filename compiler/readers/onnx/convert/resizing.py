@@ -24,7 +24,7 @@ from .....dialect.dims import Size
 from .....dialect.types import F32
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
-from .resizing_in_call import resize_in_call
+from .resizing_in_call import finish_resize, resize_in_call
 
 _NEAREST: dict[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda x: math.ceil(x - 0.5),
@@ -138,14 +138,7 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[_Axis], mode: str, coordinate
         if outside.any():
             mask = known(outside.reshape(axis.new, *(1,) * (x.rank - axis.axis - 1)))
             beyond = mask if beyond is None else g.logical_or(beyond, mask)
-    if beyond is not None:
-        wide = g.where(beyond, g.like(use.number("extrapolation_value", 0.0), wide), wide)
-    if wide.dtype == dtype:
-        return wide
-    if dtype.is_integer:
-        low, high = dtype.integer_range
-        wide = g.minimum(g.maximum(g.round(wide), g.like(low, wide)), g.like(high, wide))
-    return g.cast(wide, dtype=dtype)
+    return finish_resize(use, wide, beyond, dtype)
 
 
 def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .....dialect.types import F32, F64, I64
+from .....dialect.types import F32, F64, I64, DType
 from ...writing.tensors import Tensor, known
 from ..writing.use import Use
 
@@ -192,11 +192,18 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[CallAxis], mode: str, coordin
             total = part if total is None else g.add(total, part)
         assert total is not None
         wide = total
-    if beyond is not None:
-        wide = g.where(beyond, g.like(use.number("extrapolation_value", 0.0), wide), wide)
-    if wide.dtype == dtype:
-        return wide
+    return finish_resize(use, wide, beyond, dtype)
+
+
+def finish_resize(use: Use, x: Tensor, outside: Tensor | None, dtype: DType) -> Tensor:
+    """Returns the result in the dtype of the operand, rounded and saturated if it is an integer. Elements that are
+    `outside` of the region are the extrapolation value."""
+    g = use.g
+    if outside is not None:
+        x = g.where(outside, g.like(use.number("extrapolation_value", 0.0), x), x)
+    if x.dtype == dtype:
+        return x
     if dtype.is_integer:
         low, high = dtype.integer_range
-        wide = g.minimum(g.maximum(g.round(wide), g.like(low, wide)), g.like(high, wide))
-    return g.cast(wide, dtype=dtype)
+        x = g.minimum(g.maximum(g.round(x), g.like(low, x)), g.like(high, x))
+    return g.cast(x, dtype=dtype)
