@@ -160,7 +160,7 @@ def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path
         assert sound.returncode == 0, sound.stderr
 
 
-def test_what_a_model_names_is_kept_with_it(tmp_path: Path, made: Path) -> None:
+def test_files_that_a_model_names_are_kept_with_it(tmp_path: Path, made: Path) -> None:
     """Where the fault is in reading the model, nothing but its files can show it."""
     site, source = tmp_path / "site", tmp_path / "source"
     for folder in (site, source / "blocks"):

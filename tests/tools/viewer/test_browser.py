@@ -73,7 +73,7 @@ def test_folds_and_unfolds(page: Page) -> None:
     assert len(page.paths()) == page.run("return boxesOf(stageNow().root).boxes.length")
 
 
-def test_what_is_folded_stays_where_it_is(page: Page) -> None:
+def test_folded_boxes_keep_their_position(page: Page) -> None:
     place = "const r = elementOf('/x_4').getBoundingClientRect(); return [r.left, r.top]"
     page.run("select('/x_4')")
     before = page.run(place)
@@ -159,7 +159,7 @@ def test_the_slider_shows_the_graph_after_each_pass(page: Page) -> None:
     assert "nothing changed" in page.one("#pass").text or "gone" in page.one("#pass").text
 
 
-def test_what_is_selected_stays_so_from_pass_to_pass(page: Page) -> None:
+def test_the_selection_stays_from_pass_to_pass(page: Page) -> None:
     number = page.stage("unroll-repeat")
     page.run(f"showStage({number}); reveal('/layer.3/attention')")
     page.press("]")
