@@ -3,7 +3,7 @@
 
 const { gap, rowGap, edgeRoom, margin, header, run } = data.measures;
 
-// A map that keeps the order: what is around each key, half a unit to both sides, becomes as long as is needed.
+// A monotonic map from columns to pixels: the unit interval around each key gets its required width.
 function stretch(spans) {
   const centres = [...spans.keys()];
   const cuts = [...new Set(centres.flatMap((c) => [c - 0.5, c + 0.5]))].sort((a, b) => a - b);
