@@ -43,7 +43,7 @@ class BuildStage:
     gives: its result, an attribute of `nacre.compiler.pipeline.Build`.
     takes: the results of earlier stages that it reads.
     does: its task.
-    place: the folder or file that performs it.
+    path: the folder or file that performs it.
     texts: the texts that it can dump, in order, for a route of code generation and the passes; a pass may occur
         repeatedly.
     """
@@ -52,7 +52,7 @@ class BuildStage:
     gives: str
     takes: tuple[str, ...]
     does: str
-    place: str
+    path: str
     texts: Callable[[str, str], Sequence[Text]] = _no_texts
 
 

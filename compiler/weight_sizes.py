@@ -21,7 +21,7 @@ from .model.checks import ModelBudget
 from .model.parameters import used_parameters
 from .model.units import UNITS
 
-TOLD = 1.25
+REPORTED = 1.25
 """A warning is issued if the weights take more than this multiple of the parameters' bytes."""
 BOUNDED = "; `--size` bounds them"
 LEAST = 100_000
@@ -98,7 +98,7 @@ class WeightSizes:
 
     @property
     def is_reported(self) -> bool:
-        return self.ratio > TOLD and self.weights - self.parameters > LEAST
+        return self.ratio > REPORTED and self.weights - self.parameters > LEAST
 
     @property
     def transformed(self) -> int:

@@ -50,7 +50,7 @@ def pull_back(
     """
     active = spread(nodes, {value.name for value in wanted})
     found: dict[str, Value] = {}
-    place = b.scope, b.span
+    origin = b.scope, b.span
 
     def accumulate(value: Value, gradient: Value) -> None:
         assert gradient.type == value.type, (value, gradient)
@@ -76,7 +76,7 @@ def pull_back(
         for value, part in parts:
             if value.name in active and value.type.dtype.is_differentiable:
                 accumulate(value, part)
-    b.scope, b.span = place
+    b.scope, b.span = origin
     return [found.get(value.name) for value in wanted]
 
 

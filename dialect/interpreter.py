@@ -17,8 +17,8 @@ from .dims import DimError, divide_exactly, evaluate, static_size, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .operator import InvalidOperandsError
 from .ops import OPERATORS
-from .ops.support.places import find_outside
-from .ops.support.tree_faults import describe_fault
+from .ops.support.index_modes import find_outside
+from .ops.support.tree_errors import describe_fault
 from .remembered import KeptParameters, KeptResults
 from .requirements import call_requirements
 from .types import F64, Array, DType, dtype_of

@@ -34,12 +34,12 @@ class Reader:
         self.errors = Collector()
         self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
-    def _place(self, position: int) -> tuple[int, int]:
+    def _line_and_column(self, position: int) -> tuple[int, int]:
         line = bisect.bisect_right(self.line_starts, position)
         return line, position - self.line_starts[line - 1] + 1
 
     def span(self, start: int, end: int) -> Span:
-        return Span(self.file, *self._place(start), *self._place(end))
+        return Span(self.file, *self._line_and_column(start), *self._line_and_column(end))
 
     def report(self, code: str, message: str, start: int, end: int, label: str = "", help: str = "") -> None:
         self.errors.report(Diagnostic(code, message, self.span(start, end), label, help=help))

@@ -257,7 +257,11 @@ class Entry:
     # Only the artifact knows the type of a call's results, hence Any.
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
         """Runs the entry. Returns the result as an array, or several results as a named tuple of arrays. With `out`,
-        an array or a sequence of arrays, the results are written to these arrays, and they are returned."""
+        an array or a sequence of arrays, the results are written to these arrays, and they are returned.
+
+        Raises NacreError. It is also a ValueError if the number, the dtypes or the shapes of the inputs do not fit the
+        entry, and an IndexError for an index out of range.
+        """
         if named:
             inputs = order_named(self.name, self.arguments, inputs, named)
         arrays: Sequence[Array] = inputs  # type: ignore[assignment]  # the types of a cached key are those of arrays
@@ -586,6 +590,9 @@ def load(
     raw_floats: represents bf16 and 8-bit floats by their bits, as uint16 and uint8, instead of by dtypes of the package
         `ml_dtypes`.
     results: `numpy`, or `torch` for results that are PyTorch tensors, in every dtype.
+
+    Raises NacreError, for example if the file is not an artifact for this machine. It is also a FileNotFoundError if
+    there is no file at `path`, and a ValueError for an invalid argument.
     """
     if results not in ("numpy", "torch"):
         raise ArgumentError(f"results are `numpy` or `torch`, not `{results}`")

@@ -274,7 +274,7 @@ def test_reading_sources_in_many_threads() -> None:
     assert found == [[]] * 44
 
 
-def test_what_is_loaded_must_be_an_artifact(tmp_path: Path) -> None:
+def test_only_artifacts_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "text.so").write_text(DOUBLE)
     with pytest.raises(nacre.NacreError, match="is not an artifact"):
         nacre.load(tmp_path / "text.so")

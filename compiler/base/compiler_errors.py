@@ -68,7 +68,7 @@ def versions() -> list[str]:
 
 def new_reproducer() -> Path:
     """Creates and returns an empty folder. Raises OSError."""
-    return Path(tempfile.mkdtemp(prefix="nacre-fault-"))
+    return Path(tempfile.mkdtemp(prefix="nacre-error-"))
 
 
 def write_reproducer(folder: Path, files: Mapping[str, str], command: Sequence[str]) -> None:

@@ -161,7 +161,7 @@ def _table(title: str, points: Sequence[PointAccuracy], width: int) -> Iterator[
     columns = [
         Column("point", is_name=True),
         *(Column(name) for name in ("error", "SNR", "cosine", "least", "largest", spread)),
-        Column("place", is_name=True),
+        Column("source", is_name=True),
     ]
     rows = [
         (

@@ -80,7 +80,7 @@ def _difference(
 @click.option(
     "--profile", metavar="FILE", type=PATH, help="Show times from the output of `nacre profile --json`; .html only."
 )
-@click.option("--diff", "other", metavar="FILE", type=PATH, help="Show what differs in this model; .html only.")
+@click.option("--diff", "other", metavar="FILE", type=PATH, help="Compare with this model; .html only.")
 @click.pass_context
 def graph_command(
     context: click.Context,

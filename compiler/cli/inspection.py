@@ -31,10 +31,10 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     """Describe an artifact: entries, memory, target, libraries.
 
     The description contains the entries with their types and dims, the formula of the workspace, the stored weights,
-    the CPU variants, the loops that are one function, and the libraries and symbol versions that the artifact requires.
-    For tree ensembles, it contains the numbers of trees, nodes and leaves, the depths, and the operators that follow
-    the trees. For GPUs, it contains the threads, shared memory and instructions of each launch, and registers where
-    ptxas is installed.
+    the CPU variants, the loops compiled to one function, and the libraries and symbol versions that the artifact
+    requires. For tree ensembles, it contains the numbers of trees, nodes and leaves, the depths, and the operators that
+    follow the trees. For GPUs, it contains the threads, shared memory and instructions of each launch, and registers
+    where ptxas is installed.
 
     \b
       nacre inspect model.so

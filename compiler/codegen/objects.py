@@ -375,9 +375,9 @@ def _no_device_code(source: Source, outcome: Outcome) -> DiagnosticError:
 
 
 def _unreadable(source: Source, outcome: Outcome) -> DiagnosticError:
-    told = [Note(line.strip()) for line in outcome.result.error.splitlines()[:4]]
+    notes = [Note(line.strip()) for line in outcome.result.error.splitlines()[:4]]
     return DiagnosticError(
-        [Diagnostic("bad-kernel", f"the text of `{source.job.keep[0]}` cannot be read", notes=tuple(told))]
+        [Diagnostic("bad-kernel", f"the text of `{source.job.keep[0]}` cannot be read", notes=tuple(notes))]
     )
 
 

@@ -85,24 +85,24 @@ def split_parts(language: str, text: str) -> tuple[str, list[Part]]:
 
 
 def _read_part(comment: str, text: str) -> Part:
-    told: dict[str, list[str]] = {"kernel": [], "entries": [], "computes": [], "tiled as": []}
+    found: dict[str, list[str]] = {"kernel": [], "entries": [], "computes": [], "tiled as": []}
     functions: list[KernelPart] = []
     kept = ""
     while (line := text.partition("\n")[0]).startswith(f"{comment} "):
         said = line.removeprefix(f"{comment} ")
-        key = next((key for key in told if said.startswith(f"{key} ")), None)
+        key = next((key for key in found if said.startswith(f"{key} ")), None)
         if key is not None:
-            told[key].append(said.removeprefix(f"{key} "))
+            found[key].append(said.removeprefix(f"{key} "))
         elif uses := _USES.fullmatch(said):
             in_place = tuple((int(new), int(old)) for new, old in _OVER.findall(uses[2]))
             functions.append(KernelPart(tuple(used == "1" for used in uses[1]), in_place))
         else:
             kept += f"{line}\n"
         text = text.partition("\n")[2]
-    symbol = next(iter((*told["kernel"], *told["entries"])), None) or _find_symbol(text)
-    schedules = tuple(schedule for values in told["tiled as"] for schedule in values.split(", "))
-    kind: Kind = "entries" if told["entries"] else "kernel"
-    return Part(kept + text, symbol, tuple(told["computes"]), schedules, tuple(functions), kind)
+    symbol = next(iter((*found["kernel"], *found["entries"])), None) or _find_symbol(text)
+    schedules = tuple(schedule for values in found["tiled as"] for schedule in values.split(", "))
+    kind: Kind = "entries" if found["entries"] else "kernel"
+    return Part(kept + text, symbol, tuple(found["computes"]), schedules, tuple(functions), kind)
 
 
 def _find_symbol(text: str) -> str:

@@ -31,7 +31,7 @@ MOST_BYTES = 32 << 10
 first cache of a core."""
 
 AnyCall = TypeVar("AnyCall")
-Place = TypeVar("Place")
+Index = TypeVar("Index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def report_loops(entry: str, items: Sequence[Item[Call, Storage]], inner: Collec
 def find_inner_kernels(functions: Iterable[LoweredFunction]) -> set[str]:
     """Returns the symbols of the kernels that loops may need copies of."""
 
-    def may_be_one(loop: Loop[LoweredCall, Place] | While[LoweredCall, Place]) -> bool:
+    def may_be_one(loop: Loop[LoweredCall, Index] | While[LoweredCall, Index]) -> bool:
         calls = list(calls_in(_inside(loop)))
         return not any(call.check for call in calls) and _may_be_small(_bytes(map(tensors_of, calls)))
 
@@ -118,9 +118,9 @@ def _bytes(tensors: Iterable[Iterable[TensorType]]) -> Size:
 
 
 def _loops(
-    items: Iterable[Item[AnyCall, Place]],
-    is_whole: Callable[[Loop[AnyCall, Place] | While[AnyCall, Place]], bool],
-) -> Iterator[Loop[AnyCall, Place] | While[AnyCall, Place]]:
+    items: Iterable[Item[AnyCall, Index]],
+    is_whole: Callable[[Loop[AnyCall, Index] | While[AnyCall, Index]], bool],
+) -> Iterator[Loop[AnyCall, Index] | While[AnyCall, Index]]:
     """Yields outer loops before inner ones, and no loop inside one for which `is_whole` holds."""
     for item in items:
         if isinstance(item, Branch):
@@ -131,5 +131,5 @@ def _loops(
                 yield from _loops(_inside(item), is_whole)
 
 
-def _inside(loop: Loop[AnyCall, Place] | While[AnyCall, Place]) -> Sequence[Item[AnyCall, Place]]:
+def _inside(loop: Loop[AnyCall, Index] | While[AnyCall, Index]) -> Sequence[Item[AnyCall, Index]]:
     return loop.body if isinstance(loop, Loop) else (*loop.condition, *loop.body)

@@ -1,11 +1,11 @@
 """Nacre: an ahead-of-time compiler for machine-learning models.
 
-`import nacre` costs numpy and ctypes; the compiler is imported at the first use of what needs it.
+`import nacre` imports NumPy and ctypes only; the compiler is imported when a function first needs it.
 
     model = nacre.compile("digits.nacre")        # text -> shared library, loaded
     probabilities = model(images)
     model = nacre.load("digits.so")              # a library that was compiled before
-    graph = nacre.graph.read("digits.nacre")     # a model to look at and to change
+    graph = nacre.graph.read("digits.nacre")     # a graph to query and to change
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from ..readers.trees.graph import plain_ensembles
 _WITH_TABLES = ("tree_ensemble", "tree_leaves")
 _STRATEGIES = frozenset(
     (*_WITH_TABLES, "linear_tree_sum", "oblivious_leaves", "tree_sum", "feature_ranks", "ranked_trees", "row_ranks",
-     "ranked_rows", "level_places", "border_places", "add_places")
+     "ranked_rows", "leaf_indices_by_masks", "leaf_indices_by_borders", "add_leaf_values")
 )  # fmt: skip
 _MOST_SHOWN = 8
 FILES = frozenset((".txt", ".json", ".ubj", ".cbm", ".pmml", ".skops"))

@@ -13,7 +13,7 @@ import numpy as np
 from ...dialect.types import BF16, STORAGE, Array, dtype_of
 from .checkpoint import Checkpoint, StoredTensor, checkpoint_error
 
-PLACE = Path("<memory>")
+PATH = Path("<memory>")
 """The name of such a checkpoint in diagnostics."""
 
 
@@ -27,7 +27,7 @@ def open_arrays(arrays: Mapping[str, Any]) -> Checkpoint:
         if stored.load is not None:
             digest.update(f"{name} {stored.stored_as} {stored.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return Checkpoint(PLACE, tensors, digest.hexdigest())
+    return Checkpoint(PATH, tensors, digest.hexdigest())
 
 
 _OTHERS = {f"torch.{np.dtype(dtype.numpy).name}": np.dtype(dtype.numpy) for dtype in (BF16, *STORAGE)}
@@ -54,5 +54,5 @@ def _stored(array: Array) -> StoredTensor:
     try:
         dtype = dtype_of(array)
     except KeyError:
-        return StoredTensor(PLACE, None, str(array.dtype), array.shape)
-    return StoredTensor(PLACE, dtype, str(array.dtype), array.shape, load=array.copy)
+        return StoredTensor(PATH, None, str(array.dtype), array.shape)
+    return StoredTensor(PATH, dtype, str(array.dtype), array.shape, load=array.copy)

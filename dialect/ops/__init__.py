@@ -1,4 +1,4 @@
-"""Every operator, by name: one table made of the families beside this file."""
+"""The table of all operators by name, assembled from the families in this folder."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from . import (
     index_checks,
     indexing,
     joining,
+    leaf_indices,
     lengths,
     linear_trees,
     losses,
@@ -47,7 +48,6 @@ from . import (
     padding,
     paged_attention,
     pages,
-    place_masks,
     pooling,
     quantization,
     ranges,
@@ -141,7 +141,7 @@ _FAMILIES = (
     ranges.OPERATORS,
     oblivious_trees.OPERATORS,
     linear_trees.OPERATORS,
-    place_masks.OPERATORS,
+    leaf_indices.OPERATORS,
     row_ranks.OPERATORS,
     ranked_rows.OPERATORS,
     feature_ranks.OPERATORS,

@@ -33,7 +33,7 @@ from ..types import BOOL, FLOATS, I32, I64, DType, TensorType, dtype_of
 from .attention import infer_attention, least_score, separate_heads, write_scores
 from .support.accumulate import Numbers, widen
 from .support.common import size_as
-from .support.places import WINDOW_MODE, clamped_array, index_operand
+from .support.index_modes import WINDOW_MODE, clamped_array, index_operand
 
 
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:

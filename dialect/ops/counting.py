@@ -25,7 +25,7 @@ from .scatter import write_values
 from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.common import broadcast_shapes
-from .support.places import INDICES, MODE, OTHER_MODES, are_inside_array, clamped, clamped_array, index_operand
+from .support.index_modes import INDICES, MODE, OTHER_MODES, are_inside_array, clamped, clamped_array, index_operand
 
 
 def _infer_bincount(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:

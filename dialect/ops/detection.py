@@ -1,7 +1,7 @@
-"""Boxes of detectors: `nms`, which keeps the best boxes that overlap little.
+"""Object detection: `nms`, the greedy non-maximum suppression of overlapping boxes.
 
-Each step of a loop takes the best box that is left, and drops the boxes that overlap it. All images and classes take
-their steps together. The number of kept boxes depends on data, so there is a stated maximum, `size`.
+Each step of a loop selects the remaining box with the best score, and removes the boxes that overlap it. All images and
+classes take a step together. The number of selected boxes depends on data, so `size` states a maximum.
 """
 
 from __future__ import annotations

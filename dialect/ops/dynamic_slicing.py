@@ -8,8 +8,8 @@ For x = 1 2 3 4 5 and windows of 3 elements:
     dynamic_update_slice(x, 7 8 9, 1)   1 7 8 9 5
 
 A start counts from the end if negative. A window that does not lie inside the tensor fails the call, or with the mode
-`clamp` is moved inside. A window that is larger than the tensor is not in either: the dims of a call are required to
-admit it.
+`clamp` is moved inside. Neither mode accepts a window that is larger than the tensor: the entry checks that the dims of
+a call admit the window.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..operator import (
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_sizes
-from .support.places import WINDOW_MODE, clamped, clamped_array
+from .support.index_modes import WINDOW_MODE, clamped, clamped_array
 
 _PROPERTIES = frozenset({"movement", "windowed"})
 

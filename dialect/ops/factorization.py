@@ -2,7 +2,7 @@
 
 The last two axes are a matrix, the others a batch. Each matrix is factored by one thread, element by element, in about
 n * n * n / 3 multiplications (`inverse`: n * n * n). Rows are exchanged so that the greatest element of a column is the
-pivot. A matrix without a result gives NaN or infinities: no call fails.
+pivot. A singular matrix, or one that is not positive definite, gives NaN or infinities: no call fails.
 
     1 2    exchange    4 2    second row    4  2
     4 2    ------->    1 2    less 1/4 of   0 1.5    determinant: -(4 * 1.5), negated by the exchange

@@ -1,7 +1,7 @@
-"""Ranks of features in blocks of rows: a feature is replaced by its place among the thresholds of the ensemble.
+"""Ranks of features in blocks of rows: a feature is replaced by its position among the thresholds of the ensemble.
 
-`feature_ranks` counts the thresholds of a column that the number does not pass, so comparing a rank with the place of a
-threshold has the result of comparing the numbers:
+`feature_ranks` counts the thresholds of a column that the number does not pass, so comparing a rank with the position
+of a threshold has the result of comparing the numbers:
 
     thresholds of a feature    -1.0   0.5   2.0          x <= 0.5   if and only if   rank < 2
     ranks                    0      1     2     3        (the least number of the dtype is added to all ranks)
@@ -90,8 +90,8 @@ def _lower_ranks(
         row = s.binary("add", s.binary("mul", block, s.constant(ROWS, I64)), lane)
         row = s.binary("min", row, s.binary("sub", s.size(x.type.shape[0]), one))
         last = s.binary("sub", s.size(x.type.shape[1]), one)
-        place = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), zero)
-        value, given = s.load(x, [row, place]), s.load(flags, [column])
+        position = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), zero)
+        value, given = s.load(x, [row, position]), s.load(flags, [column])
 
         known, is_default, ends = read_missing(s, value, given, count)
         found = _search(s, thresholds, column, known, str(attributes["compare"]))
@@ -136,8 +136,8 @@ def _search(s: BodyEmitter, thresholds: Tensor, column: Scalar, x: Scalar, compa
         if len(beyond) < CHOSEN_LEVELS:
             tried = choose(0, 0)
         else:
-            place = s.cast(s.binary("add", found, s.constant(step - 1, I32)), I64)
-            tried = s.load(thresholds, [column, place])
+            position = s.cast(s.binary("add", found, s.constant(step - 1, I32)), I64)
+            tried = s.load(thresholds, [column, position])
         beyond.append(s.unary("not", s.compare(compare, x, tried)))
         found = s.binary("add", found, s.select(beyond[-1], s.constant(step, I32), s.constant(0, I32)))
         step //= 2

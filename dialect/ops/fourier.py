@@ -142,7 +142,7 @@ _TRANSPOSED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
 def _differentiate(name: str, b: Builder, use: Use) -> Sequence[Value | None]:
-    """The transposed map: of y = F x it is the transform of the parts of y' with the other sign."""
+    """Applies the transposed map: for y = F x, the transform of the gradient of y with the opposite sign."""
     axes, norm = use.attributes["axes"], _TRANSPOSED[use.attributes["norm"]]
     given = [
         b.full(shape=output.type.shape, value=0.0, dtype=output.type.dtype) if g is None else g

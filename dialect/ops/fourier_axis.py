@@ -1,7 +1,7 @@
-"""The Fourier transform of one axis of known length, which `fourier` and `spectrogram` are made of.
+"""The Fourier transform of one axis of known length, to which `fourier` and `spectrogram` decompose.
 
-`fourier_axis` transforms axis 1 of [rows, n, columns]. It is decomposed into products with matrices, as
-`support/mixed_radix` says; for CPUs, the pass `butterflies` replaces it before.
+`fourier_axis` transforms axis 1 of [rows, n, columns]. It decomposes into products with matrices, see
+`support/mixed_radix.py`; for CPUs, the pass `butterflies` replaces it first.
 """
 
 from __future__ import annotations

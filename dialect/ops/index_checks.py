@@ -22,7 +22,7 @@ from ..operator import Addressing, Attributes, AttributeSpec, Case, LateCases, O
 from ..types import I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_size, read_sizes
-from .support.places import find_outside, from_start, index_operand, load_if_any
+from .support.index_modes import find_outside, from_start, index_operand, load_if_any
 
 RECORD = 4
 """The length of the result."""

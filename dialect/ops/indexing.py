@@ -5,8 +5,8 @@
     gather_nd(x, i)                  y[a] = x[i[a, 0], i[a, 1]]        the last axis of i is an index into several axes
     embedding(w, i)                  y[a, b] = w[i[a], b]
 
-A negative index counts from the end. `mode` selects the behaviour for an index out of range: see `support/places.py`.
-`one_hot` reads nothing and has no mode: a row for an index out of range has no 1.
+A negative index counts from the end. `mode` selects the behaviour for an index out of range: see
+`support/index_modes.py`. `one_hot` reads nothing and has no mode: a row for an index out of range has no 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..types import ANY, F32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.common import broadcast_shapes, normalize_axis, size_as, sum_to
-from .support.places import (
+from .support.index_modes import (
     MODE,
     OTHER_MODES,
     are_inside_array,

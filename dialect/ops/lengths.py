@@ -27,7 +27,7 @@ from ..operator import (
 )
 from ..types import FLOATS, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
-from .support.places import WINDOW_MODE, clamped, clamped_array, index_operand
+from .support.index_modes import WINDOW_MODE, clamped, clamped_array, index_operand
 
 
 def _axis(x: TensorType, attributes: Attributes) -> int:

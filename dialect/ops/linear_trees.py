@@ -5,7 +5,7 @@ end at the first feature below 0. A leaf that reads a NaN is `fallbacks[leaf]` i
 
     features [1, 3, -1]   coefficients [0.5, 2, 0]     constants[leaf] + 0.5 x[1] + 2 x[3]
 
-`leaves` [rows, groups, trees] are results of `tree_leaves`; indices of leaves and features are moved inside the tables.
+`leaves` [rows, groups, trees] are results of `tree_leaves`; indices of leaves and features are clamped to the tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Ope
 from ..types import BOOL, F32, F64, I32, I64, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
-from .support.places import clamped, load_if_any
+from .support.index_modes import clamped, load_if_any
 
 _FLOATS = (F32, F64)
 
@@ -57,8 +57,8 @@ def _reference(
     if not count:
         return total
     for tree in range(trees):
-        place = leaves[:, :, tree].astype(np.int64)
-        leaf = np.clip(np.where(place < 0, place + count, place), 0, count - 1)
+        index = leaves[:, :, tree].astype(np.int64)
+        leaf = np.clip(np.where(index < 0, index + count, index), 0, count - 1)
         value, is_open, is_nan = constants[leaf], np.ones(leaf.shape, bool), np.zeros(leaf.shape, bool)
         for k in range(terms):
             feature = features[leaf, k]
@@ -89,8 +89,8 @@ def _lower(
                 value, is_open, is_nan = carried
                 feature = s.load_if(has_leaf, features, [leaf, term])
                 is_open = s.binary("and", is_open, s.compare("ge", feature, s.constant(0, I32)))
-                place = clamped(s, s.binary("max", feature, s.constant(0, I32)), x.type.shape[1])
-                known = load_if_any(s, x, [row, place], [1])
+                index = clamped(s, s.binary("max", feature, s.constant(0, I32)), x.type.shape[1])
+                known = load_if_any(s, x, [row, index], [1])
                 added = s.binary("add", value, s.binary("mul", s.load_if(has_leaf, coefficients, [leaf, term]), known))
                 found = s.binary("or", is_nan, s.binary("and", is_open, s.unary("isnan", known)))
                 return [s.select(is_open, added, value), is_open, found]
@@ -129,17 +129,17 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
     (size,) = b.apply("size_value", (), {"size": width})
     one, zero = b.scalar(1, I64), b.scalar(0, I64)
     column = b.maximum(b.minimum(b.cast(own, dtype=I64), b.subtract(size, one)), zero)
-    place = b.reshape(b.add(b.multiply(row, size), column), shape=(product((reached, terms)),))
+    element = b.reshape(b.add(b.multiply(row, size), column), shape=(product((reached, terms)),))
     flat = b.reshape(x, shape=(product(x.type.shape),))
-    known = b.reshape(b.gather(flat, place, axis=0, mode="clamp"), shape=own.type.shape)
+    known = b.reshape(b.gather(flat, element, axis=0, mode="clamp"), shape=own.type.shape)
     is_nan = b.any(b.logical_and(is_open, b.isnan(known)), axis=(1,), keepdims=True)
     counts = b.logical_and(is_open, b.logical_not(is_nan))
     none, kept = b.like(0.0, given), b.reshape(given, shape=(reached,))
     reads_nan = b.reshape(is_nan, shape=(reached,))
-    to_x = b.reshape(b.where(counts, b.multiply(given, weights), none), shape=place.type.shape)
+    to_x = b.reshape(b.where(counts, b.multiply(given, weights), none), shape=element.type.shape)
     to_weights = b.where(counts, b.multiply(given, known), none)
     index = b.reshape(leaf, shape=(reached, 1))
-    added = b.scatter_add(zeros_like(b, flat), place, to_x, axis=0, mode="clamp")
+    added = b.scatter_add(zeros_like(b, flat), element, to_x, axis=0, mode="clamp")
     return [
         b.reshape(added, shape=x.type.shape),
         None,

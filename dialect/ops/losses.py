@@ -1,4 +1,4 @@
-"""Losses of training: `cross_entropy` of scores and the class that is right."""
+"""Training losses: `cross_entropy` of logits and target classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..types import F16, F32, F64, FLOATS, TensorType
 from .support.accumulate import Numbers, widen
 from .support.algebra import Term
 from .support.common import is_half, normalize_axis
-from .support.places import INDICES, MODE, are_inside_array, clamped_array
+from .support.index_modes import INDICES, MODE, are_inside_array, clamped_array
 
 
 def _axis(x: TensorType, attributes: Attributes) -> int:
@@ -115,9 +115,9 @@ def _targets(*shape: int, classes: int = 5) -> Numbers:
 
 cross_entropy = Operator(
     name="cross_entropy",
-    summary="the loss -log(softmax(x)[target]) of scores x and the index of the right class: their mean, their sum, or "
-    "each; `weight` weighs the classes; positions whose target is `ignore_index` do not count; the classes are along "
-    "`axis`, which is 1 for images in PyTorch",
+    summary="the cross-entropy loss -log(softmax(x)[target]) of logits x and target class indices; `reduction` returns "
+    "the mean, the sum, or every loss; `weight` has a factor for each class; targets equal to `ignore_index` do not "
+    "count; the classes are along `axis`, which is 1 for images in PyTorch",
     operands=(Operand("x", FLOATS), Operand("target", INDICES, group="I"), Operand("weight", FLOATS, optional=True)),
     attributes=(
         AttributeSpec("axis", "axis", -1),

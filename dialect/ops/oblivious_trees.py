@@ -22,7 +22,7 @@ from ..operator import Addressing, Attributes, Builder, Case, InferenceError, La
 from ..types import F32, F64, I32, I64, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
-from .support.places import WINDOW_MODE, clamped, clamped_array, load_if_any
+from .support.index_modes import WINDOW_MODE, clamped, clamped_array, load_if_any
 
 ROWS = 256
 """The rows of a block: their sums and the values of a tree stay in the first cache."""
@@ -48,9 +48,9 @@ def _reference_leaves(x: Numbers, feature: Numbers, border: Numbers, mode: str =
     leaves = np.zeros((feature.shape[0], x.shape[1]), np.int32)
     if not len(x):
         x = np.zeros((1, x.shape[1]), x.dtype)
-    place = clamped_array(feature, len(x), mode)
+    index = clamped_array(feature, len(x), mode)
     for level in range(feature.shape[1]):
-        leaves |= (x[place[:, level]] > border[:, level, None]).astype(np.int32) << level
+        leaves |= (x[index[:, level]] > border[:, level, None]).astype(np.int32) << level
     return leaves
 
 
@@ -66,8 +66,8 @@ def _lower_leaves(
         leaf: Scalar = s.constant(0, I32)
         for level in range(levels):
             at = [tree, s.constant(level, I64)]
-            place = clamped(s, s.load(feature, at), x.type.shape[0])
-            above = s.compare("gt", load_if_any(s, x, [place, row], [0]), s.load(border, at))
+            index = clamped(s, s.load(feature, at), x.type.shape[0])
+            above = s.compare("gt", load_if_any(s, x, [index, row], [0]), s.load(border, at))
             bit = s.select(above, s.constant(1 << level, I32), s.constant(0, I32))
             leaf = s.binary("or", leaf, bit)
         return leaf

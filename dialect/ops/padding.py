@@ -22,7 +22,7 @@ from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute, is_size, read_number, refuse_negative
 from .support.common import size_as
-from .support.places import load_if_any
+from .support.index_modes import load_if_any
 from .support.windows import integers
 
 Pairs = tuple[tuple[Size, Size], ...]

@@ -1,8 +1,9 @@
-"""Attention of several texts to keys and values in pages of one pool, which a table names for each text.
+"""Attention of several sequences to keys and values in pages of one pool; a table lists the pages of each sequence.
 
     pool        page 0   page 1   page 2   page 3       keys [P, heads, page, d], values [P, heads, page, e]
-    table       text 0: 2, 0      text 1: 3, 3          row b names the pages of text b in their order
-    lengths     text 0: 7         text 1: 2             of pages of 4: text 0 fills page 2 and 3 tokens of page 0
+    table       2, 0    row 0: the pages of sequence 0, in their order
+                3, 3    row 1: those of sequence 1
+    lengths     7, 2    with pages of 4 tokens, sequence 0 fills page 2, and 3 tokens of page 0
 
 It is `cached_attention` to `gather_pages` of the pools. A kernel reads the pages where they are, up to the length.
 """
@@ -32,7 +33,7 @@ from ..types import BOOL, FLOATS, TensorType
 from .cached_attention import cached_attention
 from .pages import gather_pages
 from .support.accumulate import Numbers
-from .support.places import INDICES, WINDOW_MODE, index_operand
+from .support.index_modes import INDICES, WINDOW_MODE, index_operand
 
 _PAGES: dict[str, Any] = {"axis": -2, "mode": "clamp"}
 _OPERANDS = (0, 1, 2, 4, 5)
@@ -56,7 +57,7 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
         raise InferenceError(
             "shape-mismatch",
             f"`paged_attention` cannot apply the table {table} to {q}",
-            label="expected a row for each text, [B, M]",
+            label="expected a row for each sequence, [B, M]",
             operand=3,
         )
     seen = [gather_pages.infer([pool, table], _PAGES)[0] for pool in (keys, values)]
@@ -100,9 +101,9 @@ _MASK = np.asarray(np.arange(8).reshape(1, 8) % 3 != 1)
 
 paged_attention = Operator(
     name="paged_attention",
-    summary="`cached_attention` of texts [B, heads, T, d] to keys [P, heads, page, d] and values [P, heads, page, e] "
-    "in pages of one pool: the keys of text b are the pages `table[b, 0]`, `table[b, 1]`, ... in this order, those "
-    "before `lengths[b]` alone; texts may share pages",
+    summary="`cached_attention` of sequences [B, heads, T, d] to keys [P, heads, page, d] and values "
+    "[P, heads, page, e] in pages of one pool: the keys of sequence b are the pages `table[b, 0]`, `table[b, 1]`, ... "
+    "in this order, up to `lengths[b]`; sequences may share pages",
     operands=(
         Operand("q", FLOATS),
         Operand("keys", FLOATS),

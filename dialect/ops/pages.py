@@ -30,7 +30,7 @@ from ..operator import (
 )
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
-from .support.places import WINDOW_MODE, clamped, clamped_array, index_operand, load_if_any
+from .support.index_modes import WINDOW_MODE, clamped, clamped_array, index_operand, load_if_any
 
 
 def _axis(rank: int, attributes: Attributes) -> int:

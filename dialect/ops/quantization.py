@@ -66,7 +66,7 @@ def _check_zero(operator: str, types: Sequence[TensorType], dtype: DType) -> Non
     if len(types) > 2 and types[2].dtype != dtype:
         raise InferenceError(
             "dtype-mismatch",
-            f"the zero point of `{operator}` is one of the codes, {dtype}",
+            f"the zero point of `{operator}` must be {dtype}, the dtype of the quantized values",
             label=f"this is {types[2]}",
             operand=2,
         )

@@ -11,9 +11,9 @@ level, so that their loads overlap:
     tree 1   node 0 -> node 1 -> node 4 ...      one comparison of all trees, then the next one
     ...
 
-The words of complete trees are laid out [groups, trees, places, 2^steps]: the subtree behind a place is consecutive,
-and the children of its word `n` are 2 n and 2 n + 1, from word 1 on. So four further levels are one cache line; they
-would be four if one level followed another, as in `ranked_trees`. Values of leaves are added in the order of the trees.
+The words of complete trees are laid out [groups, trees, positions, 2^steps]: the subtree of a position is contiguous,
+and the children of its word `n` are 2 n and 2 n + 1, from word 1 on. Four further levels are thus one cache line. In
+the order of `ranked_trees`, level after level, they are four. Values of leaves are added in the order of the trees.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
     signed = SIGNED[ranks.dtype]
     nodes, steps = others[1], attributes["steps"]
     if nodes.rank == 3 and isinstance(column.shape[-1], int) and 0 < steps <= MOST_STEPS:
-        places = column.shape[-1] + 1
-        if nodes.shape[2] != places << steps:
-            message = f"`nodes` of `ranked_rows` has {places << steps} words for each tree, not {nodes}"
+        positions = column.shape[-1] + 1
+        if nodes.shape[2] != positions << steps:
+            message = f"`nodes` of `ranked_rows` has {positions << steps} words for each tree, not {nodes}"
             raise InferenceError("shape-mismatch", message, operand=4)
-        others[1] = TensorType(nodes.dtype, (*nodes.shape[:2], ((1 << steps) - 1) * places))
+        others[1] = TensorType(nodes.dtype, (*nodes.shape[:2], ((1 << steps) - 1) * positions))
     blocks = TensorType(signed, (ceil_divide(rows, ROWS), width, ROWS))
     plain = [TensorType(I32, column.shape), TensorType(signed, border.shape)]
     start = TensorType(initial.dtype, (blocks.shape[0], *column.shape[:1], ROWS))
@@ -97,22 +97,22 @@ def _reference(
 
 
 def by_subtrees(words: Numbers, steps: int) -> Numbers:
-    """Returns the words [..., places << steps] of subtrees, of those of `ranked_trees`, level after level."""
+    """Returns the words [..., positions << steps] of subtrees, of those of `ranked_trees`, level after level."""
     if not steps:
         return words
-    places = words.shape[-1] // ((1 << steps) - 1)
-    made = np.zeros((*words.shape[:-1], places, 1 << steps), words.dtype)
+    positions = words.shape[-1] // ((1 << steps) - 1)
+    made = np.zeros((*words.shape[:-1], positions, 1 << steps), words.dtype)
     for step in range(steps):
         start, stop = 1 << step, 2 << step
-        level = words[..., (start - 1) * places : (stop - 1) * places]
-        made[..., start:stop] = level.reshape(*words.shape[:-1], places, start)
-    return made.reshape(*words.shape[:-1], places << steps)
+        level = words[..., (start - 1) * positions : (stop - 1) * positions]
+        made[..., start:stop] = level.reshape(*words.shape[:-1], positions, start)
+    return made.reshape(*words.shape[:-1], positions << steps)
 
 
 def _by_levels(words: Numbers, steps: int) -> Numbers:
-    places = words.shape[-1] >> steps
-    each = words.reshape(*words.shape[:-1], places, 1 << steps)
-    levels = [each[..., 1 << s : 2 << s].reshape(*words.shape[:-1], places << s) for s in range(steps)]
+    positions = words.shape[-1] >> steps
+    each = words.reshape(*words.shape[:-1], positions, 1 << steps)
+    levels = [each[..., 1 << s : 2 << s].reshape(*words.shape[:-1], positions << s) for s in range(steps)]
     return np.concatenate(levels, -1)
 
 
@@ -152,19 +152,19 @@ class _Walk:
 
     def _find(self, row: Scalar, group: Scalar, trees: Sequence[Scalar]) -> list[Scalar]:
         s = self.s
-        places = [s.constant(0, I64) for _ in trees]
+        positions = [s.constant(0, I64) for _ in trees]
         for _ in range((self.count + 1).bit_length() - 1):
-            bits = [self._is_right(row, [group, t, p]) for t, p in zip(trees, places, strict=True)]
+            bits = [self._is_right(row, [group, t, p]) for t, p in zip(trees, positions, strict=True)]
             one = s.constant(1, I64)
-            places = [
+            positions = [
                 s.binary("add", s.binary("add", s.binary("add", p, p), one), b)
-                for p, b in zip(places, bits, strict=True)
+                for p, b in zip(positions, bits, strict=True)
             ]
-        places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
-        is_complete, places_of_tree = self.nodes.type.dtype == U32, self.count + 1
+        positions = [s.binary("sub", p, s.constant(self.count, I64)) for p in positions]
+        is_complete, per_tree = self.nodes.type.dtype == U32, self.count + 1
         if is_complete:
             size = s.constant(1 << self.steps, I64)
-            begins, within = [s.binary("mul", p, size) for p in places], [s.constant(1, I64) for _ in places]
+            begins, within = [s.binary("mul", p, size) for p in positions], [s.constant(1, I64) for _ in positions]
             for _ in range(self.steps):
                 words = [
                     s.load(self.nodes, [group, t, s.binary("add", b, n)])
@@ -172,12 +172,12 @@ class _Walk:
                 ]
                 bits = [self._passes(row, s.cast(word, I64)) for word in words]
                 within = [s.binary("add", s.binary("add", n, n), bit) for n, bit in zip(within, bits, strict=True)]
-            places = [s.binary("add", b, s.binary("sub", n, size)) for b, n in zip(begins, within, strict=True)]
-            places_of_tree <<= self.steps
-        most = self.size - places_of_tree
+            positions = [s.binary("add", b, s.binary("sub", n, size)) for b, n in zip(begins, within, strict=True)]
+            per_tree <<= self.steps
+        most = self.size - per_tree
         starts = [s.cast(s.load(self.first, [group, tree]), I64) for tree in trees]
         starts = [s.binary("max", s.binary("min", b, s.constant(most, I64)), s.constant(0, I64)) for b in starts]
-        found = [s.binary("add", b, p) for b, p in zip(starts, places, strict=True)]
+        found = [s.binary("add", b, p) for b, p in zip(starts, positions, strict=True)]
         for _ in range(0 if is_complete else self.steps):
             found = [self._step(row, node) for node in found]
         return [s.load(self.values, [node]) for node in found]
@@ -236,8 +236,8 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
     given = b.reshape(use.gradient, shape=(rows, groups, 1))
     spread = b.broadcast_to(given, shape=(rows, groups, trees))
     number = product((rows, each))
-    places = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
-    added = b.scatter_add(zeros_like(b, values), places, b.reshape(spread, shape=(number,)), axis=0)
+    positions = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
+    added = b.scatter_add(zeros_like(b, values), positions, b.reshape(spread, shape=(number,)), axis=0)
     return [None, None, None, None, None, added, use.gradient]
 
 

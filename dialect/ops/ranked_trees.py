@@ -3,18 +3,18 @@
 Ranks are those of `feature_ranks`, [blocks, columns, ROWS], so that one instruction compares a column of ROWS rows.
 
 `ranked_trees` adds the values of leaves to `initial` in the order of the trees. All nodes of the first levels of a tree
-are compared, and the results select one of 2^levels places. The attribute `steps` is the number of further levels, in
-which each row follows the words of `nodes`. Words of 32 bits [groups, trees, nodes] are those of complete trees, level
-after level; a step from place `p` leads to the place 2 p or 2 p + 1 of the next level:
+are compared, and the results select one of 2^levels positions in the next level. The attribute `steps` is the number of
+further levels, in which each row follows the words of `nodes`. Words of 32 bits [groups, trees, nodes] are those of
+complete trees, level after level; a step leads from position `p` to position 2 p or 2 p + 1 of the next level:
 
     border of each level or node     the row goes to the right if its rank is not below it
     column                           its number times ROWS
     word of a node                   column << 16 | border
-    value                            first[tree] + place
+    value                            first[tree] + position
 
 Words of 64 bits are those of trees with few nodes on many levels:
 
-    place -> node                    first[tree] + place; the values and words of a tree are consecutive
+    position -> node                 first[tree] + position; the values and words of a tree are consecutive
     word of a node                   left << 32 | column << 16 | border; the right child follows the left one
     leaf before the last level       a word with its own index as the left child and a border that no rank reaches
 
@@ -38,12 +38,12 @@ from .indexing import zeros_like
 from .support.accumulate import Numbers
 
 MOST_LEVELS, MOST_NODES = 8, 255
-"""The levels whose nodes are all compared: a place is a short integer."""
+"""The levels whose nodes are all compared: a position is a short integer."""
 MOST_OBLIVIOUS = 14
 MOST_STEPS = 20
 """The most levels after the first ones."""
 _FLOATS = (F32, F64)
-_PLACES = {I8: U8, I16: U16}
+_POSITIONS = {I8: U8, I16: U16}
 
 
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -65,15 +65,17 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
         message = f"`ranked_trees` supports {MOST_OBLIVIOUS} levels, or a power of two less 1 up to {MOST_NODES} nodes"
         message += f", and {MOST_STEPS} steps"
         raise InferenceError("shape-mismatch", f"{message}, not {count} and {steps}", operand=1)
-    places = 1 << static_size(count) if oblivious else static_size(count) + 1
+    positions = 1 << static_size(count) if oblivious else static_size(count) + 1
     if is_complete:
-        words = (*first.shape, ((1 << steps) - 1) * places)
+        words = (*first.shape, ((1 << steps) - 1) * positions)
         if oblivious or nodes.shape != words:
             message = f"`nodes` of `ranked_trees` has the words {list(words)} of complete trees, not {nodes}"
             raise InferenceError("shape-mismatch", message, operand=4)
-        places <<= steps
-    if not isinstance(values.shape[0], int) or values.shape[0] < places:
-        raise InferenceError("shape-mismatch", f"`values` of `ranked_trees` has at least {places} elements", operand=5)
+        positions <<= steps
+    if not isinstance(values.shape[0], int) or values.shape[0] < positions:
+        raise InferenceError(
+            "shape-mismatch", f"`values` of `ranked_trees` has at least {positions} elements", operand=5
+        )
     if steps and not is_complete and nodes.shape != values.shape:
         raise InferenceError("shape-mismatch", "`nodes` of `ranked_trees` has one word for each value", operand=4)
     result = TensorType(values.dtype, (ranks.shape[0], column.shape[0], ROWS))
@@ -100,19 +102,19 @@ def _reference(
     for group in range(groups):
         for tree in range(trees):
             right = ranks[:, column[group, tree] // ROWS & columns - 1] >= border[group, tree][:, None]
-            place = np.zeros((blocks, ROWS), np.int64)
+            position = np.zeros((blocks, ROWS), np.int64)
             if shape == "levels":
                 for level in range(count):
-                    place |= right[:, level].astype(np.int64) << level
+                    position |= right[:, level].astype(np.int64) << level
             else:
                 for _ in range((count + 1).bit_length() - 1):
-                    place = 2 * place + 1 + np.take_along_axis(right, place[:, None], 1)[:, 0]
-                place -= count
-            places = 1 << count if shape == "levels" else count + 1
-            size = places << steps if is_complete else places
-            node = place if is_complete else place + np.clip(first[group, tree], 0, len(values) - size)
+                    position = 2 * position + 1 + np.take_along_axis(right, position[:, None], 1)[:, 0]
+                position -= count
+            positions = 1 << count if shape == "levels" else count + 1
+            size = positions << steps if is_complete else positions
+            node = position if is_complete else position + np.clip(first[group, tree], 0, len(values) - size)
             for step in range(steps):
-                word = nodes[group, tree, ((1 << step) - 1) * places + node] if is_complete else nodes[node]
+                word = nodes[group, tree, ((1 << step) - 1) * positions + node] if is_complete else nodes[node]
                 rank = np.take_along_axis(ranks, ((word >> 16 & 0xFFFF) // ROWS & columns - 1)[:, None], 1)[:, 0]
                 border_of_word = (word & 0xFFFF).astype(np.uint16).view(np.int16)
                 is_right = rank >= (border_of_word.astype(ranks.dtype) if is_complete else border_of_word)
@@ -139,7 +141,7 @@ class _Body:
 
     def write(self, s: BodyEmitter, first: Scalar) -> Scalar:
         block, group, lane, tree = (s.index(i) for i in range(4))
-        # Columns are multiples of ROWS: the places of their rows in a block.
+        # Columns are multiples of ROWS: the positions of their rows in a block.
         mask, dtype = s.constant((self.columns - 1) * ROWS, I64), self.ranks.type.dtype
 
         def is_left(number: int) -> Scalar:
@@ -149,24 +151,24 @@ class _Body:
             return s.compare("lt", rank, s.load(self.border, at))
 
         if self.shape == "levels":
-            place, places = self._write_levels(s, is_left), 1 << self.count
+            position, positions = self._write_levels(s, is_left), 1 << self.count
         else:
-            places = self.count + 1
-            place = s.cast(self._select(s, is_left, 0, dtype), I64)
+            positions = self.count + 1
+            position = s.cast(self._select(s, is_left, 0, dtype), I64)
         is_complete = self.nodes.type.dtype == U32
-        size = places << self.steps if is_complete else places
+        size = positions << self.steps if is_complete else positions
         begin = s.binary("min", s.cast(first, I64), s.constant(self.size - size, I64))
         begin = s.binary("max", begin, s.constant(0, I64))
         if is_complete:
             for step in range(self.steps):
-                at = s.binary("add", place, s.constant(((1 << step) - 1) * places, I64))
+                at = s.binary("add", position, s.constant(((1 << step) - 1) * positions, I64))
                 word = s.load(self.nodes, [group, tree, at])
                 column = s.binary("and", s.cast(s.binary("shr", word, s.constant(16, U32)), I64), mask)
                 rank = s.load(self.ranks, [block, s.binary("add", column, lane)])
                 right = s.cast(s.compare("ge", rank, s.cast(word, dtype)), I64)
-                place = s.binary("add", s.binary("add", place, place), right)
-            return s.load(self.values, [s.binary("add", begin, place)])
-        node = s.binary("add", begin, place)
+                position = s.binary("add", s.binary("add", position, position), right)
+            return s.load(self.values, [s.binary("add", begin, position)])
+        node = s.binary("add", begin, position)
         for _ in range(self.steps):
             word = s.load(self.nodes, [node])
             column = s.binary("and", s.binary("shr", word, s.constant(16, I64)), mask)
@@ -178,17 +180,17 @@ class _Body:
         return s.load(self.values, [node])
 
     def _select(self, s: BodyEmitter, is_left: Any, node: int, dtype: DType) -> Scalar:
-        """Returns the place that a row reaches below a node, bottom up."""
+        """Returns the position that a row reaches below a node, bottom up."""
         if node >= self.count:
-            return s.constant(node - self.count, _PLACES[dtype])
+            return s.constant(node - self.count, _POSITIONS[dtype])
         left, right = (self._select(s, is_left, 2 * node + side, dtype) for side in (1, 2))
         return s.select(is_left(node), left, right)
 
     def _write_levels(self, s: BodyEmitter, is_left: Any) -> Scalar:
-        """Returns the place as bits; short integers hold MOST_LEVELS of them."""
+        """Returns the position as bits; short integers hold MOST_LEVELS of them."""
         total: Scalar = s.constant(0, I64)
         for start in range(0, self.count, MOST_LEVELS):
-            part: Scalar = s.constant(0, _PLACES[self.ranks.type.dtype])
+            part: Scalar = s.constant(0, _POSITIONS[self.ranks.type.dtype])
             for level in range(start, min(start + MOST_LEVELS, self.count)):
                 bit = s.constant(1 << (level - start), part.dtype)
                 part = s.binary("or", part, s.select(is_left(level), s.constant(0, part.dtype), bit))
@@ -228,8 +230,8 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
     given = b.reshape(use.gradient, shape=(blocks, groups, 1, ROWS))
     spread = b.broadcast_to(given, shape=(blocks, groups, trees, ROWS))
     number = product((blocks, each, ROWS))
-    places = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
-    added = b.scatter_add(zeros_like(b, values), places, b.reshape(spread, shape=(number,)), axis=0)
+    positions = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
+    added = b.scatter_add(zeros_like(b, values), positions, b.reshape(spread, shape=(number,)), axis=0)
     return [None, None, None, None, None, added, use.gradient]
 
 
@@ -249,8 +251,8 @@ def _cases() -> tuple[Case, ...]:
         (3, 2, 4, "nodes", 0, 0, I8, U32),
     ):
         is_complete = words == U32
-        places = (1 << count if shape == "levels" else count + 1) << (steps if is_complete else 0)
-        size = max(groups * trees, 1) * places + 8 * steps
+        positions = (1 << count if shape == "levels" else count + 1) << (steps if is_complete else 0)
+        size = max(groups * trees, 1) * positions + 8 * steps
         word = (
             rng.integers(-2, size + 2, size) << 32
             | rng.integers(0, 9, size) * ROWS << 16
@@ -261,7 +263,7 @@ def _cases() -> tuple[Case, ...]:
             0: rng.integers(least, -least, (blocks, 4, ROWS)).astype(dtype.numpy),
             1: (rng.integers(-1, 6, (groups, trees, count)) * ROWS).astype(np.int32),
             2: rng.integers(least, -least, (groups, trees, count)).astype(dtype.numpy),
-            3: (rng.integers(-1, max(trees, 1), (groups, trees)) * places).astype(np.int32),
+            3: (rng.integers(-1, max(trees, 1), (groups, trees)) * positions).astype(np.int32),
             4: word if steps else np.zeros(0, np.int64),
             5: rng.normal(size=size),
             6: rng.normal(size=(blocks, groups, ROWS)),

@@ -324,7 +324,7 @@ _RNN = _Cell(1, ("h",), _rnn_step, _rnn_back, _rnn_reference)
 OPERATORS = (
     _operator(
         "lstm",
-        "a layer of long short-term memory over x [T, B, input]: the outputs of all steps [T, B, H], and the last "
+        "a long short-term memory (LSTM) layer over x [T, B, input]: the outputs of all steps [T, B, H], and the last "
         "states; weights [4 * H, input] and [4 * H, H] hold the gates i, f, g, o, as in PyTorch; `batch_first` takes "
         "[B, T, input]; with `lengths` [B], later steps leave the states of a row, and their outputs are zeros",
         _LSTM,
@@ -332,7 +332,7 @@ OPERATORS = (
     ),
     _operator(
         "gru",
-        "a layer of gated recurrent units over x [T, B, input], as `lstm`; weights hold the gates r, z, n, and the "
+        "a gated recurrent unit (GRU) layer over x [T, B, input], as `lstm`; weights hold the gates r, z, n, and the "
         "reset gate multiplies the recurrent product with its bias, as in PyTorch",
         _GRU,
         cases=_cases(_GRU),

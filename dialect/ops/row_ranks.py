@@ -1,7 +1,7 @@
 """Ranks of features row by row, for calls of few rows.
 
 `row_ranks` finds the ranks of `feature_ranks`, laid out [rows, width]: a row of ranks follows the nodes of trees, see
-`ranked_rows` and `place_masks`. Ranks are unsigned, so they count from 0, and a row has a rank for every number that a
+`ranked_rows` and `leaf_indices`. Ranks are unsigned, so they count from 0, and a row has a rank for every number that a
 column in 8 bits can be. Ranks behind the last column are 0.
 """
 
@@ -68,8 +68,8 @@ def _lower(
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         row, column = indices
         last = s.binary("sub", s.size(features), s.constant(1, I64))
-        place = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), s.constant(0, I64))
-        value, given = s.load(x, [row, place]), s.load(flags, [column])
+        position = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), s.constant(0, I64))
+        value, given = s.load(x, [row, position]), s.load(flags, [column])
         known, is_default, ends = read_missing(s, value, given, count)
         found: Scalar = s.constant(0, I64)
         step = (count + 1) // 2

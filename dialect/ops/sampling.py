@@ -33,7 +33,7 @@ from .support.accumulate import Numbers
 from .support.algebra import Term
 from .support.common import size_as
 from .support.grids import sample, sample_array
-from .support.places import INDICES, MODE, are_inside_array, clamped_array
+from .support.index_modes import INDICES, MODE, are_inside_array, clamped_array
 from .support.windows import per_axis
 
 _DTYPES = (F32, F64)

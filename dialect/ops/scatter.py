@@ -23,7 +23,7 @@ from ..types import ANY, I64, NUMBERS, DType, TensorType
 from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_depth, indices_nd, zeros_like
 from .support.accumulate import Numbers
 from .support.common import format_shape, normalize_axis
-from .support.places import (
+from .support.index_modes import (
     MODE,
     OTHER_MODES,
     are_inside,

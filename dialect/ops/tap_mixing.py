@@ -66,7 +66,7 @@ def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
     return np.asarray(total, x.dtype)
 
 
-def _places(rows: int, count: int, size: int) -> Numbers:
+def _positions(rows: int, count: int, size: int) -> Numbers:
     return np.asarray(np.random.default_rng(size).integers(-1, size, (rows, count)))
 
 
@@ -84,11 +84,11 @@ mix_taps = Operator(
         lambda: (
             Case(
                 ((2, 3, 7), (), (), (2, 19), (2, 19)),
-                arrays={1: _places(2, 19, 7), 2: _places(2, 19, 5)},
+                arrays={1: _positions(2, 19, 7), 2: _positions(2, 19, 5)},
                 dtypes=(F32,),
                 terms=2,
             ),
-            Case(((1, 2, 4), ()), {"weighted": False}, arrays={1: _places(1, 3, 4).astype(np.int32)}),
+            Case(((1, 2, 4), ()), {"weighted": False}, arrays={1: _positions(1, 3, 4).astype(np.int32)}),
             Case(((0, 2, 4), (0, 3)), {"weighted": False}, arrays={1: np.zeros((0, 3), np.int64)}),
         )
     ),

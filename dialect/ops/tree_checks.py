@@ -1,9 +1,10 @@
-"""`check_trees`: checks the tables of trees before paths follow them. The entry fails the call if they are wrong.
+"""`check_trees`: checks the tables of trees before rows follow them. The entry fails the call if they are wrong.
 
     feature [0, 9], children [[-1, 1], [-2, -3]], 3 features:  tree 0, node 1: feature 9 is out of range for 3 features
 
-The result is a record, see `support/tree_faults.py`. Every child follows its parent, so one turn from the last node to
-the first knows the greatest number of steps from each node; a depth must suffice for it.
+The result is a record, see `support/tree_errors.py`. Every child has a greater number than its parent, so one pass from
+the last node to the first computes the length of the longest path from each node. The depth of a tree must be at least
+that of its root.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .index_checks import RECORD
 from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.tree_cases import broken_tables, tree_cases
-from .support.tree_faults import BOUND, CHILD, DEPTH, FEATURE, LEAF, ORDER, PART, ROOT, SET, SHORT, find_fault
+from .support.tree_errors import BOUND, CHILD, DEPTH, FEATURE, LEAF, ORDER, PART, ROOT, SET, SHORT, find_error
 from .support.trees import CATEGORICAL, Tables
 from .tree_ensemble import ROUTING, TABLE_OPERANDS, check_types
 
@@ -34,14 +35,14 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
 
 
 def _reference(*arrays: Numbers, features: int, leaves: int, routing: str = "compare", operator: str) -> Numbers:
-    return find_fault(*arrays, features=features, leaves=leaves, routing=routing)
+    return find_error(*arrays, features=features, leaves=leaves, routing=routing)
 
 
 @dataclass(frozen=True)
-class _Fault:
-    """A condition that must not hold, and the fields of the record if it does."""
+class _Check:
+    """One check: whether it fails, and the fields of the record if it does."""
 
-    holds: Scalar
+    fails: Scalar
     index: Scalar
     size: Scalar
     reason: int
@@ -70,20 +71,20 @@ class _Lowering:
         feature = s.cast(s.load(t.feature, [node]), I64)
         features, nodes = s.size(self.features), s.size(self.nodes)
         below, above = s.compare("lt", feature, zero), s.compare("ge", feature, features)
-        faults = [_Fault(s.binary("or", below, above), feature, features, FEATURE)]
+        checks = [_Check(s.binary("or", below, above), feature, features, FEATURE)]
         height = s.constant(0, I32)
         for side in (0, 1):
             child = s.cast(s.load(t.children, [node, s.constant(side, I64)]), I64)
             is_early = s.binary("and", s.compare("ge", child, zero), s.compare("le", child, node))
             is_outside = s.compare("ge", child, nodes)
-            faults += [_Fault(is_outside, child, nodes, CHILD), _Fault(is_early, child, nodes, ORDER)]
-            faults.append(self._wrong_leaf(s, child))
+            checks += [_Check(is_outside, child, nodes, CHILD), _Check(is_early, child, nodes, ORDER)]
+            checks.append(self._wrong_leaf(s, child))
             inside = s.binary("and", s.compare("gt", child, node), s.compare("lt", child, nodes))
             height = s.binary("max", height, s.load_if(inside, heights, [child]))
         if self.is_categorical:
-            faults += self._wrong_sets(s, node)
+            checks += self._wrong_sets(s, node)
         heights = s.store(heights, [node], s.binary("add", height, s.constant(1, I32)))
-        found, values = self._first(s, faults)
+        found, values = self._first(s, checks)
         return [heights, self._write(s, record, found, [s.binary("add", node, one), *values])]
 
     def _visit_tree(self, s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -99,12 +100,12 @@ class _Lowering:
             s,
             [
                 self._wrong_leaf(s, root),
-                _Fault(s.compare("ge", root, nodes), root, nodes, ROOT),
-                _Fault(s.compare("lt", depth, height), depth, height, SHORT),
-                _Fault(s.compare("gt", depth, nodes), depth, nodes, DEPTH),
+                _Check(s.compare("ge", root, nodes), root, nodes, ROOT),
+                _Check(s.compare("lt", depth, height), depth, height, SHORT),
+                _Check(s.compare("gt", depth, nodes), depth, nodes, DEPTH),
             ],
         )
-        # A record without a tree may be that of a node of this one.
+        # The record of a node does not name its tree yet: it is the tree with the greatest root up to the node.
         known = s.load(record, [zero])
         failed = s.binary("and", known, s.constant((1 << PART) - 1, I64))
         is_node = s.binary("and", s.compare("gt", known, zero), s.compare("gt", failed, zero))
@@ -116,11 +117,11 @@ class _Lowering:
         is_first = s.binary("and", found, s.compare("lt", known, zero))
         return [self._write(s, record, is_first, [number, *values]), best, heights]
 
-    def _wrong_leaf(self, s: SequenceEmitter, child: Scalar) -> _Fault:
+    def _wrong_leaf(self, s: SequenceEmitter, child: Scalar) -> _Check:
         leaf, leaves = s.unary("not", child), s.size(self.leaves)
-        return _Fault(s.compare("ge", leaf, leaves), leaf, leaves, LEAF)
+        return _Check(s.compare("ge", leaf, leaves), leaf, leaves, LEAF)
 
-    def _wrong_sets(self, s: SequenceEmitter, node: Scalar) -> Iterator[_Fault]:
+    def _wrong_sets(self, s: SequenceEmitter, node: Scalar) -> Iterator[_Check]:
         one, zero, t = s.constant(1, I64), s.constant(0, I64), self.tables
         flags = s.binary("and", s.load(t.flags, [node]), s.constant(CATEGORICAL, I32))
         is_set = s.compare("ne", flags, s.constant(0, I32))
@@ -128,23 +129,23 @@ class _Lowering:
         number = s.binary("min", s.binary("max", s.cast(s.load(t.threshold, [node]), I64), least), most)
         count = s.binary("max", s.binary("sub", s.size(t.bounds.type.shape[0]), one), zero)
         inside = s.binary("and", s.compare("ge", number, zero), s.compare("lt", number, count))
-        yield _Fault(s.binary("and", is_set, s.unary("not", inside)), number, count, SET)
+        yield _Check(s.binary("and", is_set, s.unary("not", inside)), number, count, SET)
         inside = s.binary("and", is_set, inside)
         words = s.size(t.sets.type.shape[0])
         first, end = (
             s.cast(s.load_if(inside, t.bounds, [s.binary("add", number, s.constant(i, I64))]), I64) for i in (0, 1)
         )
-        yield _Fault(s.compare("lt", first, zero), first, words, BOUND)
-        yield _Fault(s.compare("gt", end, words), end, words, BOUND)
+        yield _Check(s.compare("lt", first, zero), first, words, BOUND)
+        yield _Check(s.compare("gt", end, words), end, words, BOUND)
 
-    def _first(self, s: SequenceEmitter, faults: Sequence[_Fault]) -> tuple[Scalar, Sequence[Scalar]]:
-        """Returns whether any fault holds, and the fields of the first one."""
-        found = faults[-1].holds
-        values = [faults[-1].index, faults[-1].size, s.constant(-1 - faults[-1].reason, I64)]
-        for fault in reversed(faults[:-1]):
-            own = [fault.index, fault.size, s.constant(-1 - fault.reason, I64)]
-            values = [s.select(fault.holds, a, b) for a, b in zip(own, values, strict=True)]
-            found = s.binary("or", found, fault.holds)
+    def _first(self, s: SequenceEmitter, checks: Sequence[_Check]) -> tuple[Scalar, Sequence[Scalar]]:
+        """Returns whether any check fails, and the fields of the first one that does."""
+        found = checks[-1].fails
+        values = [checks[-1].index, checks[-1].size, s.constant(-1 - checks[-1].reason, I64)]
+        for check in reversed(checks[:-1]):
+            own = [check.index, check.size, s.constant(-1 - check.reason, I64)]
+            values = [s.select(check.fails, a, b) for a, b in zip(own, values, strict=True)]
+            found = s.binary("or", found, check.fails)
         return found, values
 
     def _write(self, s: SequenceEmitter, record: Tensor, found: Scalar, values: Sequence[Scalar]) -> Tensor:

@@ -1,8 +1,9 @@
 """Ensembles of decision trees: the sum of the leaves of each row, and the numbers of these leaves.
 
 The tables are described in `support/trees.py`. Trees belong to groups; the sum of a group runs over its trees in their
-order and begins with `initial`, so that it is rounded as in the library that the trees come from. Tables are data that
-decides where paths lead, so each operator is a check of its tables (`tree_checks.py`) and then paths (`tree_walks.py`).
+order and begins with `initial`, so that it is rounded as in the library that the trees come from. The tables are data,
+and a wrong child would lead outside of them, so each operator decomposes into a check of its tables (`tree_checks.py`)
+and a traversal without checks (`tree_walks.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..types import F32, F64, I32, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
 from .support.tree_cases import tree_cases
-from .support.tree_faults import find_fault
+from .support.tree_errors import find_error
 from .support.trees import TABLES, Tables, find_leaves_array
 
 _FLOATS = (F32, F64)
@@ -111,7 +112,7 @@ def walk_ensemble_array(*arrays: Numbers, compare: str, routing: str) -> Numbers
 
 def _require_tables(name: str, arrays: Sequence[Numbers], leaves: int, routing: str) -> None:
     x, *tables = arrays[: len(OPERANDS)]
-    record = find_fault(*tables, features=x.shape[-1], leaves=leaves, routing=routing)
+    record = find_error(*tables, features=x.shape[-1], leaves=leaves, routing=routing)
     if record[0] >= 0:
         raise InvalidOperandsError(name, record.tolist())
 

@@ -129,7 +129,7 @@ def _infer_bitcast(types: Sequence[TensorType], attributes: Attributes) -> tuple
 
 bitcast = Operator(
     name="bitcast",
-    summary="the numbers of another dtype of the same width that have the bits of x; unlike `cast`, which converts",
+    summary="the bits of x as numbers of another dtype of the same width; `cast` converts the numbers instead",
     operands=(Operand("x", _WITH_BITS),),
     attributes=(AttributeSpec("dtype", "dtype"),),
     infer=_infer_bitcast,

@@ -22,7 +22,7 @@ from ..operator import Addressing, Attributes, AttributeSpec, Case, InferenceErr
 from ..types import ANY, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_integers, read_sizes
-from .support.places import INDICES, WINDOW_MODE, clamped, clamped_array
+from .support.index_modes import INDICES, WINDOW_MODE, clamped, clamped_array
 
 
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:

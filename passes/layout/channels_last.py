@@ -73,13 +73,13 @@ class _Rewriter:
 
     def run(self) -> Function:
         for node in self.function.body:
-            self.place(node)
+            self.add(node)
         results = tuple(self.aliases.get(v.name, v) for v in self.function.results)
         for value in results:
             self.need(value)
         return replace(self.function, body=tuple(self.body), results=results)
 
-    def place(self, node: Node) -> None:
+    def add(self, node: Node) -> None:
         node = substitute_values(node, self.aliases)
         rule = rule_of(node)
         site = Site(node, NodeBuilder(self.names, node), self.layouts)
@@ -102,7 +102,7 @@ class _Rewriter:
         inner = {v.name for n in made.nodes for v in n.outputs}
         pairs = list(zip(made.values, node.outputs, strict=True))
         for each in rename_results(made.nodes, {new.name: old for new, old in pairs if new.name in inner}):
-            self.place(each)
+            self.add(each)
         self.aliases |= {old.name: new for new, old in pairs if new.name not in inner}
 
     def use(self, node: Node, made: Made, site: Site) -> None:

@@ -33,7 +33,7 @@ from ..layout.phases import Phases, phases_of
 MOST_TERMS = (2**31 - 1) // (255 * 128)
 """The number of products of quantized values that can be summed in i32, for any values."""
 
-Place = Callable[[Builder, Value], Value]
+Align = Callable[[Builder, Value], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Side:
     """
 
     summed: Axes
-    place: Place
+    align: Align
     counted: bool = True
 
 
@@ -212,7 +212,7 @@ def _einsum(node: Node, *axes: Axes) -> Arrangement | None:
 
 
 def _labelled(labels: Labels, result: Labels, summed: Axes) -> Side:
-    def place(b: Builder, value: Value) -> Value:
+    def align(b: Builder, value: Value) -> Value:
         if value.type.rank == 0:
             return value
         order = (*(labels.index(label) for label in result if label in labels), *summed)
@@ -220,7 +220,7 @@ def _labelled(labels: Labels, result: Labels, summed: Axes) -> Side:
         moved = value if order == tuple(range(len(order))) else b.transpose(value, axes=order)
         return b.reshape(moved, shape=tuple(sizes.get(label, 1) for label in result))
 
-    return Side(summed, place)
+    return Side(summed, align)
 
 
 _ARRANGEMENTS: Mapping[str, Callable[[Node, Axes, Axes], Arrangement | None]] = {

@@ -86,8 +86,8 @@ class _Narrower(Rewriter):
 
 def _multiply(b: NodeBuilder, node: Node, number: int, short: _Short) -> Value | None:
     """Returns the contraction with the short weight, scaled, with its bias added afterwards."""
-    place = _placement(node, number)
-    if place is None:
+    align = _alignment(node, number)
+    if align is None:
         return None
     inputs = list(node.inputs[:2])
     inputs[number] = short.value
@@ -97,18 +97,18 @@ def _multiply(b: NodeBuilder, node: Node, number: int, short: _Short) -> Value |
     if short.scale is None:
         return b.apply(node.op, [*inputs, *bias], attributes)[0]
     (value,) = b.apply(node.op, inputs, attributes)
-    value = b.multiply(value, place(b, with_rank(b, short.scale, short.value.type.rank)))
+    value = b.multiply(value, align(b, with_rank(b, short.scale, short.value.type.rank)))
     for each in bias:
         value = b.add(value, _along(b, node, each))
     return value
 
 
-def _placement(node: Node, number: int) -> Callable[[Builder, Value], Value] | None:
+def _alignment(node: Node, number: int) -> Callable[[Builder, Value], Value] | None:
     """Returns the broadcast of an operand's scale to the result."""
     if OPERATORS[node.op].has("transposed"):
         return (lambda b, value: _along(b, node, value)) if number == 1 and node.attribute("groups") == 1 else None
     arrangement = arrangement_of(node)
-    return None if arrangement is None else arrangement.sides[number].place
+    return None if arrangement is None else arrangement.sides[number].align
 
 
 def _along(b: Builder, node: Node, value: Value) -> Value:

@@ -107,7 +107,7 @@ class _Propagation(Rewriter):
         total = self.total(node, b, arrangement, x, y)
         if total is None:
             return None
-        scales = [side.place(b, c.scale) for c, side in zip((x, y), arrangement.sides, strict=True)]
+        scales = [side.align(b, c.scale) for c, side in zip((x, y), arrangement.sides, strict=True)]
         known = [self.made_of.find(c.scale) is not None for c in quantized]
         result = b.cast(total, dtype=F32)
         if all(known):
@@ -139,8 +139,8 @@ class _Propagation(Rewriter):
             attributes["into"] = I32
         total = b.apply(node.op, [quantized, y.q], attributes)[0]
         sums = b.sum(b.cast(other.q, dtype=I32), axis=other_side.summed, keepdims=True)
-        zero_point = own_side.place(b, b.cast(own.zero, dtype=I32))
-        return b.subtract(total, b.multiply(zero_point, other_side.place(b, sums)))
+        zero_point = own_side.align(b, b.cast(own.zero, dtype=I32))
+        return b.subtract(total, b.multiply(zero_point, other_side.align(b, sums)))
 
     # --- movements and selections ---
 

@@ -10,7 +10,7 @@ from ...dialect.dims import at_least, product
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.operator import Addressing
 from ...dialect.ops import OPERATORS, may_fail
-from ...dialect.ops.support.places import WATCH
+from ...dialect.ops.support.index_modes import WATCH
 from ..manager import Context, Pass
 
 _READING = ("reading", "gathering", "elementwise", "view", "structure")

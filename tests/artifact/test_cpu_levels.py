@@ -185,7 +185,7 @@ def test_every_level_computes_the_same(
     assert set(str(caught.value).split("lacks ")[1].split(", ")) == needed - have
 
 
-def test_what_is_inside_is_described(artifact: Path, shown: dict[str, set[str]]) -> None:
+def test_variants_of_an_artifact_are_described(artifact: Path, shown: dict[str, set[str]]) -> None:
     text = artifact.read_bytes()
     start = text.index(b'{"format":"nacre"')
     description = text[start : text.index(b"\0", start)].decode()

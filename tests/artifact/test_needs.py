@@ -46,7 +46,7 @@ def test_no_newer_glibc_is_needed(artifact: Path) -> None:
     assert all(version and number(version) <= number(OLDEST) for version in needs.values()), needs
 
 
-def test_what_is_read_is_what_readelf_reads(artifact: Path) -> None:
+def test_requirements_equal_those_of_readelf(artifact: Path) -> None:
     listing = subprocess.run(["readelf", "-VW", str(artifact)], check=True, capture_output=True, text=True).stdout
     expected: dict[str, str] = {}
     for line in listing.splitlines():

@@ -19,12 +19,12 @@ from typing import Any
 import nacre
 import numpy as np
 import torch
-from processor_time import measure
+from measure import Contender, Plan, interleave
 
 sys.path.append(str(Path(__file__).parents[1] / "pytorch"))
 from networks import Encoder, Residual, UNet, VisionTransformer, ids  # beside the tests of the reader
 
-_ROUNDS = 30
+_PLAN = Plan(rounds=30, slot=0.002)
 
 WORKLOADS: Mapping[str, tuple[Callable[[], torch.nn.Module], Callable[[], tuple[Any, ...]]]] = {
     "encoder of 4 layers, width 384, 64 tokens": (
@@ -61,7 +61,8 @@ def compare(name: str, folder: Path, threads: int) -> str:
 
     difference = float(np.abs(model(*arrays) - call(module)().numpy()).max())
     calls = {"nacre": lambda: model(*arrays), "eager": call(module), "compiled": call(compiled)}
-    times = {each: time.busiest for each, time in measure(calls, _ROUNDS).items()}
+    contenders = [Contender(each, called, lambda made: [made]).timed_by_threads(max) for each, called in calls.items()]
+    times = {each: min(seconds) for each, seconds in interleave(contenders, _PLAN).seconds.items()}
     ratios = " | ".join(f"{times[each] / times['nacre']:.2f}" for each in ("eager", "compiled"))
     return f"| {name} | {times['nacre'] * 1e3:.2f} ms | {ratios} | {difference:.1e} |"
 

@@ -11,7 +11,7 @@ there.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,11 +20,15 @@ from typing import Any
 
 import nacre
 import numpy as np
-from processor_time import Time, measure
+from measure import Contender, Plan, interleave
 
 Inputs = Mapping[str, Any]
 Call = Callable[[], Sequence[Any]]
-REPEATS = 40
+ROUNDS, SLOT = 40, 0.002
+KINDS: Mapping[str, Callable[[Iterable[float]], float]] = {"busiest": max, "all": sum}
+"""The figures of a call: the CPU time of its busiest thread, and of all threads together."""
+Times = Mapping[str, Mapping[str, float]]
+"""The least seconds of a call, by kind of figure and library."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def openvino_call(path: Path, inputs: Inputs, threads: int) -> Call:
 PEERS: Mapping[str, Callable[[Path, Inputs, int], Call]] = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
 
 
-def compare(model: Imported, data: Path, folder: Path, repeats: int, threads: int) -> dict[str, Time]:
+def compare(model: Imported, data: Path, folder: Path, rounds: int, threads: int) -> Times:
     inputs = model.draw(np.random.default_rng(0))
     path = data / model.file
     calls = {"nacre": ours(path, inputs, folder, threads)}
@@ -118,21 +122,29 @@ def compare(model: Imported, data: Path, folder: Path, repeats: int, threads: in
             difference = float(np.abs(np.asarray(a, np.float64) - b).max())
             scale = max(float(np.abs(b).max()), 1.0)
             assert difference <= model.tolerance * scale, f"{model.file}: results differ by {difference}"
-    return measure(calls, repeats)
+    times = {}
+    for kind, combine in kinds(threads).items():
+        contenders = [Contender(name, call, list).timed_by_threads(combine) for name, call in calls.items()]
+        seconds = interleave(contenders, Plan(rounds, SLOT)).seconds
+        times[kind] = {name: min(each) for name, each in seconds.items()}
+    return times
 
 
-def table(found: Mapping[str, Mapping[str, Time]], threads: int) -> str:
+def kinds(threads: int) -> Mapping[str, Callable[[Iterable[float]], float]]:
+    return KINDS if threads > 1 else {"busiest": KINDS["busiest"]}
+
+
+def table(found: Mapping[str, Times], threads: int) -> str:
     """Returns the figures as markdown: milliseconds, and the times of peers relative to ours."""
-    kinds = ("busiest",) if threads == 1 else ("busiest", "total")
     heads = ["Nacre, ms", "ONNX Runtime", "OpenVINO"]
     names = [*heads, *(f"{head}, all threads" for head in heads)] if threads > 1 else heads
     lines = [f"| model | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for name, times in found.items():
         cells = [name]
-        for kind in kinds:
-            own = getattr(times["nacre"], kind)
+        for kind in kinds(threads):
+            own = times[kind]["nacre"]
             cells.append(f"{own * 1e3:.3f}")
-            cells += [f"{getattr(times[peer], kind) / own:.2f}" if peer in times else "" for peer in PEERS]
+            cells += [f"{times[kind][peer] / own:.2f}" if peer in times[kind] else "" for peer in PEERS]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -142,7 +154,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="the folder of models")
     parser.add_argument("--artifacts", type=Path, default=Path("build/imported"), help="where artifacts are kept")
     parser.add_argument("--only", default="", help="models whose file contains this text")
-    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     given.artifacts.mkdir(parents=True, exist_ok=True)
@@ -150,7 +162,7 @@ def main() -> None:
     for model in MODELS:
         if given.only in model.file and (model.file != "minilm/minilm.onnx" or (given.data / model.file).exists()):
             name = Path(model.file).stem
-            found[name] = compare(model, given.data, given.artifacts, given.repeats, given.threads)
+            found[name] = compare(model, given.data, given.artifacts, given.rounds, given.threads)
             print(table({name: found[name]}, given.threads).splitlines()[-1], flush=True)
     print(table(found, given.threads))
 

@@ -1,18 +1,22 @@
-"""Contenders timed in turn, round after round, so that a change of the machine's speed meets all of them.
+"""Contenders timed in turn, round after round, so that a change of the machine's speed affects all of them.
 
-In each round every contender has a slot: a pause in which the threads of the one before fall asleep, a call that warms
-up, then as many calls as fill the slot. A round in which the machine was not what it should be is void.
+In each round every contender has a slot: a pause in which the threads of the previous one fall asleep, a call that
+warms up, then as many calls as fill the slot. A round in which the machine was not fit to be measured on is void.
+
+The clock of a contender is the wall clock by default. On a machine with other work, `timed_by` takes a CPU clock, and
+`timed_by_threads` the CPU clocks of all threads.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from thread_clocks import seconds_by_thread
 
 Array = npt.NDArray[Any]
 PAUSE = 0.02
@@ -22,7 +26,7 @@ MOST_VOID = 3
 
 @dataclass(frozen=True)
 class Contender:
-    """`call` computes once, `fetch` makes arrays of what it gives; `clock(n)`, if there is one, times n calls."""
+    """`call` computes once, `fetch` converts its results to arrays; `clock(n)`, if there is one, times n calls."""
 
     name: str
     call: Callable[[], Any]
@@ -30,7 +34,7 @@ class Contender:
     clock: Callable[[int], float] | None = None
 
     def timed_by(self, clock: Callable[[], float]) -> Contender:
-        """The same contender with another clock, in seconds."""
+        """Returns the contender with another clock, in seconds."""
 
         def measured(count: int) -> float:
             self.call()
@@ -41,11 +45,21 @@ class Contender:
 
         return replace(self, clock=measured)
 
+    def timed_by_threads(self, combine: Callable[[Iterable[float]], float]) -> Contender:
+        """Returns the contender with the CPU clocks of the threads of this process: `max` combines them to the time of
+        the busiest thread, `sum` to the time of all threads."""
+
+        def measured(count: int) -> float:
+            self.call()
+            return combine(seconds_by_thread(self.call, count))
+
+        return replace(self, clock=measured)
+
     def results(self) -> list[Array]:
         return [np.asarray(array) for array in self.fetch(self.call())]
 
     def seconds(self, count: int) -> float:
-        """Of one call, the mean of `count`."""
+        """Returns the seconds of one call: the mean of `count` calls."""
         if self.clock is not None:
             return self.clock(count) / count
         start = time.perf_counter()
@@ -71,11 +85,12 @@ class Times:
 
 
 class NoQuietMomentError(Exception):
-    """The machine was never what the measurement needs; the text says what was wrong."""
+    """The machine was never fit to be measured on; the message gives the reason."""
 
 
-def interleave(contenders: Sequence[Contender], plan: Plan, look: Callable[[], float | None]) -> Times:
-    """`look` gives the peak of the machine before a round, or None if it is not fit to be measured on.
+def interleave(contenders: Sequence[Contender], plan: Plan, look: Callable[[], float | None] = lambda: 1.0) -> Times:
+    """Times the contenders in turn. `look` returns the peak of the machine before a round, or None if the machine is
+    not fit to be measured on; by default it always is, as for CPU clocks.
 
     Raises NoQuietMomentError.
     """

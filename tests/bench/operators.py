@@ -168,7 +168,7 @@ def measure(name: str, usual: Usual, entry: Entry, plan: Plan, *, cpu_time: bool
     wrong = [c.name for c in contenders if not is_near(c, expected)]
     if cpu_time:
         contenders = [c.timed_by(time.thread_time) for c in contenders]
-    times = interleave([c for c in contenders if c.name not in wrong or c.name == OURS], plan, lambda: 1.0)
+    times = interleave([c for c in contenders if c.name not in wrong or c.name == OURS], plan)
     return Line(name, shapes, summarize(times.seconds, OURS), ", ".join(wrong))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
-from dataclasses import dataclass
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import measure
@@ -17,6 +20,7 @@ from measure import Contender, NoQuietMomentError, Plan, interleave, summarize
 from peers import PEERS, ours
 from prepare import prepare
 from report import _table, format_reports
+from thread_clocks import seconds_by_thread
 from workloads import all_workloads
 from workloads.kernels import gemm, gemv_chain
 from workloads.low_precision import in_precision
@@ -149,6 +153,29 @@ def test_times_are_compared_round_by_round(clock: Clock) -> None:
     assert clock.now == pytest.approx(2 * 0.055 + 3 * (2 * measure.PAUSE + 0.005 * (1 + 2) + 0.05 * (1 + 1)))
     drift = summarize({"a": [1.0, 2.0, 4.0], "b": [2.0, 4.0, 8.0]}, "a")["b"]
     assert (drift.ratio, drift.ratio_p10, drift.ratio_p90) == (2, 2, 2)
+
+
+def test_cpu_time_is_that_of_the_busiest_thread_or_of_all() -> None:
+    data = bytes(1 << 20)
+
+    def work() -> None:
+        for _ in range(4):
+            hashlib.sha256(data).digest()
+
+    with ThreadPoolExecutor(2) as pool:
+        # Each task waits for the other one, so that both threads of the pool work.
+        barrier = threading.Barrier(2)
+
+        def both() -> None:
+            list(pool.map(lambda _: (barrier.wait(), work()), range(2)))
+
+        contender = Contender("x", both, lambda _: [])
+        times = interleave(
+            [replace(contender.timed_by_threads(each), name=each.__name__) for each in (max, sum)], Plan(3, 0.0)
+        ).seconds
+    alone = min(seconds_by_thread(work)[0] for _ in range(3))
+    assert min(times["max"]) >= 0.5 * alone
+    assert min(times["sum"]) >= 1.5 * min(times["max"])
 
 
 def test_void_rounds_do_not_count() -> None:

@@ -25,6 +25,7 @@ from typing import Any
 import nacre
 import numpy as np
 from nacre.compiler.readers.trees.lightgbm import read_text
+from thread_clocks import seconds_by_thread
 from tree_models import FEATURES, lleaves_code, tl2cgen_code, train_catboost, train_lightgbm, train_xgboost
 
 ROWS = 10_000
@@ -176,27 +177,15 @@ def scale(folder: Path, depths: Sequence[int], rng: np.random.Generator) -> None
             two = nacre.load(path.with_suffix(".so"), threads=2).entries["raw"]
             assert np.array_equal(one(rows), two(rows)), library
             best = measure({"one": lambda r=rows, m=one: m(r)}, CALLS_OF_TWO_THREADS, time.thread_time)["one"]
-            shares = min((threads_of_call(two, rows) for _ in range(CALLS_OF_TWO_THREADS)), key=max)
+            shares = min(
+                (seconds_by_thread(lambda r=rows, m=two: m(r))[:2] for _ in range(CALLS_OF_TWO_THREADS)), key=max
+            )
             calls = {"one": lambda r=rows, m=one: m(r), "two": lambda r=rows, m=two: m(r)}
             elapsed = measure(calls, CALLS_OF_TWO_THREADS, time.perf_counter)
             shown = " and ".join(f"{share * 1e3:.2f}" for share in shares)
             both = f"{elapsed['one'] * 1e3:.2f} | {elapsed['two'] * 1e3:.2f} | {elapsed['one'] / elapsed['two']:.2f}"
             ratio = best / max(shares)
             print(f"| {library} | {depth} | {both} | {best * 1e3:.2f} | {shown} | {ratio:.2f} |", flush=True)
-
-
-def threads_of_call(call: Call, rows: Any) -> list[float]:
-    """Returns the CPU seconds of the threads of this process that a call kept busy, the busiest two first."""
-    before = cpu_times()
-    call(rows)
-    after = cpu_times()
-    return sorted((after[thread] - before.get(thread, 0.0) for thread in after), reverse=True)[:2]
-
-
-def cpu_times() -> dict[str, float]:
-    threads = [thread.name for thread in Path("/proc/self/task").iterdir()]
-    # The number of the CPU clock of a thread on Linux. Counts below /proc are stale while a thread runs.
-    return {thread: time.clock_gettime(~int(thread) << 3 | 6) for thread in threads}
 
 
 def main() -> None:

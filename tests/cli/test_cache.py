@@ -1,4 +1,4 @@
-"""The cache of compiled models: what changes a model's place in it, damage, and many processes at once."""
+"""The cache of compiled models: the path of a model in it, damage, and many processes at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "main.nacre"
 
 
-def place(source: Path, options: Options | None = None) -> Path:
+def path_of(source: Path, options: Options | None = None) -> Path:
     return cached_path(Build(read_model(source), options or Options()))
 
 
@@ -81,19 +81,19 @@ def touch_checkpoint(folder: Path) -> None:
         lambda folder: (folder / "main.nacre").rename(folder / "other.nacre"),
     ],
 )
-def test_what_changes_the_place(source: Path, change: Callable[[Path], object]) -> None:
-    before = place(source)
+def test_inputs_that_change_the_path(source: Path, change: Callable[[Path], object]) -> None:
+    before = path_of(source)
     change(source.parent)
     now = next(p for p in (source, source.with_name("other.nacre")) if p.exists())
-    assert place(now) != before
+    assert path_of(now) != before
 
 
-def test_configuration_changes_the_place(source: Path) -> None:
+def test_configuration_changes_the_path(source: Path) -> None:
     source.write_text(SOURCE.replace("x: f32[2]) -> f32[2]", "x: f32[c.width]) -> f32[c.width]"))
-    before = place(source)
+    before = path_of(source)
     (source.parent / "config.json").write_text('{"width": 3}')
     save_file({"scale.weight": np.ones(3, np.float32)}, source.parent / "w.safetensors")
-    assert place(source) != before
+    assert path_of(source) != before
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_configuration_changes_the_place(source: Path) -> None:
         lambda folder: os.utime(folder / "main.nacre", (1, 1)),
     ],
 )
-def test_what_does_not(source: Path, change: Callable[[Path], object]) -> None:
-    before = place(source)
+def test_inputs_that_do_not_change_the_path(source: Path, change: Callable[[Path], object]) -> None:
+    before = path_of(source)
     change(source.parent)
-    assert place(source) == before
+    assert path_of(source) == before
 
 
-def test_options_change_the_place(source: Path) -> None:
+def test_options_change_the_path(source: Path) -> None:
     default = Options()
     options = [
         default,
@@ -121,33 +121,33 @@ def test_options_change_the_place(source: Path) -> None:
         replace(default, weights="external"),
         replace(default, passes="dce"),
     ]
-    assert len({place(source, o) for o in options}) == len(options)
-    assert place(source, replace(default, timeout=1)) == place(source)
+    assert len({path_of(source, o) for o in options}) == len(options)
+    assert path_of(source, replace(default, timeout=1)) == path_of(source)
 
 
-def test_precision_changes_the_place(source: Path) -> None:
+def test_precision_changes_the_path(source: Path) -> None:
     """The policy alone: the artifact records it, also where the graph that it gives is the same."""
     model = read_model(source)
     assert cached_path(Build(replace(model, precision="bf16"))) != cached_path(Build(model))
 
 
-def test_exchanged_checkpoints_change_the_place(tmp_path: Path) -> None:
+def test_exchanged_checkpoints_change_the_path(tmp_path: Path) -> None:
     """Two models that read two files: the same files, exchanged, are other weights."""
     two = 'model {} (x: f32[2]) -> f32[2] {{\n  weights "{}.npz"\n  param {}: f32[2]\n  return x * {}\n}}\n'
     for number, name in enumerate("ab", 1):
         np.savez(tmp_path / f"{name}.npz", v=np.full(2, number, np.float32), w=np.full(2, number, np.float32))
-    places, results = [], []
+    paths, results = [], []
     for first, second in ("ab", "ba"):
         (tmp_path / "m.nacre").write_text(two.format("f", first, "v", "v") + two.format("g", second, "w", "w"))
-        places.append(place(tmp_path / "m.nacre"))
+        paths.append(path_of(tmp_path / "m.nacre"))
         model = read_model(tmp_path / "m.nacre")
         arrays = {name: dict(np.load(tmp_path / f"{file}.npz")) for name, file in (("f", first), ("g", second))}
         in_memory = replace(model, weights={name: open_arrays(array) for name, array in arrays.items()})
         results.append(cached_path(Build(in_memory, Options())))
-    assert len({*places, *results}) == 4
+    assert len({*paths, *results}) == 4
 
 
-def test_weights_in_memory_change_the_place() -> None:
+def test_weights_in_memory_change_the_path() -> None:
     """Each part of an array alone: its name, dtype, shape, bytes, and the sign of a zero."""
     source = "model m(x: f32[2]) -> f32[2] {{\n  param w: {}\n  return x * w{}\n}}\n"
 
@@ -169,7 +169,7 @@ def test_weights_in_memory_change_the_place() -> None:
     assert len(set(others)) == len(others)
 
 
-def test_required_accuracy_changes_the_place(source: Path) -> None:
+def test_required_accuracy_changes_the_path(source: Path) -> None:
     """An artifact was accepted for one file of samples and one limit."""
     np.savez(source.with_name("samples.npz"), x=np.ones((3, 2), np.float32))
     policy = 'quantize main {{ weights "*" to bf16; require error <= {} on file "{}" }}'
@@ -184,7 +184,7 @@ def test_required_accuracy_changes_the_place(source: Path) -> None:
     assert found(0.5) != first
 
 
-def test_texts_of_kernels_change_the_place(source: Path) -> None:
+def test_texts_of_kernels_change_the_path(source: Path) -> None:
     model = read_model(source)
     text = Part("a text", "f", ("multiply",), ("map",), (KernelPart((True, True), ()),))
     chosen: list[dict[str, Part]] = [
@@ -205,21 +205,21 @@ def test_texts_of_kernels_change_the_place(source: Path) -> None:
     assert cached_path(Build(model, kernels=turned)) == cached_path(Build(model, kernels=chosen[3]))
 
 
-def test_another_compiler_changes_the_place(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = place(source)
+def test_another_compiler_changes_the_path(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path_of(source)
     monkeypatch.setattr(module, "identify_compiler", lambda: ("another version",))
-    assert place(source) != before
+    assert path_of(source) != before
 
 
 def test_a_path_spelled_otherwise_is_the_same(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source.parent)
-    assert place(Path("main.nacre")) == place(source)
+    assert path_of(Path("main.nacre")) == path_of(source)
 
 
 def test_a_missing_checkpoint_is_told(source: Path) -> None:
     (source.parent / "w.safetensors").unlink()
     with pytest.raises(nacre.DiagnosticError, match="does not exist"):
-        place(source)
+        path_of(source)
 
 
 def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:

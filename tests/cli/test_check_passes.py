@@ -26,7 +26,7 @@ def test_a_wrong_pass_ends_the_command(command: tuple[str, ...], cli: Cli, tmp_p
     assert place.strip() == f"--> {model}:{fault.line}:11"
     assert any(re.search(r"rewrite \d+ of it, `fold`", line) for line in rest)
     folder = Path(rest[-1].split()[-1])
-    files = {"inputs.npz", "stage.graph", "after.graph", "fault.txt", "versions.txt", "rerun.sh", "model"}
+    files = {"inputs.npz", "stage.graph", "after.graph", "error.txt", "versions.txt", "rerun.sh", "model"}
     assert {p.name for p in folder.iterdir()} >= files
     assert not model.with_suffix(".so").exists() and leftovers(tmp_path) == []
 

@@ -288,7 +288,7 @@ def test_without_onnx_runtime(cli: Cli, folder: Path, monkeypatch: pytest.Monkey
     assert done.err.startswith("error[no-onnx-runtime]") and "pip install onnxruntime" in done.err
 
 
-def test_what_cannot_be_compared(cli: Cli, folder: Path, tmp_path: Path) -> None:
+def test_incomparable_models(cli: Cli, folder: Path, tmp_path: Path) -> None:
     alone = cli("diff", folder / "model.so", *given(folder))
     assert alone.code == 2 and "already compiled" in alone.err
     np.savez(tmp_path / "other.npz", z=np.zeros(1))

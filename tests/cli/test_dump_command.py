@@ -63,7 +63,7 @@ def test_before_a_pass_that_does_not_come_to_its_end(cli: Cli, double: Path, mon
     assert heads(done.err) == ["before cse"] and "add(%x, %x)" in done.err
 
 
-def test_what_each_pass_changed(cli: Cli, graph: Path) -> None:
+def test_changes_of_each_pass(cli: Cli, graph: Path) -> None:
     done = cli("compile", MODEL, "--emit", "graph", "-o", graph, "--dump-changed")
     assert heads(done.err) == [
         f"changed by {name}" for name in ("canonicalize", "channels-last", "dce", "fold-parameters", "dce", "fuse")
@@ -148,7 +148,7 @@ def test_parts_of_generated_stages(cli: Cli) -> None:
         assert "nacre_entry" in cli("dump", MODEL, "--stage", stage, "--filter", "nacre_entry_*").out
 
 
-def test_what_lies_between_two_stages(cli: Cli) -> None:
+def test_differences_between_two_stages(cli: Cli) -> None:
     done = cli("dump", MODEL, "--between", "graph", "channels-last")
     assert done.code == 0 and done.out.startswith("--- graph\n+++ channels-last\n@@ ")
     assert "\n-  %5 = conv2d(" in done.out and "\n+  %5_3 = conv2d(" in done.out

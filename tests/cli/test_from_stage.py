@@ -93,7 +93,7 @@ def test_an_artifact_of_a_text(cli: Cli, folder: Path, tmp_path: Path, stage: st
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_what_was_changed_by_hand_counts(cli: Cli, double: Path, tmp_path: Path) -> None:
+def test_manual_changes_take_effect(cli: Cli, double: Path, tmp_path: Path) -> None:
     text = tmp_path / "double.mlir"
     sums = {"linalg": "arith.addf", "tiled": "arith.addf", "llvm-dialect": "llvm.fadd", "llvm-ir": "fadd"}
     for stage, plus in (sums | {"optimized": "fadd", "assembly": "vaddps"}).items():

@@ -89,7 +89,7 @@ def test_bfloat16_goes_through_the_process(cli: Cli, tmp_path: Path) -> None:
         (["--seconds", "-1"], 2, "-1"),
     ],
 )
-def test_what_is_refused(
+def test_refused_options(
     cli: Cli, digits_so: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, arguments: list[str],
     code: int, told: str,
 ) -> None:  # fmt: skip

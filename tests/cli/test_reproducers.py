@@ -140,7 +140,7 @@ def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path
     assert first.startswith(head)
     assert not (source / "main.so").exists()
 
-    (folder,) = made.glob("nacre-fault-*")
+    (folder,) = made.glob("nacre-error-*")
     assert last == f"reproduce with `sh rerun.sh` in {folder}"
     # It needs nothing of what was there.
     shutil.rmtree(source)
@@ -160,7 +160,7 @@ def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path
         assert sound.returncode == 0, sound.stderr
 
 
-def test_what_a_model_names_is_kept_with_it(tmp_path: Path, made: Path) -> None:
+def test_files_that_a_model_names_are_kept_with_it(tmp_path: Path, made: Path) -> None:
     """Where the fault is in reading the model, nothing but its files can show it."""
     site, source = tmp_path / "site", tmp_path / "source"
     for folder in (site, source / "blocks"):
@@ -173,7 +173,7 @@ def test_what_a_model_names_is_kept_with_it(tmp_path: Path, made: Path) -> None:
     variables = {**os.environ, "PYTHONPATH": str(site), "TMPDIR": str(made)}
     done = nacre_process("check", "main.nacre", cwd=source, env=variables)
     assert done.code == 70 and "AssertionError: planted" in done.err
-    (folder,) = made.glob("nacre-fault-*")
+    (folder,) = made.glob("nacre-error-*")
     shutil.rmtree(source)
     again = subprocess.run(["sh", folder / "rerun.sh"], env=variables, capture_output=True, text=True)
     assert again.returncode == 70 and "AssertionError: planted" in again.stderr

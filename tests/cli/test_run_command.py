@@ -170,7 +170,7 @@ def test_several_entries(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.so", "text.so", "."])
-def test_what_is_no_artifact(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_files_that_are_no_artifact(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.so").write_text("text")
     assert cli("run", "--json", name).code == 1

@@ -80,7 +80,7 @@ def test_any_bits_are_rounded_as_ml_dtypes_does(dtype: DType) -> None:
 
 
 @with_dtype
-def test_what_is_too_large_saturates(dtype: DType) -> None:
+def test_large_numbers_saturate(dtype: DType) -> None:
     largest = dtype.float_format.largest
     for source in (F16, BF16, F32, F64):
         with np.errstate(over="ignore"):

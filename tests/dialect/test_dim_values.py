@@ -75,7 +75,7 @@ def test_two_dims(name: str) -> None:
 
 
 @pytest.mark.parametrize("range_of", RANGES, ids=str)
-def test_what_is_known_holds(range_of: tuple[int, int, int]) -> None:
+def test_known_facts_hold(range_of: tuple[int, int, int]) -> None:
     symbol = Symbol("T", *range_of)
     for left, right in itertools.product(operands(symbol), operands(symbol)):
         quotient = None if right == 0 else divide_exactly(left, right)

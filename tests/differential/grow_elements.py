@@ -5,7 +5,7 @@ from __future__ import annotations
 from nacre.compiler.tools.validate.inputs import Limit
 from nacre.dialect.dims import Shape, divide_exactly, product
 from nacre.dialect.graph import Value
-from nacre.dialect.ops.support.places import MODE
+from nacre.dialect.ops.support.index_modes import MODE
 from nacre.dialect.types import BOOL, F16, F32, F64, I32, I64
 
 from .maker import Maker, Refused

@@ -161,7 +161,7 @@ def calls() -> dict[str, Call]:
 
 
 @pytest.mark.parametrize(("graph", "pairs"), CASES, ids=IDS)
-def test_what_may_share_memory(graph: Graph, pairs: Pairs) -> None:
+def test_pairs_that_may_share_memory(graph: Graph, pairs: Pairs) -> None:
     assert calls()[graph.name].shareable() == pairs
 
 
@@ -200,7 +200,7 @@ def test_other_pairs_give_other_numbers(name: str, argument: int) -> None:
     assert runs[0] != runs[1]
 
 
-def test_what_may_share_memory_is_not_said_to_be_apart(tmp_path: Path) -> None:
+def test_tensors_that_may_overlap_are_not_declared_disjoint(tmp_path: Path) -> None:
     """LLVM may move a read behind a write to memory that is said to be other memory."""
     (graph,) = (graph for graph, _ in CASES if graph.name == "residual")
     generate_objects(lower([graph], LEVEL), CodeOptions(level=LEVEL.level), tmp_path)

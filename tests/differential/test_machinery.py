@@ -54,7 +54,7 @@ def row_graph(rows: int = 5, columns: int = 19) -> Graph:
 # --- memory ---
 
 
-def test_what_is_written_beside_a_tensor_is_found() -> None:
+def test_writes_beyond_a_tensor_are_found() -> None:
     for at_end, offset in ((True, -1), (False, 8)):
         memory = Memory({"x": 8, "y": 0}, at_end=at_end, alignments={})
         assert memory.check() is None
@@ -91,7 +91,7 @@ def library() -> Library:
 @pytest.mark.parametrize(
     ("fault", "kind"), [("read", "crash"), ("hang", "hang"), ("units", "repeat"), ("numbers", "numbers"), ("", None)]
 )
-def test_what_goes_wrong_in_a_child_is_told(
+def test_failures_of_a_child_are_reported(
     fault: str, kind: str | None, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "build_library", lambda *given: Broken(library, fault))

@@ -109,7 +109,7 @@ def test_a_chain_stays_in_its_place() -> None:
     assert sizes[2] == T.size * 64 and evaluate(sizes[0], {"T": 8}) > 2 * 8 * 64
 
 
-def test_what_is_passed_twice_is_shared_as_both_or_not() -> None:
+def test_an_argument_passed_twice_is_shared_in_both_or_neither() -> None:
     """A view of a value is the value's memory: what may be written over the one argument must suit the other."""
     b = Builder(OPERATORS, "t")
     h = b.exp(X)

@@ -51,7 +51,7 @@ def test_panels_hold_every_column(columns: int, sizes: PanelSizes, panels: int, 
 
 
 @pytest.mark.parametrize("group", [1, 2, 4])
-def test_what_is_packed_is_found_again_by_its_name(group: int) -> None:
+def test_packed_weights_are_found_by_name(group: int) -> None:
     packing = Packing(batch=(2,), summed=(3, 0), lane=1, width=16, group=group)
     data = np.arange(1, 7 * 20 * 3 * 4 + 1, dtype=np.float32).reshape(7, 20, 3, 4)
     assert read_packing(f"a.packed.{packing.name}") == ("a.packed", packing)
@@ -208,7 +208,7 @@ def test_other_windows_stay_as_they_are(kernel: tuple[int, int], channels: int, 
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 @pytest.mark.parametrize("batched", [0, 1])
 @pytest.mark.parametrize("group", [1, 4])
-def test_what_is_packed_is_unpacked_in_its_order(order: tuple[int, ...], batched: int, group: int) -> None:
+def test_unpacking_inverts_packing(order: tuple[int, ...], batched: int, group: int) -> None:
     *outer, lane = order
     packing = Packing(tuple(outer[:batched]), tuple(outer[batched:]), lane, 16, group)
     data = np.arange(27, dtype=np.float32).reshape(3, 3, 3)

@@ -38,7 +38,7 @@ def test_a_smaller_tensor_takes_a_larger_slot() -> None:
     assert plan_memory(chain(3), sizes).total == B.size * T.size * 64 + 64
 
 
-def test_what_is_known_of_two_sizes() -> None:
+def test_comparisons_of_two_sizes() -> None:
     b, t = B.size, T.size
     assert never_less(b * t, t) and never_less(b * t, b) and never_less(b * t * 2, b + t) and never_less(5, 5)
     assert never_less((t + 7) // 8 * b, (t + 7) // 8) and never_less(b * t * t + 1, b * t + 1)

@@ -63,7 +63,7 @@ def test_no_number_is_farther_off_than_its_block_allows(dtype: DType) -> None:
 
 
 @in_blocks
-def test_what_fits_the_codes_is_exact(dtype: DType) -> None:
+def test_representable_values_are_exact(dtype: DType) -> None:
     low, high = (0, 15) if dtype.has_zero else code_range(dtype)
     codes = np.resize(np.arange(low, high + 1), (2, dtype.block)).astype(np.float32)
     if dtype.bits == 4:

@@ -38,7 +38,15 @@ NONE: Mapping[str, str] = {
     **dict.fromkeys(("tree_ensemble", "tree_leaves", "oblivious_leaves", "tree_sum", "linear_tree_sum"), _TREES),
     **dict.fromkeys(("walk_ensemble", "walk_leaves"), _TREES),
     **dict.fromkeys(
-        ("feature_ranks", "ranked_trees", "row_ranks", "ranked_rows", "level_places", "border_places", "add_places"),
+        (
+            "feature_ranks",
+            "ranked_trees",
+            "row_ranks",
+            "ranked_rows",
+            "leaf_indices_by_masks",
+            "leaf_indices_by_borders",
+            "add_leaf_values",
+        ),
         "tests/readers/trees compares them with a walk from node to node",
     ),
     **dict.fromkeys(("fourier_axis", "fourier_rows"), "compared as parts of `fft`; see test_fourier_plans.py"),

@@ -57,7 +57,7 @@ class _Selection(torch.nn.Module):
         (lambda x: x * x.shape[0], "computes with a size"),
     ],
 )
-def test_what_mixes_the_elements_is_refused(change: Any, message: str) -> None:
+def test_operators_that_mix_elements_are_refused(change: Any, message: str) -> None:
     with pytest.raises(DiagnosticError, match=message) as error:
         nacre.from_torch(_Selection(change), (torch.randn(5, 3),))
     assert {each.code for each in error.value.diagnostics} == {"data-dependent"}

@@ -32,7 +32,7 @@ BYTES = 'quantize net {\n weights "*" to i8\n activations "*" to i8 dynamic\n}'
     ],
     ids=["f32", "bf16", "bytes", "int8", "f8", "int4"],
 )
-def test_what_a_policy_does_not_bring_about_is_told(precision: str, expected: list[str]) -> None:
+def test_rules_without_effect_are_reported(precision: str, expected: list[str]) -> None:
     warnings = in_precision(read_model(MODEL), precision).warnings
     assert all(warning.severity == "warning" for warning in warnings)
     messages = [w.message.replace(" (first, second)", "") for w in warnings]

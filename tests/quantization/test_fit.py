@@ -78,7 +78,7 @@ def test_without_samples_no_block_is_further_off_than_by_the_nearest_codes(dtype
     assert (off <= wanted * (1 + 1e-5) + 1e-12).all()
 
 
-def test_what_codes_can_hold_is_left_as_it_is() -> None:
+def test_representable_weights_are_unchanged() -> None:
     """Also where nothing was seen of most columns, and where nothing was seen at all."""
     dtype = next(d for d in BLOCKED if d.name == "q4[block 32]")
     weight = np.random.default_rng(4).integers(-7, 8, (9, 64)).astype(np.float32)
@@ -131,7 +131,7 @@ def test_the_same_samples_give_the_same_artifact(model: Path) -> None:
     assert made[0] == made[1]
 
 
-def test_what_cannot_be_fitted_is_told(model: Path) -> None:
+def test_weights_that_cannot_be_fitted_are_reported(model: Path) -> None:
     with pytest.raises(DiagnosticError, match=r"no-calibration.*`q4.block 32. fitted` needs samples"):
         in_precision(read_model(model), 'quantize main { weights "up" to q4[block 32] fitted }')
     np.savez(model.parent / "bad.npz", x=np.full((4, 64), np.inf, np.float32), row=np.zeros(4, np.int64))

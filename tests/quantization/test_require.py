@@ -30,12 +30,12 @@ def with_line(policy: Path, line: str) -> str:
     return str(policy)
 
 
-def test_what_holds_is_compiled(policy: Path, tmp_path: Path) -> None:
+def test_models_that_meet_their_requirement_are_compiled(policy: Path, tmp_path: Path) -> None:
     model = nacre.compile(DIGITS / "digits.nacre", tmp_path / "d.so", precision=with_line(policy, "error <= 1e-2"))
     assert "require error" in model.describe()["options"]["precision"]
 
 
-def test_what_does_not_hold_is_told_with_the_worst_points_and_nothing_is_written(policy: Path, tmp_path: Path) -> None:
+def test_an_unmet_requirement_reports_the_worst_values_and_writes_nothing(policy: Path, tmp_path: Path) -> None:
     with pytest.raises(DiagnosticError) as error:
         nacre.compile(DIGITS / "digits.nacre", tmp_path / "d.so", precision=with_line(policy, "cosine >= 0.9999999"))
     (fault,) = error.value.diagnostics

@@ -99,7 +99,7 @@ def test_a_call_says_what_it_computes_and_where_that_stands(model: nacre.Model) 
     assert exp.kind == "elements" and evaluate(exp.bytes, {"B": 3}) == 24 and exp.values[0].output == 0
 
 
-def test_what_an_observer_writes_is_what_follows_reads(model: nacre.Model) -> None:
+def test_kernels_read_data_that_an_observer_wrote(model: nacre.Model) -> None:
     def tell(event: Event) -> None:
         for value in event.call.values:
             event.array(value)[...] = 7
@@ -129,7 +129,7 @@ def test_times(model: nacre.Model) -> None:
     assert sum(each.values()) <= whole["end"] - whole["begin"]
 
 
-def test_what_has_no_place_is_counted(model: nacre.Model) -> None:
+def test_records_beyond_the_capacity_are_counted(model: nacre.Model) -> None:
     with record(model, capacity=3) as recording:
         for _ in range(5):
             model.entries["other"](np.ones(1, np.float32))

@@ -76,7 +76,7 @@ def test_constant_shapes_and_containers(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-6)
 
 
-def test_what_cannot_be_traced_is_a_diagnostic() -> None:
+def test_untraceable_functions_are_diagnostics() -> None:
     with pytest.raises(DiagnosticError, match="not-exportable"):
         nacre.from_jax(lambda x: x if x.sum() > 0 else -x, jnp.ones(3))
     with pytest.raises(DiagnosticError, match=r"unsupported-operator.*lapack"):

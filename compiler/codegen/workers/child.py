@@ -139,8 +139,8 @@ class Child:
 
 def _last_words(output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip() and not line.startswith(STAGE)]
-    told = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
-    return (told or lines or ["it printed nothing"])[0].strip()
+    errors = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+    return (errors or lines or ["it printed nothing"])[0].strip()
 
 
 class Children:

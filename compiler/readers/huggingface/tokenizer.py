@@ -66,12 +66,12 @@ def _around(tokenizer: Mapping[str, Any]) -> tuple[list[int], list[int]]:
     for step in steps:
         if step.get("type") == "TemplateProcessing":
             special = step.get("special_tokens") or {}
-            place = before
+            side = before
             for part in step.get("single") or []:
                 if "Sequence" in part:
-                    place = behind
+                    side = behind
                 else:
-                    place += special.get(part.get("SpecialToken", {}).get("id"), {}).get("ids", [])
+                    side += special.get(part.get("SpecialToken", {}).get("id"), {}).get("ids", [])
         elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
             before.append(step["cls"][1])
             behind.append(step["sep"][1])

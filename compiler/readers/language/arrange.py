@@ -2,7 +2,7 @@
 
 This step makes the three decisions that need more: which newlines end a statement, which `<` open hyper-parameters, and
 where a missing opening bracket of an unmatched closing one belongs. Of a statement it knows only the first word. An
-error is reported and leaves a FAULT token.
+error is reported and leaves a INVALID token.
 
     x = f(a,        the newline inside brackets ends nothing
           b)        this one ends the statement
@@ -21,9 +21,9 @@ from .tokens import (
     BODY_STARTS,
     CLOSING,
     CONTINUES,
-    FAULT,
     HYPER_CLOSE,
     HYPER_OPEN,
+    INVALID,
     ITEM_STARTS,
     NAMES,
     NEWLINE,
@@ -87,7 +87,7 @@ class _Arranger:
         self.indent = 1  # column of the first token of the line
         self.is_conditional = False  # does the statement have an `if` or `else` before the current token?
         self.hyper_closes: set[int] = set()  # indices of `>` that close hyper-parameters
-        self.faulty_line = 0  # the last line with a FAULT; further bracket errors of this line are not reported
+        self.faulty_line = 0  # the last line with a INVALID; further bracket errors of this line are not reported
 
     def run(self) -> list[Token]:
         line = 0
@@ -107,7 +107,7 @@ class _Arranger:
         kind = token.type
         if kind == "COMMENT":
             self.output.append(token)
-        elif kind == FAULT:
+        elif kind == INVALID:
             self.faulty_line = token.line or 0
             self._emit(token)
             if token.startswith('"'):
@@ -212,7 +212,7 @@ class _Arranger:
             depth += (kind == "LSQB") - (kind == "RSQB")
             if depth == 0 and kind == "RSQB":
                 return self._next_type(position) != "ASSIGN"
-            if kind in ("LBRACE", "RBRACE", FAULT):
+            if kind in ("LBRACE", "RBRACE", INVALID):
                 return False
         return False
 
@@ -227,7 +227,7 @@ class _Arranger:
         help_text = f"give its value a name before this statement: `y = {token} ... {{ ... }} collect ...`"
         self.collector.report(Diagnostic("syntax", message, span_of(token, self.file), help=help_text))
         self.open[-1] = replace(self.open[-1], holds_loop=True)
-        self._emit(Token.new_borrow_pos(FAULT, str(token), token))
+        self._emit(Token.new_borrow_pos(INVALID, str(token), token))
 
     def _starts_statement(self, index: int) -> bool:
         following = STARTS.get(self.tokens[index].type)
@@ -263,7 +263,7 @@ class _Arranger:
         if close is None:
             if declared:
                 self._report_unclosed(token, None)
-                self._emit(Token.new_borrow_pos(FAULT, "<", token))
+                self._emit(Token.new_borrow_pos(INVALID, "<", token))
                 # Its lines still belong together, until a line begins a statement.
                 self.open.append(_Open(Token.new_borrow_pos(HYPER_OPEN, "<", token), self.indent, is_reported=True))
             return False
@@ -320,7 +320,7 @@ class _Arranger:
             self.collector.report(Diagnostic("unmatched-bracket", message, span, f"expected `{wanted}`", (note,)))
         else:
             self.collector.report(Diagnostic("unmatched-bracket", f"`{text}` closes nothing", span))
-        self._emit(Token.new_borrow_pos(FAULT, text, token))
+        self._emit(Token.new_borrow_pos(INVALID, text, token))
 
     def _begin_forgotten_body(self, following: Token | None, where: Token, is_told: bool = False) -> None:
         """Begins a missing body at the end of a header: without a `{`, but with lines of deeper indentation, one was
@@ -335,7 +335,7 @@ class _Arranger:
             message = "header has no `{` at its end, and lines that belong to it"
             help_text = "a body is enclosed in `{` and `}`" if self.previous.type == "COLON" else ""
             self.collector.report(Diagnostic("syntax", message, span, help=help_text))
-        self._emit(Token.new_borrow_pos(FAULT, "", where))
+        self._emit(Token.new_borrow_pos(INVALID, "", where))
         self._push(Token.new_borrow_pos("LBRACE", "{", where))
         # The closing bracket may be missing too, which is then not reported.
         self.open[-1] = replace(self.open[-1], is_reported=True)
@@ -368,7 +368,7 @@ class _Arranger:
                 self._emit(Token.new_borrow_pos(NEWLINE, "\n", seen))
                 self._emit(Token.new_borrow_pos("RBRACE", "}", seen))
             else:
-                self._emit(Token.new_borrow_pos(FAULT, "", seen))
+                self._emit(Token.new_borrow_pos(INVALID, "", seen))
 
     def _report_unclosed(self, opening: Token, seen: Token | None) -> None:
         if opening.line == self.faulty_line:

@@ -367,10 +367,10 @@ class _FunctionWriter:
         """Writes the operands. A known scalar becomes a plain number if another operand determines its dtype."""
         specs = [record.operands[min(n, len(record.operands) - 1)] for n in range(len(node.inputs))]
         texts = [self.texts[v.name] for v in node.inputs]
-        told = {spec.group for spec, text in zip(specs, texts, strict=True) if not text.literal}
+        typed = {spec.group for spec, text in zip(specs, texts, strict=True) if not text.literal}
         written: list[str] = []
         for spec, text in zip(specs, texts, strict=True):
-            is_plain = text.literal and spec.group in told and not (spec.optional or spec.variadic)
+            is_plain = text.literal and spec.group in typed and not (spec.optional or spec.variadic)
             # A known left side of `and` and `or` decides the result alone.
             is_plain = is_plain and spec.dtypes != (BOOL,)
             # A sum, or a sign on the left, would change the binding.

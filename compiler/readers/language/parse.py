@@ -23,7 +23,7 @@ from .build import build
 from .explain import Mistake, explain
 from .grammar import grammar
 from .syntax import File
-from .tokens import FAULT, NEWLINE, PICKED, REDUCE, span_of
+from .tokens import INVALID, NEWLINE, PICKED, REDUCE, span_of
 
 MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
@@ -167,7 +167,7 @@ class _Parser:
         token, level = self.tokens[index], self.levels[-1]
         if self.at_start:
             level.state, level.start = _fork(self.state), index
-        if token.type == FAULT:  # has been reported
+        if token.type == INVALID:  # has been reported
             return self._recover(index)
         try:
             self.state.feed_token(token)
@@ -190,7 +190,7 @@ class _Parser:
     def _has_known_error(self, index: int) -> bool:
         """Returns whether the rest of the statement contains a reported error that explains this one."""
         while index < len(self.tokens) and self.tokens[index].type not in (*_ENDS, "LBRACE"):
-            if self.tokens[index].type == FAULT:
+            if self.tokens[index].type == INVALID:
                 return True
             index += 1
         return False
@@ -199,7 +199,7 @@ class _Parser:
         """Drops the statement that failed at `index`; returns the index to continue at."""
         level = self.levels[-1]
         # A loop inside brackets: its body belongs to the statement.
-        is_operand = self.tokens[index].type == FAULT and self.tokens[index] in ("scan", "repeat")
+        is_operand = self.tokens[index].type == INVALID and self.tokens[index] in ("scan", "repeat")
         self.state = _fork(level.state)
         while index < len(self.tokens) and self.tokens[index].type not in (*_ENDS, "LBRACE"):
             index += 1

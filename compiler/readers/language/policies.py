@@ -153,9 +153,9 @@ class _Reader:
         found = next((scheme for scheme in known if str(scheme) == text), None)
         if found is not None:
             return found
-        told = ", ".join(f"`{scheme}`" for scheme in known if scheme.scale != "fitted")
+        listed = ", ".join(f"`{scheme}`" for scheme in known if scheme.scale != "fitted")
         fitted = "; block formats may be `fitted`" if subject == "weights" else ""
-        help_text = suggest(text, map(str, known)) or f"there are {told}{fitted}"
+        help_text = suggest(text, map(str, known)) or f"there are {listed}{fitted}"
         return self.report("unknown-type", f"{subject} cannot be stored as `{text}`", node.span, help=help_text)
 
     # --- data ---

@@ -1,7 +1,7 @@
 """Lexes text into tokens, each checked on its own: characters, strings, numbers. Also defines shared sets of tokens.
 
-The lexer is lark's, from the terminals of the grammar. An invalid token is reported and becomes a FAULT token, on which
-the parser drops the statement without a second report. arrange.py handles relations between tokens.
+The lexer is lark's, from the terminals of the grammar. An invalid token is reported and becomes an INVALID token, on
+which the parser drops the statement without a second report. arrange.py handles relations between tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lark import Token
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from .grammar import grammar
 
-FAULT = "FAULT"
+INVALID = "INVALID"
 NEWLINE = "_NEWLINE"
 HYPER_OPEN = "_HYPER_OPEN"
 HYPER_CLOSE = "_HYPER_CLOSE"
@@ -121,7 +121,7 @@ def describe_character(character: str) -> str:
 
 
 def read_tokens(text: str, file: str, collector: Collector) -> Iterator[Token]:
-    """Yields lark's tokens; invalid ones are reported and become FAULT. Raises DiagnosticError after `MAX_TOKENS`."""
+    """Yields lark's tokens; invalid ones are reported and become INVALID. Raises DiagnosticError after `MAX_TOKENS`."""
     previous: Token | None = None
     for number, token in enumerate(grammar().lex(text)):
         if number == MAX_TOKENS:
@@ -132,10 +132,10 @@ def read_tokens(text: str, file: str, collector: Collector) -> Iterator[Token]:
         mistake = _error_of(token, previous, file)
         if mistake is not None:
             # A run of strange characters is one error.
-            touching = previous is not None and previous.type == FAULT and previous.end_pos == token.start_pos
+            touching = previous is not None and previous.type == INVALID and previous.end_pos == token.start_pos
             if not (touching and token.type == "STRANGE"):
                 collector.report(mistake)
-            token = Token.new_borrow_pos(FAULT, str(token), token)
+            token = Token.new_borrow_pos(INVALID, str(token), token)
         yield token
         previous = token
 

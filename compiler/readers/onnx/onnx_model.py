@@ -289,9 +289,9 @@ class _Run:
         try:
             if function is not None:
                 return self._expand(function, node, operands, types)
-            fault = find_misuse(node, version)
-            if fault is not None:
-                message, code = fault
+            misuse = find_misuse(node, version)
+            if misuse is not None:
+                message, code = misuse
                 use.fail(message, code=code)
             has_strings = any(isinstance(held, Strings) for held in operands)
             converter = find_converter(node.op, node.domain, version, has_strings)

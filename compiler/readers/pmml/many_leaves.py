@@ -143,7 +143,7 @@ class ManyLeaves:
             if listed and (not self.is_weighted or all(name in part.attributes for part in listed)):
                 own = np.zeros(len(self.classes.names))
                 for part in listed:
-                    own[self.classes.place(part.attribute("value"), part)] = part.number(name)
+                    own[self.classes.index(part.attribute("value"), part)] = part.number(name)
             mixed.append(own)
             chosen.append(position)
         return np.stack(shares), np.stack(mixed), np.asarray(chosen)

@@ -21,7 +21,7 @@ _WITH_TEXT, _ROW = ("Array", "Constant"), "row"
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """An element: its name without namespace, its attributes and children, and its place in the file."""
+    """An element: its name without namespace, its attributes and children, and its position in the file."""
 
     name: str
     attributes: Mapping[str, str]

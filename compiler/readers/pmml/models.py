@@ -270,7 +270,7 @@ class ModelWriter:
             if feature == "predictedValue":
                 value = result.value
             elif feature == "probability" and result.probabilities is not None:
-                position = Classes(None, result.classes).place(output.attribute("value"), output)
+                position = Classes(None, result.classes).index(output.attribute("value"), output)
                 value = self.g.gather(result.probabilities, known(np.int64(position)), axis=1, mode="clamp")
             elif feature == "transformedValue":
                 expression = output.first("FieldRef", "Apply", "Constant", "NormContinuous")

@@ -47,7 +47,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A place of the tree that is not written: a target, and the parent's side that leads to it."""
+    """A branch of the tree that is not written: a target, and the parent's side that leads to it."""
 
     target: _Target
     parent: int
@@ -107,10 +107,10 @@ class TreeReader:
     def name_of(self, node: Element) -> str:
         return f"{self.label}, node {node.attributes.get('id', f'of line {node.span.line}')}:"
 
-    def _expand(self, place: _Open, pending: list[_Open]) -> None:
-        node = place.target.node
-        if place.target.is_leaf or node is None or not any(node.all("Node")):
-            self._connect(place, -1 - self._leaf(node))
+    def _expand(self, branch: _Open, pending: list[_Open]) -> None:
+        node = branch.target.node
+        if branch.target.is_leaf or node is None or not any(node.all("Node")):
+            self._connect(branch, -1 - self._leaf(node))
             return
         children = list(node.all("Node"))
         if node.first("EmbeddedModel") is not None:
@@ -126,14 +126,14 @@ class TreeReader:
                 break
             if test is not False:
                 steps.append(_Step(test, _Target(child, False)))
-        can_miss = any(self._may_be_unknown(step.test, place.known) for step in steps)
+        can_miss = any(self._may_be_unknown(step.test, branch.known) for step in steps)
         if self.strategy == "defaultChild" and can_miss:
             default = self._default_child(node, children)
-            if not self._lead_to_child(steps, end, default, place, pending):
-                self._select(node, children, default, place, pending)
+            if not self._lead_to_child(steps, end, default, branch, pending):
+                self._select(node, children, default, branch, pending)
             return
         # Without a strategy, the next child is tried, so a missing value takes the way of a false test.
-        self._chain(steps, end, unknown if self.strategy != "none" else None, place, pending)
+        self._chain(steps, end, unknown if self.strategy != "none" else None, branch, pending)
 
     def _may_be_unknown(self, test: Test, known_columns: _Known) -> bool:
         return (
@@ -154,7 +154,7 @@ class TreeReader:
     # Chains
 
     def _chain(
-        self, steps: Sequence[_Step], end: _Target, unknown: _Target | None, place: _Open, pending: list[_Open]
+        self, steps: Sequence[_Step], end: _Target, unknown: _Target | None, branch: _Open, pending: list[_Open]
     ) -> None:
         """Writes tests one after another; a missing value leads to the leaf `unknown`, or the way of a false test."""
         steps, falls_to = list(steps), end
@@ -165,14 +165,14 @@ class TreeReader:
         elif unknown is not None and self._is_pair(steps):
             steps, end = steps[:1], steps[1].to
         for step in steps:
-            if unknown is not None and self._may_be_unknown(step.test, place.known):
+            if unknown is not None and self._may_be_unknown(step.test, branch.known):
                 if unknown == end and step is steps[-1]:
-                    place = self._node(step.test, Missing.FALSE, step.to, place, pending)
+                    branch = self._node(step.test, Missing.FALSE, step.to, branch, pending)
                     continue
-                place = self._ask(step.test.column, unknown, place, pending)
+                branch = self._ask(step.test.column, unknown, branch, pending)
             missing = step.test.missing if step.test.missing is not Missing.UNKNOWN else Missing.FALSE
-            place = self._node(step.test, missing, step.to, place, pending)
-        pending.append(replace(place, target=end))
+            branch = self._node(step.test, missing, step.to, branch, pending)
+        pending.append(replace(branch, target=end))
 
     def _is_pair(self, steps: Sequence[_Step]) -> bool:
         """Whether the second of two tests is true exactly where the first is false."""
@@ -188,7 +188,7 @@ class TreeReader:
         return same and not column.has_others and not a & b and a | b == every
 
     def _lead_to_child(
-        self, steps: Sequence[_Step], end: _Target, default: Element, place: _Open, pending: list[_Open]
+        self, steps: Sequence[_Step], end: _Target, default: Element, branch: _Open, pending: list[_Open]
     ) -> bool:
         """Writes a chain that reads one column, so that missing values lead to the default child; returns whether it
         could."""
@@ -202,17 +202,17 @@ class TreeReader:
             return False
         for step in steps:
             missing = Missing.TRUE if step.to.node is default else Missing.FALSE
-            place = self._node(step.test, missing, step.to, place, pending)
-        pending.append(replace(place, target=end))
+            branch = self._node(step.test, missing, step.to, branch, pending)
+        pending.append(replace(branch, target=end))
         return True
 
-    def _ask(self, column: str, unknown: _Target, place: _Open, pending: list[_Open]) -> _Open:
+    def _ask(self, column: str, unknown: _Target, branch: _Open, pending: list[_Open]) -> _Open:
         """Writes a node that leads missing values to a leaf; below, the column is known."""
         is_missing = Test(column, -np.inf, missing=Missing.TRUE)
-        return self._node(is_missing, Missing.TRUE, unknown, place, pending)
+        return self._node(is_missing, Missing.TRUE, unknown, branch, pending)
 
     def _select(
-        self, node: Element, children: Sequence[Element], default: Element, place: _Open, pending: list[_Open]
+        self, node: Element, children: Sequence[Element], default: Element, branch: _Open, pending: list[_Open]
     ) -> None:
         """Writes a chain over a column that holds the number of the child, or the number of children for none."""
         p = self.predicates
@@ -226,15 +226,15 @@ class TreeReader:
         name = p.column_test(chosen).column
         for number, child in enumerate(children):
             test = Test(name, number + 0.5, missing=Missing.FALSE)
-            place = self._node(test, Missing.FALSE, _Target(child, False), place, pending)
-        pending.append(replace(place, target=_Target(node if self.keeps_last else None, True)))
+            branch = self._node(test, Missing.FALSE, _Target(child, False), branch, pending)
+        pending.append(replace(branch, target=_Target(node if self.keeps_last else None, True)))
 
     # Tables
 
-    def _node(self, test: Test, missing: Missing, to: _Target, place: _Open, pending: list[_Open]) -> _Open:
-        """Writes a test; returns the place where it is false."""
+    def _node(self, test: Test, missing: Missing, to: _Target, branch: _Open, pending: list[_Open]) -> _Open:
+        """Writes a test; returns the branch where it is false."""
         number = len(self.sides)
-        self._connect(place, number)
+        self._connect(branch, number)
         true_side = 1 if test.is_reversed else 0
         missing_side = true_side if missing is Missing.TRUE else 1 - true_side
         flags = NAN_IS_MISSING | (DEFAULT_LEFT if missing_side == 0 else 0)
@@ -250,13 +250,13 @@ class TreeReader:
         self.rows["flags"].append(flags)
         self.sides.append([0, 0])
         # The column is known on the side where missing values do not go.
-        known_there = place.known | {test.column}
-        pending.append(_Open(to, number, true_side, place.known if missing is Missing.TRUE else known_there))
-        return _Open(to, number, 1 - true_side, known_there if missing is Missing.TRUE else place.known)
+        known_there = branch.known | {test.column}
+        pending.append(_Open(to, number, true_side, branch.known if missing is Missing.TRUE else known_there))
+        return _Open(to, number, 1 - true_side, known_there if missing is Missing.TRUE else branch.known)
 
-    def _connect(self, place: _Open, child: int) -> None:
-        if place.parent >= 0:
-            self.sides[place.parent][place.side] = child
+    def _connect(self, branch: _Open, child: int) -> None:
+        if branch.parent >= 0:
+            self.sides[branch.parent][branch.side] = child
 
     def _leaf(self, node: Element | None) -> int:
         """Returns the number of the leaf that has the score of a node."""

@@ -1,9 +1,9 @@
 """Reads a PMML file (`.pmml`): a tree, an ensemble of trees, a regression, or a chain of these.
 
 The entries take `features` [B, F], the active fields of the model in the order of its mining schema: numbers as they
-are, text as the place of its value in the data dictionary, booleans as 0 and 1, NaN for a missing value. They are f32
+are, text as the index of its value in the data dictionary, booleans as 0 and 1, NaN for a missing value. They are f32
 if all fields have the type `float`, else f64. `main` returns the number of a regression, or the class: the value of a
-target of numbers, else its place. `probabilities` returns those of classes. NaN is a row without a prediction.
+target of numbers, else its index. `probabilities` returns those of classes. NaN is a row without a prediction.
 
 Derived fields of other functions than arithmetic, models other than these, and segments with conditions outside of
 `selectFirst` are refused.

@@ -34,7 +34,7 @@ def write_regression(scope: Scope, model: Element, classes: Classes | None, rows
         if link not in _LINKS:
             model.fail(f"`normalizationMethod` is `{link}`, which is not supported", code="unsupported-trees")
         return Result(_LINKS[link](g, sums[0]))
-    positions = [classes.place(table.attribute("targetCategory"), table) for table in tables]
+    positions = [classes.index(table.attribute("targetCategory"), table) for table in tables]
     if sorted(positions) != list(range(len(classes.names))) or len(positions) < 2:
         model.fail(f"the model has tables of {len(set(positions))} classes, and the target has {len(classes.names)}")
     if link in ("softmax", "simplemax"):

@@ -19,7 +19,7 @@ from .markup import Element
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Numbers f[B]; or, for classes, their places in `classes` as f64[B], and their probabilities f64[B, C]."""
+    """Numbers f[B]; or, for classes, their indices in `classes` as f64[B], and their probabilities f64[B, C]."""
 
     value: Tensor
     probabilities: Tensor | None = None
@@ -34,7 +34,7 @@ def of_probabilities(g: GraphWriter, probabilities: Tensor, classes: tuple[str, 
 
 
 def labels_of(g: GraphWriter, result: Result, target: Field | None) -> Tensor:
-    """Returns the classes as their numbers: values of a target of numbers, else their places."""
+    """Returns the classes as their numbers: values of a target of numbers, else their indices."""
     if target is None or not target.is_numeric:
         return result.value
     numbers = np.asarray([target.code(text, target.element) for text in result.classes], np.float64)

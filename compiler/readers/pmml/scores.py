@@ -35,7 +35,7 @@ class Classes:
     target: Field | None
     names: tuple[str, ...]
 
-    def place(self, text: str, at: Element) -> int:
+    def index(self, text: str, at: Element) -> int:
         if text in self.names:
             return self.names.index(text)
         if self.target is not None and self.target.is_numeric:
@@ -90,19 +90,19 @@ class Distribution:
         if not listed:
             if "score" not in node.attributes:
                 return none, np.nan
-            position = self.classes.place(node.attributes["score"], node)
+            position = self.classes.index(node.attributes["score"], node)
             return np.eye(len(names))[position], float(position)
         shares = np.zeros(len(names))
         has_shares = all("probability" in part.attributes for part in listed)
         for part in listed:
             value = part.number("probability" if has_shares else "recordCount")
-            shares[self.classes.place(part.attribute("value"), part)] = value
+            shares[self.classes.index(part.attribute("value"), part)] = value
         if not has_shares:
             if shares.sum() <= 0:
                 node.fail("the counts of classes of a node do not have a positive sum")
             shares = shares / shares.sum()
         score = node.attributes.get("score")
-        return shares, float(np.argmax(shares) if score is None else self.classes.place(score, node))
+        return shares, float(np.argmax(shares) if score is None else self.classes.index(score, node))
 
 
 @dataclass(frozen=True, slots=True)

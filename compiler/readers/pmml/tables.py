@@ -3,7 +3,7 @@
     Discretize    a in [0, 10) -> "low"      the first interval that holds the number, else `defaultValue`
     MapValues     (red, 2) -> 7              the first row whose cells equal the fields, else `defaultValue`
 
-A missing operand gives `mapMissingTo`. Without these attributes the result is missing. Text becomes the place of the
+A missing operand gives `mapMissingTo`. Without these attributes the result is missing. Text becomes the index of the
 value among all results, in the order of the file.
 """
 

@@ -96,7 +96,7 @@ class _Walk:
     errors: Collector = field(default_factory=Collector)
     depth: int = 0
     is_elementwise: bool = False
-    """Whether operations on single elements are converted with whole tensors in their places."""
+    """Whether operations on single elements are converted to operations on whole tensors."""
 
     def check_supported(self, functions: Sequence[FunctionRecord]) -> None:
         """Reports one error for each operation that has no converter."""
@@ -108,8 +108,8 @@ class _Walk:
         for name, lines in unknown.items():
             close = difflib.get_close_matches(name, operation_names(), 1, cutoff=0.6)
             help_text = f"the nearest supported name is `{close[0]}`" if close else ""
-            places = ", ".join(map(str, lines[:8])) + (f" and {len(lines) - 8} more" if len(lines) > 8 else "")
-            message = f"the operation `{name}` is not supported; lines: {places}"
+            listed = ", ".join(map(str, lines[:8])) + (f" and {len(lines) - 8} more" if len(lines) > 8 else "")
+            message = f"the operation `{name}` is not supported; lines: {listed}"
             self.errors.report(Diagnostic("unsupported-operator", message, self._span(lines[0]), help=help_text))
 
     def argument_types(self, main: FunctionRecord, shapes: Sequence[Sequence[Size]] | None) -> list[TensorType]:

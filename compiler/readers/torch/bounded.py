@@ -70,13 +70,13 @@ class Bounds:
         found = getattr(getattr(value, "node", None), "expr", None)
         return found is not None and any(str(symbol) in self.sizes for symbol in found.free_symbols)
 
-    def check(self, name: str, values: Mapping[str, Any], described: Any, place: str, span: Span) -> None:
+    def check(self, name: str, values: Mapping[str, Any], described: Any, shown: str, span: Span) -> None:
         """Raises DiagnosticError if an operator mixes the elements of an axis whose size depends on data."""
         numbers = [
             each for value in values.values() for each in (value if isinstance(value, (list, tuple)) else [value])
         ]
         if name not in _SHAPED and any(type(each).__name__ == "SymInt" and self.depends(each) for each in numbers):
-            message = f"`{name}` of node `{place}` computes with a size that depends on data"
+            message = f"`{name}` of node `{shown}` computes with a size that depends on data"
             raise DiagnosticError([Diagnostic("data-dependent", message, span)])
         given = [each for value in values.values() for each in _tensors(value)]
         axes = [(each, axis, symbol) for each in given for axis, symbol in self.symbols(each)]
@@ -96,7 +96,7 @@ class Bounds:
             right = values.get("mat2") if name != "linear.default" else values.get("weight")
             mixes = mixes or any(True for _ in self.symbols(right))
         if mixes:
-            message = f"`{name}` of node `{place}` mixes the elements of an axis whose size depends on data"
+            message = f"`{name}` of node `{shown}` mixes the elements of an axis whose size depends on data"
             help_text = "operators on each element of the axis, and selections from it, are supported"
             raise DiagnosticError([Diagnostic("data-dependent", message, span, help=help_text)])
 

@@ -70,7 +70,7 @@ class Walk:
             raise DiagnosticError(errors, {self.file: self.listing})
 
     def _unsupported(self, name: str, nodes: Sequence[Any]) -> Diagnostic:
-        named = ", ".join(f"`{_place(node)}`" for node in nodes[:_MOST_NAMED])
+        named = ", ".join(f"`{_shown(node)}`" for node in nodes[:_MOST_NAMED])
         more = f" and {len(nodes) - _MOST_NAMED} more" if len(nodes) > _MOST_NAMED else ""
         close = difflib.get_close_matches(name, operator_names(), 1, cutoff=0.6)
         help_text = f"the nearest supported name is `{close[0]}`" if close else ""
@@ -106,10 +106,10 @@ class Walk:
                 return self._arithmetic(node, arguments, span)
             return self._convert(node, arguments, described, span)
         except InferenceError as error:
-            message = f"`{name_of(node)}` of node `{_place(node)}`: {error.message}"
+            message = f"`{name_of(node)}` of node `{_shown(node)}`: {error.message}"
             raise DiagnosticError([Diagnostic(error.code, message, span, error.label, help=error.help)]) from None
         except DimError as error:
-            message = f"`{name_of(node)}` of node `{_place(node)}`: {error}"
+            message = f"`{name_of(node)}` of node `{_shown(node)}`: {error}"
             raise DiagnosticError([Diagnostic("data-dependent", message, span)]) from None
 
     def _arguments(self, node: Any) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], bool]:
@@ -146,7 +146,7 @@ class Walk:
             return self._decide(node, span)
         rule = _ARITHMETIC[node.target]
         if not all(isinstance(each, (int, float, Poly)) for each in positional):
-            message = f"`{name_of(node)}` of node `{_place(node)}` computes with numbers of the call"
+            message = f"`{name_of(node)}` of node `{_shown(node)}` computes with numbers of the call"
             raise DiagnosticError([Diagnostic("data-dependent", message, span)])
         return rule(*positional)
 
@@ -155,7 +155,7 @@ class Walk:
         expression = node.meta["val"].node.expr
         found = self.sizes.decide(expression)
         if found is None:
-            message = f"`{_place(node)}` depends on {expression}, which the ranges of the dims do not decide"
+            message = f"`{_shown(node)}` depends on {expression}, which the ranges of the dims do not decide"
             raise DiagnosticError([Diagnostic("data-dependent", message, span)])
         return found
 
@@ -165,10 +165,10 @@ class Walk:
         assert converter is not None, name
         values, _ = _bind(node.target, *_described(node))
         bound, _ = _bind(node.target, *arguments)
-        self.bounds.check(name, values, described, _place(node), span)
+        self.bounds.check(name, values, described, _shown(node), span)
         makes_size = name in MAKERS and self._has_new_size(described)
         types = (None,) if makes_size else self._types(described, node)
-        use = Use(_place(node), name, bound, values, _promoted, types, self.writer, span, self.bounds.counts_of)
+        use = Use(_shown(node), name, bound, values, _promoted, types, self.writer, span, self.bounds.counts_of)
         made = tuple(
             self.bounds.add(each, described) if isinstance(each, BoundedTensor) else each for each in converter(use)
         )
@@ -195,12 +195,12 @@ class Walk:
         dtype = DTYPES.get(str(value.dtype))
         if dtype is None or str(value.layout) != "torch.strided":
             described = f"{value.dtype}" if dtype is None else f"{value.layout}"
-            message = f"the tensor `{_place(node)}` is {described}, which is not supported"
+            message = f"the tensor `{_shown(node)}` is {described}, which is not supported"
             raise DiagnosticError([Diagnostic("unsupported-dtype", message, self.spans[node])])
         try:
             return TensorType(dtype, tuple(self.sizes.of(size) for size in value.shape))
         except DimError as error:
-            message = f"the shape of `{_place(node)}`: {error}"
+            message = f"the shape of `{_shown(node)}`: {error}"
             help_text = "the shapes of all tensors must follow from the shapes of the arguments"
             raise DiagnosticError([Diagnostic("data-dependent", message, self.spans[node], help=help_text)]) from None
 
@@ -244,7 +244,7 @@ def name_of(node: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def _place(node: Any) -> str:
+def _shown(node: Any) -> str:
     scope = scope_of(node)
     return f"{scope}.{node.name}" if scope else str(node.name)
 

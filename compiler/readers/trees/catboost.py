@@ -151,19 +151,19 @@ class _Nested:
         while pending:
             node, parent, side = pending.pop()
             if isinstance(node, Mapping) and "split" in node:
-                place = len(self.splits)
+                index = len(self.splits)
                 self.splits.append(self.split_of(node["split"], self.tree))
                 self.children.append([0, 0])
-                pending += [(field(node, name, tree=self.tree), place, i) for i, name in enumerate(("left", "right"))]
+                pending += [(field(node, name, tree=self.tree), index, i) for i, name in enumerate(("left", "right"))]
             else:
-                place = -1 - len(self.values)
+                index = -1 - len(self.values)
                 value = field(node, "value", tree=self.tree)
                 listed = value if isinstance(value, list) else [value]
                 if len(listed) != self.width:
                     raise tree_error(f"a leaf has {len(listed)} values, expected {self.width}", self.tree)
                 self.values.append([number(x, "value", self.tree) for x in listed])
             if parent >= 0:
-                self.children[parent][side] = place
+                self.children[parent][side] = index
         children = np.asarray(self.children, np.int64).reshape(-1, 2)
         return Tree(
             np.asarray([s.feature for s in self.splits], np.int64),

@@ -29,15 +29,15 @@ class Splits:
                     f"`{file}` has {name.replace('_', ' ')}, which are not supported", code="unsupported-trees"
                 )
         described, categories = records(info, "float_features"), records(info, "categorical_features")
-        place = "feature_index" if categories else "flat_feature_index"
-        self.places = {integer(f, "feature_index"): integer(f, place) for f in described}
+        index_field = "feature_index" if categories else "flat_feature_index"
+        self.column_of = {integer(f, "feature_index"): integer(f, index_field) for f in described}
         self.treatments = {integer(f, "feature_index"): str(f.get("nan_value_treatment", "AsIs")) for f in described}
         for treatment in self.treatments.values():
             if treatment not in _TREATMENTS:
                 raise tree_error(f"`nan_value_treatment` is `{treatment}`, which is unknown")
-        if min(self.places.values(), default=0) < 0:
-            raise tree_error(f"the place of a feature is {min(self.places.values())}")
-        self.numerical = max(self.places.values(), default=-1) + 1
+        if min(self.column_of.values(), default=0) < 0:
+            raise tree_error(f"the column of a feature is {min(self.column_of.values())}")
+        self.numerical = max(self.column_of.values(), default=-1) + 1
         self.one_hot: dict[tuple[int, int], int] = {}
         for feature in categories:
             for value in optional_sequence(feature, "values"):
@@ -76,10 +76,10 @@ class Splits:
 
     def _read_numerical(self, split: Any, tree: int | None) -> Split:
         index = integer(split, "float_feature_index", tree=tree)
-        if index not in self.places:
+        if index not in self.column_of:
             raise tree_error(f"a split refers to feature {index}, which is not described", tree)
         border = number(field(split, "border", tree=tree), "border", tree)
-        return Split(self.places[index], border, self.treatments[index] == _TO_RIGHT)
+        return Split(self.column_of[index], border, self.treatments[index] == _TO_RIGHT)
 
     def _read_statistics(self, info: Any, described: Sequence[Any], categories: Sequence[Any]) -> None:
         index = sum(len(optional_sequence(f, "borders")) for f in described)

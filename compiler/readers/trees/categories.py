@@ -96,9 +96,9 @@ class Columns:
             members = [i for i, s in enumerate(self.statistics) if s.table == key]
             order += members
             statistics = [self.statistics[i] for i in members]
-            place = self._find(b, statistics[0].projection, self.tables[key], features, categories, table, number)
+            position = self._find(b, statistics[0].projection, self.tables[key], features, categories, table, number)
             values = np.stack([_values_of(s, self.tables[key]) for s in statistics], 1)
-            parts.append(b.gather(table(f"categories.{number}.values", values), place, axis=0, mode="clamp"))
+            parts.append(b.gather(table(f"categories.{number}.values", values), position, axis=0, mode="clamp"))
         whole = b.concat(*parts, axis=1)
         if order == sorted(order):
             return whole
@@ -134,11 +134,11 @@ class Columns:
         count = len(stored.hashes)
         # One more element for a table without hashes; rows that are found are before it.
         hashes = table(f"categories.{number}.hashes", np.append(np.sort(stored.hashes), np.iinfo(np.int64).max))
-        place = b.searchsorted(hashes, found)
+        position = b.searchsorted(hashes, found)
         known = b.logical_and(
-            b.equal(b.gather(hashes, place, axis=0, mode="clamp"), found), b.less(place, b.like(count, place))
+            b.equal(b.gather(hashes, position, axis=0, mode="clamp"), found), b.less(position, b.like(count, position))
         )
-        return b.where(known, place, b.like(count, place))
+        return b.where(known, position, b.like(count, position))
 
 
 def _constant(b: Builder, values: Sequence[int], dtype: type) -> Value:

@@ -64,11 +64,13 @@ def _read_core(core: Table, parts: bytes, file: str) -> TreeModel:
     scale = trees.number(_SCALE, "d", 1.0)
     found: list[Tree] = []
     levels: list[tuple[Sequence[Split], Numbers]] = []
-    first, steps, places = 0, trees.numbers(_NESTED, "<u4"), trees.numbers(_LEAVES, "<u4")
+    first, steps, offsets = 0, trees.numbers(_NESTED, "<u4"), trees.numbers(_LEAVES, "<u4")
     if len(steps):
-        if not len(steps) == len(places) == len(chosen):
-            raise tree_error(f"`{file}` has {len(steps)} steps, {len(places)} leaves and {len(chosen)} splits of nodes")
-        nodes = _Nodes(splits, chosen, steps, places, values, width)
+        if not len(steps) == len(offsets) == len(chosen):
+            raise tree_error(
+                f"`{file}` has {len(steps)} steps, {len(offsets)} leaves and {len(chosen)} splits of nodes"
+            )
+        nodes = _Nodes(splits, chosen, steps, offsets, values, width)
         found = [nodes.read(tree, *each) for tree, each in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True))]
         return finish_model(found, [], known.count, scale, bias, _read_loss(core, file), known.columns)
     for tree, (size, start) in enumerate(zip(sizes.tolist(), starts.tolist(), strict=True)):
@@ -89,20 +91,20 @@ def _read_core(core: Table, parts: bytes, file: str) -> TreeModel:
 class _Nodes:
     """The nodes of trees that are not oblivious, one after another. A step holds the distance to the left child in its
     lower 16 bits, and the distance to the right child in the upper ones; a distance of 0 leads to the leaf of the node
-    itself. `places` are the indices of the first values of these leaves."""
+    itself. `offsets` are the indices of the first values of these leaves."""
 
     splits: Sequence[Split]
     chosen: Numbers
     steps: Numbers
-    places: Numbers
+    offsets: Numbers
     values: Numbers
     width: int
 
     def read(self, tree: int, start: int, size: int) -> Tree:
         if start < 0 or size < 1 or start + size > len(self.steps):
             raise tree_error(f"its nodes are {start} to {start + size} of {len(self.steps)}", tree)
-        steps, chosen, places = (
-            x[start : start + size].astype(np.int64) for x in (self.steps, self.chosen, self.places)
+        steps, chosen, offsets = (
+            x[start : start + size].astype(np.int64) for x in (self.steps, self.chosen, self.offsets)
         )
         inner = np.flatnonzero(steps)
         wrong = inner[(chosen[inner] < 0) | (chosen[inner] >= len(self.splits))]
@@ -112,8 +114,8 @@ class _Nodes:
         number = -1 - np.arange(size)
         number[inner] = np.arange(len(inner))
         has_leaf = (steps & 0xFFFF == 0) | (steps >> 16 == 0)
-        if (bad := np.flatnonzero(has_leaf & (places + self.width > len(self.values)))).size:
-            message = f"it refers to the value {places[bad[0]]} of {len(self.values)}"
+        if (bad := np.flatnonzero(has_leaf & (offsets + self.width > len(self.values)))).size:
+            message = f"it refers to the value {offsets[bad[0]]} of {len(self.values)}"
             raise tree_error(message, tree, int(bad[0]))
         sides = []
         for distance in (steps[inner] & 0xFFFF, steps[inner] >> 16):
@@ -121,7 +123,7 @@ class _Nodes:
             if (bad := inner[child >= size]).size:
                 raise tree_error(f"it refers to a node beyond the {size} of the tree", tree, int(bad[0]))
             sides.append(np.where(distance == 0, -1 - inner, number[child]))
-        first = np.where(has_leaf, places, 0)
+        first = np.where(has_leaf, offsets, 0)
         own = [self.splits[split] for split in chosen[inner]]
         return Tree(
             np.asarray([s.feature for s in own], np.int64),

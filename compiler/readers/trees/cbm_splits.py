@@ -17,7 +17,7 @@ from .levels import Split
 from .tree import tree_error
 
 _CATEGORICAL, _FLOATS, _ONE_HOT, _CTRS = 4, 5, 6, 7
-_INDEX, _PLACE, _BORDERS, _TREATMENT = 1, 2, 3, 5
+_INDEX, _COLUMN, _BORDERS, _TREATMENT = 1, 2, 3, 5
 _BUCKET = np.dtype([("hash", "<u8"), ("row", "<u4")])
 _NO_HASH = np.uint64((1 << 64) - 1)
 _MEANS = np.dtype([("sum", "<f4"), ("count", "<i4")])
@@ -32,13 +32,13 @@ class CbmSplits:
         self.splits: list[Split] = []
         self.numerical: dict[int, tuple[int, bool]] = {}
         for feature in trees.tables(_FLOATS):
-            place = feature.integer(_INDEX if categories else _PLACE, default=-1)
-            if place < 0:
-                raise tree_error(f"the place of a feature is {place}")
+            column = feature.integer(_INDEX if categories else _COLUMN, default=-1)
+            if column < 0:
+                raise tree_error(f"the column of a feature is {column}")
             to_right = feature.integer(_TREATMENT, "b") == 2
-            self.numerical[feature.integer(_INDEX, default=-1)] = (place, to_right)
-            self.splits += [Split(place, float(border), to_right) for border in feature.numbers(_BORDERS, "<f4")]
-        self.count = max((place for place, _ in self.numerical.values()), default=-1) + 1
+            self.numerical[feature.integer(_INDEX, default=-1)] = (column, to_right)
+            self.splits += [Split(column, float(border), to_right) for border in feature.numbers(_BORDERS, "<f4")]
+        self.count = max((column for column, _ in self.numerical.values()), default=-1) + 1
         if categories:
             self._read_categories(trees, max(categories) + 1, parts)
 
@@ -49,9 +49,9 @@ class CbmSplits:
                 self.splits.append(Split(first + len(one_hot), PASSED, False))
                 one_hot.append((feature.integer(0, default=-1), value))
         for feature in trees.tables(_CTRS):
-            place = first + len(one_hot) + len(statistics)
+            column = first + len(one_hot) + len(statistics)
             statistics.append(self._read_statistic(feature.table(0)))
-            self.splits += [Split(place, float(border), False) for border in feature.numbers(1, "<f4")]
+            self.splits += [Split(column, float(border), False) for border in feature.numbers(1, "<f4")]
         tables = self._read_tables(parts) if statistics else {}
         self.columns = Columns(first, categorical, one_hot, statistics, tables)
         self.count = self.columns.count()
@@ -75,8 +75,8 @@ class CbmSplits:
         for feature, border in combination.numbers(1, "<i4,<f4").tolist():
             if feature not in self.numerical:
                 raise tree_error(f"a statistic refers to feature {feature}, which is not described")
-            place, to_right = self.numerical[feature]
-            splits.append(Split(place, border, to_right))
+            column, to_right = self.numerical[feature]
+            splits.append(Split(column, border, to_right))
         pairs = tuple((int(f), int(v)) for f, v in combination.numbers(2, "<i4,<i4").tolist())
         projection = Projection(tuple(combination.numbers(0, "<i4").tolist()), tuple(splits), pairs)
         if not (projection.categories or splits or pairs):
@@ -86,15 +86,15 @@ class CbmSplits:
     def _read_tables(self, parts: bytes) -> dict[Hashable, Statistics]:
         (count,) = struct.unpack_from("<I", parts, 0)
         found: dict[Hashable, Statistics] = {}
-        place = 4
+        column = 4
         for _ in range(count):
-            (size,) = struct.unpack_from("<I", parts, place)
-            if place + 4 + size > len(parts):
-                raise struct.error(f"a table of {size} bytes at {place}")
-            table = root(parts[place + 4 : place + 4 + size])
+            (size,) = struct.unpack_from("<I", parts, column)
+            if column + 4 + size > len(parts):
+                raise struct.error(f"a table of {size} bytes at {column}")
+            table = root(parts[column + 4 : column + 4 + size])
             key = self._read_base(table.table(0))
             found[key] = _read_table(table, key[1])
-            place += 4 + size
+            column += 4 + size
         return found
 
 

@@ -60,8 +60,8 @@ def city_hash(data: bytes) -> int:
     """Returns the hash of bytes."""
     size = len(data)
 
-    def read(place: int, count: int = 8) -> int:
-        return int.from_bytes(data[place : place + count], "little")
+    def read(offset: int, count: int = 8) -> int:
+        return int.from_bytes(data[offset : offset + count], "little")
 
     if size <= 16:
         return _hash_short(data, read)
@@ -112,21 +112,21 @@ def _hash_middle(size: int, read: _Read) -> int:
 
 
 def _hash_long(size: int, read: _Read) -> int:
-    def words(place: int) -> list[int]:
-        return [read(place + 8 * i) for i in range(4)]
+    def words(offset: int) -> list[int]:
+        return [read(offset + 8 * i) for i in range(4)]
 
     x, y, z = read(0), read(size - 16) ^ _K1, read(size - 56) ^ _K0
     v = _half(size, y, words(size - 64))
     w = _half(size * _K1 & _WORD, _K0, words(size - 32))
     z = (z + _mix(v[1]) * _K1) & _WORD
     x, y = _rotate((z + x) & _WORD, 39) * _K1 & _WORD, _rotate(y, 33) * _K1 & _WORD
-    for place in range(0, (size - 1) & ~63, 64):
-        x = _rotate((x + y + v[0] + read(place + 16)) & _WORD, 37) * _K1 & _WORD
-        y = _rotate((y + v[1] + read(place + 48)) & _WORD, 42) * _K1 & _WORD
+    for offset in range(0, (size - 1) & ~63, 64):
+        x = _rotate((x + y + v[0] + read(offset + 16)) & _WORD, 37) * _K1 & _WORD
+        y = _rotate((y + v[1] + read(offset + 48)) & _WORD, 42) * _K1 & _WORD
         x, y = x ^ w[1], y ^ v[0]
         z = _rotate(z ^ w[0], 33)
-        v = _half(v[1] * _K1 & _WORD, (x + w[0]) & _WORD, words(place))
-        w = _half((z + w[1]) & _WORD, y, words(place + 32))
+        v = _half(v[1] * _K1 & _WORD, (x + w[0]) & _WORD, words(offset))
+        w = _half((z + w[1]) & _WORD, y, words(offset + 32))
         z, x = x, z
     first = _pair(v[0], w[0]) + _mix(y) * _K1 + z
     return _pair(first & _WORD, (_pair(v[1], w[1]) + x) & _WORD)

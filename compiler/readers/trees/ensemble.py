@@ -53,15 +53,15 @@ def assemble(
     roots, depths, firsts = (np.zeros((count, longest), np.int64) for _ in range(3))
     roots[:], padding = -1, None
     for group, members in enumerate(by_group):
-        for place in range(longest):
-            if place < len(members):
-                number = members[place]
+        for position in range(longest):
+            if position < len(members):
+                number = members[position]
                 shown = numbers[number] if numbers else number
-                firsts[group, place] = parts.leaves
-                roots[group, place], depths[group, place] = parts.add(trees[number], shown, features)
+                firsts[group, position] = parts.leaves
+                roots[group, position], depths[group, position] = parts.add(trees[number], shown, features)
             else:
                 padding = parts.add_padding() if padding is None else padding
-                roots[group, place], firsts[group, place] = -1 - padding, padding
+                roots[group, position], firsts[group, position] = -1 - padding, padding
     tables = {**parts.tables(), "roots": roots, "depths": depths}
     if max(parts.nodes, parts.leaves) > _MOST:
         raise tree_error(f"the trees have {parts.nodes} nodes, and {_MOST} are supported", code="too-large")
@@ -91,9 +91,9 @@ class _Parts:
         order, depth = order_nodes(tree, number, features)
         if tree.values.shape[1] != self.width:
             raise tree_error(f"a leaf has {tree.values.shape[1]} values, expected {self.width}", number)
-        place = np.zeros(len(tree.feature), np.int64)
-        place[order] = self.nodes + np.arange(len(order))
-        sides = [np.where(side >= 0, place[np.maximum(side, 0)], side - self.leaves) for side in _sides(tree, order)]
+        position = np.zeros(len(tree.feature), np.int64)
+        position[order] = self.nodes + np.arange(len(order))
+        sides = [np.where(side >= 0, position[np.maximum(side, 0)], side - self.leaves) for side in _sides(tree, order)]
         threshold, flags = tree.threshold[order], tree.flags[order]
         # The indices of sets continue those of the earlier trees.
         threshold = np.where(flags & CATEGORICAL != 0, threshold + len(self.sets), threshold)

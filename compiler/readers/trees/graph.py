@@ -181,7 +181,7 @@ def _sums_of_ranked_rows(writer: TableWriter, model: TreeModel, features: Value,
     ranks = b.row_ranks(features, *described, compare=ranked.compare, dtype=unsigned)
     rows, groups = features.type.shape[0], len(ranked.initial)
     if ranked.shape == "levels":
-        return _sums_of_places(writer, model, ranks, ranked)
+        return _oblivious_sums(writer, model, ranks, ranked)
     start = b.reshape(writer.table("ranked.initial", ranked.initial), shape=(1, groups))
     total = b.broadcast_to(start, shape=(rows, groups))
     for number, part in enumerate(ranked.parts):
@@ -194,15 +194,15 @@ def _sums_of_ranked_rows(writer: TableWriter, model: TreeModel, features: Value,
     return b.reshape(total, shape=(rows,)) if groups == 1 else total
 
 
-def _sums_of_places(writer: TableWriter, model: TreeModel, ranks: Value, ranked: Ranked) -> Value:
+def _oblivious_sums(writer: TableWriter, model: TreeModel, ranks: Value, ranked: Ranked) -> Value:
     """Returns the sums of oblivious trees for few rows."""
     b, (part,), masks = writer.builder, ranked.parts, ranked.masks()
     column, border = part.in_rows(ranked.columns.dtype)
     if masks is not None:
-        places = b.level_places(ranks, writer.table("rows.masks", masks))
+        leaves = b.leaf_indices_by_masks(ranks, writer.table("rows.masks", masks))
     else:
         tables = writer.table("rows.column", column[0]), writer.table("rows.border", border[0])
-        places = b.border_places(ranks, *tables)
+        leaves = b.leaf_indices_by_borders(ranks, *tables)
     if ranked.in_blocks:
         values = _write_part(writer, 0, part)[-1]
     else:
@@ -210,7 +210,7 @@ def _sums_of_places(writer: TableWriter, model: TreeModel, ranks: Value, ranked:
         values = writer.table("levels.values", model.levels.values)
     _, trees, levels = column.shape
     start = b.scalar(float(ranked.initial[0]), values.type.dtype)
-    return b.add_places(places, b.reshape(values, shape=(trees, 1 << levels)), start)
+    return b.add_leaf_values(leaves, b.reshape(values, shape=(trees, 1 << levels)), start)
 
 
 def _write_part(writer: TableWriter, number: int, part: Part) -> list[Value]:

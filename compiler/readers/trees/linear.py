@@ -37,7 +37,7 @@ def join_models(ensemble: Ensemble, models: Sequence[Models | None], groups: Seq
     values = ensemble.tables["values"][:, 0]
     terms = max((len(f) for model in models if model is not None for f in model.features), default=0)
     constants = values.copy()
-    places = np.full((len(values), terms), -1, np.int32)
+    indices = np.full((len(values), terms), -1, np.int32)
     coefficients = np.zeros((len(values), terms))
     seen = [0] * len(ensemble.counts)
     for number, (model, group) in enumerate(zip(models, groups, strict=True)):
@@ -51,5 +51,5 @@ def join_models(ensemble: Ensemble, models: Sequence[Models | None], groups: Seq
             if len(wrong):
                 message = f"the linear model of leaf {leaf} refers to feature {wrong[0]} of {features}"
                 raise tree_error(message, number)
-            places[first + leaf, : len(own)], coefficients[first + leaf, : len(own)] = own, weights
-    return Linear({"constants": constants, "fallbacks": values, "features": places, "coefficients": coefficients})
+            indices[first + leaf, : len(own)], coefficients[first + leaf, : len(own)] = own, weights
+    return Linear({"constants": constants, "fallbacks": values, "features": indices, "coefficients": coefficients})

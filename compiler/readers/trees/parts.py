@@ -34,7 +34,7 @@ COMPLETE = 6
 """The number of levels whose nodes are all compared. One more such level costs as much as one step from node to
 node."""
 MOST_COMPLETE, SPARSE = 12, 4
-"""The maximum depth of trees that are complete on all levels, and the maximum number of places per leaf in their
+"""The maximum depth of trees that are complete on all levels, and the maximum number of table entries per leaf in their
 tables."""
 MOST_PARTS, PART_COST = 4, 8.0
 """The maximum number of parts of an ensemble, and the cost of a part in units of a tree with `COMPLETE` levels."""
@@ -142,9 +142,9 @@ class PartWriter:
 
 def _by_levels(words: Numbers) -> Numbers:
     """Reorders the words [trees, subtrees, nodes] of complete subtrees to [trees, nodes], level after level."""
-    trees, places, nodes = words.shape
+    trees, subtrees, nodes = words.shape
     steps = (nodes + 1).bit_length() - 1
-    levels = [words[:, :, (1 << s) - 1 : (2 << s) - 1].reshape(trees, places << s) for s in range(steps)]
+    levels = [words[:, :, (1 << s) - 1 : (2 << s) - 1].reshape(trees, subtrees << s) for s in range(steps)]
     return np.concatenate([np.zeros((trees, 0), words.dtype), *levels], 1)
 
 

@@ -57,8 +57,8 @@ class Ranked:
     in_blocks: bool = True
 
     def masks(self) -> Numbers | None:
-        """Returns the masks [columns, ranks, trees] of `level_places`, padded to whole cache lines; None if they would
-        be too large."""
+        """Returns the masks [columns, ranks, trees] of `leaf_indices_by_masks`, padded to whole cache lines; None if
+        they would be too large."""
         (part,) = self.parts
         used, count = int(part.column.max(initial=0)) // ROWS + 1, self.columns.thresholds.shape[1] + 1
         trees, levels = part.column.shape[1:]

@@ -75,14 +75,14 @@ def _check(tree: Tree, number: int, values: Numbers, wrong: Numbers, message: st
 
 
 def _levels(tree: Tree, number: int) -> tuple[Numbers, int]:
-    seen, places = np.zeros(len(tree.feature), bool), np.zeros(len(tree.feature), np.int64)
+    seen, positions = np.zeros(len(tree.feature), bool), np.zeros(len(tree.feature), np.int64)
     found: list[Numbers] = []
     level = np.zeros(min(1, len(tree.feature)), np.int64)
     while len(level):
-        # Of nodes that occur twice, only the last occurrence keeps its place.
+        # Of nodes that occur twice, only the last occurrence keeps its position.
         order = np.arange(len(level))
-        places[level] = order
-        again = level[seen[level]] if (places[level] == order).all() else _repeated(level)
+        positions[level] = order
+        again = level[seen[level]] if (positions[level] == order).all() else _repeated(level)
         if len(again):
             raise tree_error("it is the child of two nodes, or of itself", number, tree.name(int(again[0])))
         seen[level] = True

@@ -22,23 +22,23 @@ def parse_ubjson(data: bytes) -> Any:
     """Returns the value that the bytes hold. Raises UbjsonError."""
     reader = _Reader(data)
     value = reader.value(reader.marker(), 0)
-    if reader.place != len(data):
-        raise UbjsonError(f"{len(data) - reader.place} bytes follow the value")
+    if reader.position != len(data):
+        raise UbjsonError(f"{len(data) - reader.position} bytes follow the value")
     return value
 
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
-        self.data, self.place = data, 0
+        self.data, self.position = data, 0
 
     def take(self, count: int) -> bytes:
-        if count < 0 or self.place + count > len(self.data):
-            raise UbjsonError(f"it ends at byte {len(self.data)}, inside a value that begins at {self.place}")
-        self.place += count
-        return self.data[self.place - count : self.place]
+        if count < 0 or self.position + count > len(self.data):
+            raise UbjsonError(f"it ends at byte {len(self.data)}, inside a value that begins at {self.position}")
+        self.position += count
+        return self.data[self.position - count : self.position]
 
     def peek(self) -> str:
-        return chr(self.data[self.place]) if self.place < len(self.data) else ""
+        return chr(self.data[self.position]) if self.position < len(self.data) else ""
 
     def marker(self) -> str:
         while (found := chr(self.take(1)[0])) == "N":
@@ -48,7 +48,7 @@ class _Reader:
     def length(self) -> int:
         marker = self.marker()
         if marker not in "iUIlL":
-            raise UbjsonError(f"a length has the type `{marker}` at byte {self.place - 1}")
+            raise UbjsonError(f"a length has the type `{marker}` at byte {self.position - 1}")
         return int(self.number(marker))
 
     def number(self, marker: str) -> Any:
@@ -59,7 +59,7 @@ class _Reader:
         try:
             return self.take(self.length()).decode()
         except UnicodeDecodeError as error:
-            raise UbjsonError(f"a text before byte {self.place} is not UTF-8") from error
+            raise UbjsonError(f"a text before byte {self.position} is not UTF-8") from error
 
     def value(self, marker: str, depth: int) -> Any:
         if depth > _DEEPEST:
@@ -76,7 +76,7 @@ class _Reader:
             return self._array(depth)
         if marker == "{":
             return self._object(depth)
-        raise UbjsonError(f"`{marker}` at byte {self.place - 1} begins no value")
+        raise UbjsonError(f"`{marker}` at byte {self.position - 1} begins no value")
 
     def _header(self) -> tuple[str, int | None]:
         """Returns the type and the count of a container, where they are given."""
@@ -88,9 +88,9 @@ class _Reader:
             self.take(1)
             count = self.length()
             if count < 0:
-                raise UbjsonError(f"a container before byte {self.place} has {count} elements")
+                raise UbjsonError(f"a container before byte {self.position} has {count} elements")
         elif kind:
-            raise UbjsonError(f"a container before byte {self.place} has a type and no count")
+            raise UbjsonError(f"a container before byte {self.position} has a type and no count")
         return kind, count
 
     def _array(self, depth: int) -> Any:

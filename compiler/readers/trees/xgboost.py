@@ -124,8 +124,8 @@ def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
     to_left = numbers(record, "default_left", np.int64, count, tree) != 0
     is_leaf = left == -1
     inner, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
-    place = np.zeros(count, np.int64)
-    place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    index = np.zeros(count, np.int64)
+    index[inner], index[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
     for side in (left, right):
         wrong = inner[(side[inner] < 0) | (side[inner] >= count)]
         if len(wrong):
@@ -137,17 +137,17 @@ def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
     flags = np.where(to_left, DEFAULT_LEFT, 0) | NAN_IS_MISSING
     threshold = condition.astype(np.float64)
     sets = _read_sets(record, count, tree)
-    for place_of_set, node in enumerate(sets):
+    for set_number, node in enumerate(sets):
         # Categories of the set go to the right in the file, so the children are exchanged, and the default direction
         # with them.
         left[node], right[node] = right[node], left[node]
         flags[node] = (flags[node] ^ DEFAULT_LEFT) | CATEGORICAL | FLOOR
-        threshold[node] = place_of_set
+        threshold[node] = set_number
     return Tree(
         feature[inner],
         threshold[inner],
-        place[left[inner]],
-        place[right[inner]],
+        index[left[inner]],
+        index[right[inner]],
         flags[inner],
         values,
         list(sets.values()),

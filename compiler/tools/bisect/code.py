@@ -60,7 +60,7 @@ class _Hunt:
         if found is not None:
             return self.triage_part(found)
         self.report("all kernels are correct alone")
-        with TemporaryDirectory(prefix="nacre-blame-") as folder:
+        with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             path = Path(folder) / "case.so"
             assemble(self.build, program, self.case, path)
             (lowered,), (entry,) = self.lowered.functions, program.entries

@@ -41,7 +41,7 @@ class CommandFinder:
     seconds: float
 
     def fails(self, case: Case) -> bool:
-        with TemporaryDirectory(prefix="nacre-blame-") as name:
+        with TemporaryDirectory(prefix="nacre-bisect-") as name:
             path = Path(name) / "model.nacre"
             try:
                 write_case(case, path)

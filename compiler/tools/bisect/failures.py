@@ -142,7 +142,7 @@ class Examiner:
 
         _start_servers()
         # A child that dies removes nothing, so the folder is its parent's.
-        with TemporaryDirectory(prefix="nacre-blame-") as folder:
+        with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             (found,) = run_each_isolated([partial(first_wrong, folder)], self.seconds)
         if isinstance(found, Died):
             return [json.loads(found.doing.removeprefix("sizes "))] if found.doing.startswith("sizes ") else []
@@ -189,7 +189,7 @@ class Examiner:
         """Yields the results or the failure of each case. Temporary files of a failed case are removed."""
         if compute != self.interpret:
             _start_servers()
-        with TemporaryDirectory(prefix="nacre-blame-") as folder:
+        with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             tasks = [partial(self._guarded, case, compute, folder) for case in cases]
             for answer in run_each_isolated(tasks, self.seconds):
                 if isinstance(answer, Died):
@@ -201,11 +201,11 @@ class Examiner:
         tempfile.tempdir = folder
         try:
             return compute(case, report)
-        except CompilerError as fault:
-            if isinstance(cause := fault.__cause__ or fault.__context__, PackingError):
+        except CompilerError as error:
+            if isinstance(cause := error.__cause__ or error.__context__, PackingError):
                 return Failure(CRASH, PACKING, _first_line(str(cause)), weight=cause.weight)
-            kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
-            return Failure(kind, f"stage {fault.stage}", _first_line(fault.what), kernel=fault.kernel)
+            kind = TIMEOUT if error.what.startswith(NO_ANSWER) else CRASH
+            return Failure(kind, f"stage {error.stage}", _first_line(error.what), kernel=error.kernel)
         except EndlessError as error:
             return Failure(TIMEOUT, PASSES, error.diagnostics[0].message)
         except Exception as error:

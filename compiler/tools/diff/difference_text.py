@@ -42,7 +42,7 @@ def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Se
         lines += ["", *_table(list(_rows(differing)), names=2)]
     for what, found in (("difference", comparison.first), ("divergence", comparison.divergence)):
         if found is not None:
-            lines += ["", f"first {what}: {_place(found)}", f"  {_detail(found)}", f"  {_kernels(found)}"]
+            lines += ["", f"first {what}: {_location(found)}", f"  {_detail(found)}", f"  {_kernels(found)}"]
     if len(builds) == 2:
         lines += ["", *_format_facts(*builds)]
     return "\n".join(line.rstrip() for line in lines)
@@ -70,7 +70,7 @@ def _type(point: Point) -> str:
     return f"{dtype_of(point.array)}{list(point.array.shape)}"
 
 
-def _place(point: PointDifference) -> str:
+def _location(point: PointDifference) -> str:
     at = point.a.at or point.b.at
     return f"{point.a.name}{f' at {at}' if at else ''}"
 

@@ -26,7 +26,7 @@ def draft(ids: Sequence[int], count: int) -> list[int]:
         end = text[-length:]
         for start in range(len(ids) - length - 1, -1, -1):
             if text[start] == end[0] and text[start : start + length] == end:
-                for place in range(start + length, start + length + count):
-                    text.append(text[place])
+                for index in range(start + length, start + length + count):
+                    text.append(text[index])
                 return text[len(ids) :]
     return []

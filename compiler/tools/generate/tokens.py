@@ -93,8 +93,8 @@ class Generator:
         lacks room; the session is then unchanged."""
         left = self.capacity - len(self.ids)
         if len(ids) > left:
-            message = f"{len(ids)} tokens do not fit: {left} of {self.capacity} places are free"
-            raise error("prompt-too-long", message, "--capacity gives the session more places")
+            message = f"{len(ids)} tokens do not fit: {left} of {self.capacity} positions are free"
+            raise error("prompt-too-long", message, "--capacity gives the session more positions")
         entry = self.session.entries["decode" if len(ids) == 1 else "prefill"]
         logits: Logits = entry(np.array(ids, np.int32))
         self.ids += ids

@@ -105,18 +105,18 @@ class Server:
         if order.stream:
             stream = self._events(order, texts, job, number, created)
             return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        whole, drawn = "", 0
+        whole, sampled = "", 0
         reason: str | None = None
         watcher = asyncio.ensure_future(_cancel_when_left(request, job))
         try:
-            async for text, reason, drawn in texts:  # noqa: B007  # the last ones count
+            async for text, reason, sampled in texts:  # noqa: B007  # the last ones count
                 whole += text
         except Exception as error:
             raise _failure(error) from error
         finally:
             watcher.cancel()
         body = answer(order, number, created, self.name, whole, reason, part=False)
-        return JSONResponse(body | {"usage": _usage(job, drawn)})
+        return JSONResponse(body | {"usage": _usage(job, sampled)})
 
     async def _json(self, request: Request) -> Any:
         content = bytearray()
@@ -167,7 +167,7 @@ class Server:
     ) -> AsyncIterator[tuple[str, str | None, int]]:
         """Yields pieces of text with the number of tokens so far; the last piece has the reason of the end."""
         pieces = Pieces(self.vocabulary, () if order.is_chat else job.ids)
-        cut, drawn = Cut(order.stops), 0
+        cut, sampled = Cut(order.stops), 0
         try:
             while True:
                 event = await events.get()
@@ -175,31 +175,31 @@ class Server:
                     raise event
                 if isinstance(event, Finished):
                     rest = cut.push(pieces.rest())
-                    yield (rest if cut.is_done else rest + cut.rest()), "stop" if cut.is_done else event.reason, drawn
+                    yield (rest if cut.is_done else rest + cut.rest()), "stop" if cut.is_done else event.reason, sampled
                     return
-                drawn += 1
+                sampled += 1
                 text = cut.push(pieces.push(event))
                 if cut.is_done:
-                    yield text, "stop", drawn
+                    yield text, "stop", sampled
                     return
                 if text:
-                    yield text, None, drawn
+                    yield text, None, sampled
         finally:
             job.cancelled = True
 
     async def _events(
         self, order: Order, texts: AsyncIterator[tuple[str, str | None, int]], job: Job, number: str, created: int
     ) -> AsyncIterator[str]:
-        drawn = 0
+        sampled = 0
         try:
-            async for text, reason, drawn in texts:  # noqa: B007  # the last number counts
+            async for text, reason, sampled in texts:  # noqa: B007  # the last number counts
                 if text or reason is None:
                     yield _event(answer(order, number, created, self.name, text, None, part=True))
                 if reason is not None:
                     yield _event(answer(order, number, created, self.name, "", reason, part=True))
             if order.usage:
                 last = answer(order, number, created, self.name, "", None, part=True)
-                yield _event(last | {"choices": [], "usage": _usage(job, drawn)})
+                yield _event(last | {"choices": [], "usage": _usage(job, sampled)})
             yield _DONE
         except Exception as error:
             yield _event(_failure(error).body)
@@ -230,9 +230,9 @@ def _event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, separators=(',', ':'))}\n\n"
 
 
-def _usage(job: Job, drawn: int) -> dict[str, int]:
+def _usage(job: Job, sampled: int) -> dict[str, int]:
     return {
         "prompt_tokens": len(job.ids),
-        "completion_tokens": drawn,
-        "total_tokens": len(job.ids) + drawn,
+        "completion_tokens": sampled,
+        "total_tokens": len(job.ids) + sampled,
     }

@@ -30,7 +30,7 @@ class _Row:
     ids: list[int]
     pages: list[int]
     known: int
-    drawn: int = 0
+    sampled: int = 0
 
 
 @dataclass(slots=True)
@@ -87,8 +87,8 @@ class Batches(Engine):
         for row in [row for row in self._rows if row.job.cancelled]:
             self.counters.cancelled += 1
             self._finish(row, None)
-        decoded = [row for row in self._rows if row.drawn]
-        prompts = [row for row in self._rows if not row.drawn]
+        decoded = [row for row in self._rows if row.sampled]
+        prompts = [row for row in self._rows if not row.sampled]
         if prompts:
             part = max(1, PART // len(prompts))
             self._step(prompts, [min(part, len(row.ids) - row.known) for row in prompts], self._prefill)
@@ -142,12 +142,12 @@ class Batches(Engine):
         if guide is not None:
             guide.accept(token)
         row.ids.append(token)
-        row.drawn += 1
+        row.sampled += 1
         self.counters.generated_tokens += 1
         row.job.emit(token)
         if row.job.has_its_form:
             self._finish(row, Finished("stop"))
-        elif row.drawn == row.job.count or len(row.ids) == self.capacity:
+        elif row.sampled == row.job.count or len(row.ids) == self.capacity:
             self._finish(row, Finished("length"))
 
     def _fail(self, row: _Row, error: Exception) -> None:

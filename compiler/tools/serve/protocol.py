@@ -187,10 +187,10 @@ class Cut:
     def push(self, piece: str) -> str:
         """Returns the text that no stop sequence can include any more."""
         text = self._held + piece
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
+        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
+        if starts:
             self.is_done, self._held = True, ""
-            return text[: min(places)]
+            return text[: min(starts)]
         kept = max((n for s in self._stops for n in range(len(s)) if n and text.endswith(s[:n])), default=0)
         self._held = text[len(text) - kept :]
         return text[: len(text) - kept]

@@ -22,7 +22,7 @@ class _Slot:
     generator: Generator
     job: Job | None = None
     steps: Steps | None = None
-    drawn: int = 0
+    sampled: int = 0
 
 
 class Turns(Engine):
@@ -42,7 +42,7 @@ class Turns(Engine):
     def _admit(self, job: Job) -> bool:
         free = [slot for slot in self._slots if slot.job is None]
         slot = max(free, key=lambda slot: count_shared(slot.generator.ids, job.ids))
-        slot.job, slot.drawn, slot.steps = job, 0, self._steps(slot.generator, job)
+        slot.job, slot.sampled, slot.steps = job, 0, self._steps(slot.generator, job)
         return True
 
     def _round(self) -> None:
@@ -77,7 +77,7 @@ class Turns(Engine):
         try:
             token = next(slot.steps)
         except StopIteration:
-            full = slot.drawn == job.count or len(slot.generator.ids) == self.capacity
+            full = slot.sampled == job.count or len(slot.generator.ids) == self.capacity
             self._finish(slot, Finished("length" if full and not job.has_its_form else "stop"))
             return
         except Exception as error:
@@ -87,7 +87,7 @@ class Turns(Engine):
             slot.generator.clear()
             return
         if token is not None:
-            slot.drawn += 1
+            slot.sampled += 1
             self.counters.generated_tokens += 1
             job.emit(token)
 

@@ -54,14 +54,14 @@ def random_boundary_dims(function: Function, steps: Collection[int]) -> list[dic
         own = _sizes_at(s, [s.size], sorted(steps), small)
         others = (n for n in _sizes_at(s, extents, sorted(steps), small) if n not in own)
         sizes[s] = (*own, *islice(others, _MOST_SIZES))
-    drawn: list[dict[str, int]] = []
+    sampled: list[dict[str, int]] = []
     for number in range(max(map(len, sizes.values()), default=0)):
         # Shifted, so that not all dims are at the same step.
         chosen = {s.name: v[(number + 4 * i) % len(v)] for i, (s, v) in enumerate(sizes.items()) if v}
         together = {**small, **chosen}
         apart = [{**small, name: value} for name, value in chosen.items()]
-        drawn += [together] if is_short(function, together) else [dims for dims in apart if is_short(function, dims)]
-    return _within(function, _unique(drawn), _MOST_WORK)
+        sampled += [together] if is_short(function, together) else [dims for dims in apart if is_short(function, dims)]
+    return _within(function, _unique(sampled), _MOST_WORK)
 
 
 def random_crossing_dims(function: Function, planned: Function) -> list[dict[str, int]]:
@@ -69,13 +69,13 @@ def random_crossing_dims(function: Function, planned: Function) -> list[dict[str
     `function` has the same dims; its calls must stay short."""
     small = _small(function)
     sizes = [s for s in dict.fromkeys(v.type.bytes for v in _values(planned)) if not isinstance(s, int)]
-    drawn: list[dict[str, int]] = []
+    sampled: list[dict[str, int]] = []
     for left, right in combinations(sizes, 2):
         for symbol in symbols(left) | symbols(right):
             at = _crossing(symbol, left, right, small)
             if at is not None:
-                drawn += [{**small, symbol.name: each} for each in _beyond(symbol, at)]
-    return [dims for dims in _unique(drawn) if is_short(function, dims, 4)][:_MOST_CROSSINGS]
+                sampled += [{**small, symbol.name: each} for each in _beyond(symbol, at)]
+    return [dims for dims in _unique(sampled) if is_short(function, dims, 4)][:_MOST_CROSSINGS]
 
 
 def _beyond(symbol: Symbol, at: int) -> tuple[int, ...]:
@@ -119,11 +119,11 @@ def _costs(function: Function) -> tuple[Size, tuple[Size, ...]]:
     return count_operations(function.body), tuple(v.type.bytes for v in _values(function))
 
 
-def _within(function: Function, drawn: Iterable[dict[str, int]], most: int) -> list[dict[str, int]]:
+def _within(function: Function, sampled: Iterable[dict[str, int]], most: int) -> list[dict[str, int]]:
     """Returns sizes whose calls together stay within a limit of operations and of bytes: those that still fit, in their
     order."""
     kept, operations, bytes = [], 0, 0
-    for dims in drawn:
+    for dims in sampled:
         work = _work(function, dims)
         if operations + work[0] <= most and bytes + work[1] <= most:
             operations, bytes = operations + work[0], bytes + work[1]
@@ -139,8 +139,8 @@ def _small(function: Function) -> dict[str, int]:
     return {s.name: nearest_size(s, _SMALL) for s in function.symbols()}
 
 
-def _unique(drawn: Iterable[dict[str, int]]) -> list[dict[str, int]]:
-    return list({tuple(sorted(dims.items())): dims for dims in drawn}.values())
+def _unique(sampled: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+    return list({tuple(sorted(dims.items())): dims for dims in sampled}.values())
 
 
 def _extents(function: Function) -> list[Size]:

@@ -198,8 +198,8 @@ def random_large_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
 
 
 def _draw(symbols: Sequence[Symbol], sets: Sequence[Sequence[int]]) -> tuple[dict[str, int], ...]:
-    drawn = [{s.name: nearest_size(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in sets]
-    return tuple(dims for i, dims in enumerate(drawn) if dims not in drawn[:i])
+    sampled = [{s.name: nearest_size(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in sets]
+    return tuple(dims for i, dims in enumerate(sampled) if dims not in sampled[:i])
 
 
 def nearest_size(symbol: Symbol, wanted: int) -> int:

@@ -90,8 +90,8 @@ class Trials:
 
     def __init__(self, module: Module, load: Load) -> None:
         self.module, self.load = module, load
-        drawn = (list(random_trials(function)) for function in module.functions)
-        self.trials = [trial for trials in drawn for trial in ending_trials(module, trials, load)]
+        sampled = (list(random_trials(function)) for function in module.functions)
+        self.trials = [trial for trials in sampled for trial in ending_trials(module, trials, load)]
         self._judges: dict[tuple[int, bool], Judge] = {}
         self._kept, self._results = KeptParameters(), KeptResults()
 

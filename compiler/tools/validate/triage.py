@@ -52,7 +52,7 @@ def make_wrong_numbers(
         triage.label,
         tuple(Note(n.message, full(n.span)) for n in notes),
     )
-    texts = {**triage.files, "fault.txt": render(diagnostic, source_model.sources) + "\n"}
+    texts = {**triage.files, "error.txt": render(diagnostic, source_model.sources) + "\n"}
     write_reproducer(folder, texts, [*build_command(source_model, flags, triage.passes), "--check-passes"])
     write_graph(folder, triage.module)
     return WrongNumbersError(diagnostic, source_model.sources, triage.stage, triage.kernel, folder)

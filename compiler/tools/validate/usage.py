@@ -90,8 +90,8 @@ def random_shared_dims(function: Function) -> list[dict[str, int]]:
     if largest is None:
         return []
     symbols = function.symbols()
-    drawn = [{s.name: nearest_size(s, int(largest[s.name] * share) | 1) for s in symbols} for share in _SHARES]
-    return [each for i, each in enumerate(drawn) if each not in drawn[:i] and is_short(function, each)]
+    sampled = [{s.name: nearest_size(s, int(largest[s.name] * share) | 1) for s in symbols} for share in _SHARES]
+    return [each for i, each in enumerate(sampled) if each not in sampled[:i] and is_short(function, each)]
 
 
 # --- calls ---
@@ -251,8 +251,8 @@ def _check_ways(artifact: Path, trial: Trial, report: Progress) -> str | None:
 
 def _check_sizes(artifact: Path, function: Function, trial: Trial, report: Progress) -> str | None:
     """Returns the error if a call depends on the sizes of the calls before it."""
-    drawn = (dims for dims in random_dims(function.symbols()) if dims != trial.dims and is_short(function, dims))
-    others = [random_trial(function, dims) for dims in drawn]
+    sampled = (dims for dims in random_dims(function.symbols()) if dims != trial.dims and is_short(function, dims))
+    others = [random_trial(function, dims) for dims in sampled]
     entry = load_artifact(artifact).entries[trial.function]
     for each in (trial, *others, trial) if others and trial.kind != OUTSIDE else ():
         report(f"a call with {each} between others")

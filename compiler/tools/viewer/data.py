@@ -19,7 +19,7 @@ from ....dialect.printer import format_attribute
 from ....passes.manager import Rewrite, Stage
 from ....passes.registry import PASSES
 from ..explorer.measured_times import Measured, Profile, join_profile
-from . import place
+from . import placement
 from .box_costs import Amount, Cost, CostCounter
 from .layout import lay_out
 from .tree import Body, Item, build_tree, usual_depth
@@ -161,7 +161,7 @@ class PageData:
         return self.bodies.number((layout, items), {"grid": layout, "items": items})
 
     def item(self, item: Item, function: str, fused: bool) -> int:
-        width, height = place.folded_size(item)
+        width, height = placement.folded_size(item)
         body = None if item.body is None else self.body(item.body, function, fused or item.role == "kernel")
         row = {
             "key": item.key,
@@ -173,7 +173,7 @@ class PageData:
             "value": None if item.value is None else item.value.name,
             "width": width,
             "height": height,
-            "heading": place.heading_width(item),
+            "heading": placement.heading_width(item),
             "node": None if item.node is None else self.node(item.node, function, fused),
             "body": body,
         }
@@ -186,7 +186,7 @@ class PageData:
         operands = tuple((v.name, str(v.type), self.parameters.get((function, v.name))) for v in node.inputs)
         results = tuple((v.name, str(v.type)) for v in node.outputs)
         flops, moved = _amount(cost.flops), _amount(cost.bytes)
-        row = (function, node.op, results, operands, attributes, node.scope, self.place(node.span), flops, moved)
+        row = (function, node.op, results, operands, attributes, node.scope, self.span(node.span), flops, moved)
         number = self.nodes.number(row, row)
         if not fused:
             self._now[function, name] = _Shown(
@@ -194,7 +194,7 @@ class PageData:
             )
         return number
 
-    def place(self, span: Span | None) -> tuple[int, int, int, int, int] | None:
+    def span(self, span: Span | None) -> tuple[int, int, int, int, int] | None:
         if span is None:
             return None
         for number in self.read_sources:
@@ -203,20 +203,20 @@ class PageData:
         return None
 
 
-NODE_FIELDS = ("function", "op", "results", "operands", "attributes", "scope", "place", "flops", "bytes")
+NODE_FIELDS = ("function", "op", "results", "operands", "attributes", "scope", "span", "flops", "bytes")
 
 MEASURES = {
-    "gap": place.GAP,
-    "rowGap": place.ROW_GAP,
-    "edgeRoom": place.EDGE_ROOM,
-    "margin": place.MARGIN,
-    "header": place.HEADER,
-    "run": place.RUN,
-    "padding": place.PADDING,
-    "lineHeight": place.LINE_HEIGHT,
-    "titleHeight": place.TITLE_HEIGHT,
+    "gap": placement.GAP,
+    "rowGap": placement.ROW_GAP,
+    "edgeRoom": placement.EDGE_ROOM,
+    "margin": placement.MARGIN,
+    "header": placement.HEADER,
+    "run": placement.RUN,
+    "padding": placement.PADDING,
+    "lineHeight": placement.LINE_HEIGHT,
+    "titleHeight": placement.TITLE_HEIGHT,
 }
-"""The measures that `geometry.js` and `view.js` share with `place.py`."""
+"""The measures that `geometry.js` and `view.js` share with `placement.py`."""
 
 
 def _parameters(function: Function) -> dict[str, str]:

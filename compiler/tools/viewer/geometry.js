@@ -1,9 +1,9 @@
-// Where boxes lie when some are unfolded: what place.py does, function by function.
+// Positions of boxes when some are unfolded: the functions of placement.py, one by one.
 "use strict";
 
 const { gap, rowGap, edgeRoom, margin, header, run } = data.measures;
 
-// A map that keeps the order: what is around each key, half a place to both sides, becomes as long as is needed.
+// A monotonic map from columns to pixels: the unit interval around each key gets its required width.
 function stretch(spans) {
   const centres = [...spans.keys()];
   const cuts = [...new Set(centres.flatMap((c) => [c - 0.5, c + 0.5]))].sort((a, b) => a - b);
@@ -20,7 +20,7 @@ function stretch(spans) {
   };
 }
 
-// A body with its boxes at their places. `isOpen(path, item)` says which of them show what is inside.
+// A body with its boxes at their positions. `isOpen(path, item)` says which of them show their contents.
 function draw(number, isOpen, path = "", depth = 1) {
   const body = data.bodies[number];
   const boxes = body.items.map((index) => {

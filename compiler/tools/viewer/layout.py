@@ -51,16 +51,16 @@ def arrange(count: int, edges: Edges, ports: tuple[int, ...] = ()) -> Grid:
     """Returns the grid of `count` boxes; each is below the boxes from which edges lead to it."""
     if count == 0:
         return Grid((), (), ())
-    places = _Places(count, _find_rows(count, edges))
+    slots = _Slots(count, _find_rows(count, edges))
     for source, target in edges:
-        places.add_edge(source, target, is_port=source in ports or target in ports)
-    columns = straighten(*places.order(), places.links)
-    turns = tuple(tuple(columns[turn] for turn in turns) for turns in places.turns)
-    return Grid(tuple(places.rows[:count]), tuple(columns[:count]), turns)
+        slots.add_edge(source, target, is_port=source in ports or target in ports)
+    columns = straighten(*slots.order(), slots.links)
+    turns = tuple(tuple(columns[turn] for turn in turns) for turns in slots.turns)
+    return Grid(tuple(slots.rows[:count]), tuple(columns[:count]), turns)
 
 
 @dataclass
-class _Places:
+class _Slots:
     """The rows of boxes, then those of the bends of edges: every link leads from one row to the next."""
 
     count: int

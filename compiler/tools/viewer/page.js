@@ -75,7 +75,7 @@ function select(path, { quiet = false } = {}) {
     if (!quiet) show(path);
   } else svg.removeAttribute("aria-activedescendant");
   showDetails(box, stageNow(), (name) => makerOf(name, path));
-  showSource(box ? placesOf(box.item) : [], isKnownLine);
+  showSource(box ? spansOf(box.item) : [], isKnownLine);
   showCrumbs(box);
 }
 

@@ -114,7 +114,7 @@ function showDetails(box, stage, find) {
     rows += row("results", ...node.results.map((value) => valueText(value, null)));
     rows += row("operands", ...node.operands.map((value) => valueText(value, find(value[0]))));
     rows += row("attributes", ...node.attributes.map(([name, text]) => `<code>${escapeText(name)} = ${escapeText(text)}</code>`));
-    if (node.place) rows += row("written at", `${escapeText(data.sources[node.place[0]].name)}:${node.place[1]}:${node.place[2]}`);
+    if (node.span) rows += row("written at", `${escapeText(data.sources[node.span[0]].name)}:${node.span[1]}:${node.span[2]}`);
   } else if (item.value) rows += row("value", valueText([item.value, item.lines[0]], find(item.value)));
   if (node) rows += row("not fused", ...remarksOf(item, stage));
   if (item.body !== null) rows += row("holds", `${sum.nodes} nodes`);
@@ -163,31 +163,31 @@ function codeLine(line) {
   return `${escapeText(comment[1])}<span class="comment">${escapeText(comment[2])}</span>`;
 }
 
-// The places that a box was written at: its own, or those of all nodes in it.
-function placesOf(item) {
-  if (item.node !== null) return [nodeAt(item.node).place].filter(Boolean);
+// The source spans of a box: its own, or those of all nodes in it.
+function spansOf(item) {
+  if (item.node !== null) return [nodeAt(item.node).span].filter(Boolean);
   if (item.body === null) return [];
-  return data.bodies[item.body].items.flatMap((index) => placesOf(data.items[index]));
+  return data.bodies[item.body].items.flatMap((index) => spansOf(data.items[index]));
 }
 
-// Marks the lines of places in the file of the first; the columns too, where it is one place in one line.
-function showSource(places, known) {
+// Marks the lines of the spans in the file of the first one; the columns too, if there is one span in one line.
+function showSource(spans, known) {
   for (const old of textList.querySelectorAll("li.at")) {
     old.classList.remove("at");
     if (old.querySelector("mark")) old.innerHTML = codeLine(lineText([...textList.children].indexOf(old)));
   }
-  if (!places.length) return;
-  showFile(places[0][0], known);
-  const here = places.filter(([file]) => file === shownFile);
+  if (!spans.length) return;
+  showFile(spans[0][0], known);
+  const here = spans.filter(([file]) => file === shownFile);
   for (const [, line, , end] of here) for (let i = line; i <= end; i++) textList.children[i - 1]?.classList.add("at");
-  const [, line, column, endLine, endColumn] = places[0];
-  if (places.length === 1 && line === endLine) {
+  const [, line, column, endLine, endColumn] = spans[0];
+  if (spans.length === 1 && line === endLine) {
     const text = [...lineText(line - 1)];
     const part = (from, to) => escapeText(text.slice(from, to).join(""));
     const marked = `<mark>${part(column - 1, endColumn - 1)}</mark>`;
     textList.children[line - 1].innerHTML = `${part(0, column - 1)}${marked}${codeLine(text.slice(endColumn - 1).join(""))}`;
   }
-  const first = textList.children[Math.min(...here.map((place) => place[1])) - 1];
+  const first = textList.children[Math.min(...here.map((span) => span[1])) - 1];
   textList.scrollTop = first.offsetTop - textList.offsetTop - textList.clientHeight / 3;
 }
 

@@ -12,7 +12,7 @@ from .difference import add_both
 from .dot import format_dot
 from .drawing import Drawing
 from .page import format_page
-from .place import Unfolded, draw
+from .placement import Unfolded, draw
 from .svg import format_svg
 from .tree import Body, build_tree, usual_depth
 

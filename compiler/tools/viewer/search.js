@@ -45,9 +45,9 @@ function lineIndex() {
   if (!index.lines) {
     index.lines = new Map();
     for (const { item, path } of index.boxes) {
-      const place = item.node === null ? null : nodeAt(item.node).place;
-      for (let line = place?.[1]; place && line <= place[3]; line++) {
-        const key = `${place[0]}:${line}`;
+      const span = item.node === null ? null : nodeAt(item.node).span;
+      for (let line = span?.[1]; span && line <= span[3]; line++) {
+        const key = `${span[0]}:${line}`;
         if (!index.lines.has(key)) index.lines.set(key, []);
         index.lines.get(key).push(path);
       }

@@ -12,7 +12,7 @@ from functools import cache
 from html import escape
 
 from .assets import read_asset
-from .place import HEADER, LINE_HEIGHT, PADDING, TITLE_HEIGHT, Box, Drawing, Point, heading, port_text
+from .placement import HEADER, LINE_HEIGHT, PADDING, TITLE_HEIGHT, Box, Drawing, Point, heading, port_text
 from .tree import Item
 
 _TIP = (

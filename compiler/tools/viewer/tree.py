@@ -165,12 +165,12 @@ class _FunctionTree:
         parts: Counter[str] = Counter()
         reads: dict[tuple[int, int], None] = {}
         for value, number in outside:
-            place = value.name, ranks[number] if len(heights[value.name]) > _MOST_RANKS else 0
-            if place not in ports:
-                ports[place] = len(items)
+            port = value.name, ranks[number] if len(heights[value.name]) > _MOST_RANKS else 0
+            if port not in ports:
+                ports[port] = len(items)
                 parts[value.name] += 1
                 items.append(_port("input", value, value.name, parts[value.name]))
-            reads[ports[place], number] = None
+            reads[ports[port], number] = None
         return items, list(reads)
 
     def leaving(self, nodes: Sequence[Node], made: Mapping[str, int], results: Sequence[Value]) -> list[Value]:

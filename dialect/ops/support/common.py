@@ -1,4 +1,4 @@
-"""Helpers shared by families of operators: broadcasting, axes, references, and lowerings that differ in a formula."""
+"""Helpers shared by families of operators: broadcasting, axes, references, and lowerings from a formula."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ...emitter import Scalar, SequenceEmitter, Tensor
 from ...types import I64
 from .accumulate import Numbers
 
-Place = Callable[[Scalar], Sequence[Scalar]]
+IndexOf = Callable[[Scalar], Sequence[Scalar]]
 """Returns the indices of an element by the number of its pair."""
 
 
@@ -43,7 +43,7 @@ def find_pivot(s: SequenceEmitter, x: Tensor, at: Sequence[Scalar], k: Scalar, s
     return s.iterate(s.binary("sub", s.size(size), k), [k, first], compare)[0]
 
 
-def exchange(s: SequenceEmitter, x: Tensor, first: Place, second: Place, count: Size) -> Tensor:
+def exchange(s: SequenceEmitter, x: Tensor, first: IndexOf, second: IndexOf, count: Size) -> Tensor:
     """Exchanges `count` pairs of elements; `first` and `second` return the indices of a pair."""
 
     def element(number: Scalar, given: Tensor) -> Tensor:

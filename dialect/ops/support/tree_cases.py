@@ -97,7 +97,7 @@ def tree_cases(*, leaves: bool) -> tuple[Case, ...]:
 
 
 def broken_tables() -> Iterator[tuple[dict[int, Any], int, int]]:
-    """Yields tables of two trees with one fault each, by the number of the table, with the features and the leaves that
+    """Yields tables of two trees with one error each, by the number of the table, with the features and the leaves that
     they may name: a feature, a child, a cycle, a leaf, a root, depths and sets out of range."""
     whole: dict[int, Any] = {
         0: [0, 2, 1],
@@ -109,16 +109,16 @@ def broken_tables() -> Iterator[tuple[dict[int, Any], int, int]]:
         6: [[0, 2, -1]],
         7: [[2, 1, 0]],
     }
-    faults: tuple[tuple[int, tuple[int, ...], float], ...] = (
+    errors: tuple[tuple[int, tuple[int, ...], float], ...] = (
         *((0, (1,), 3), (0, (2,), -1), (0, (0,), -(1 << 31)), (0, (2,), (1 << 31) - 1)),
         *((2, (0, 1), 3), (2, (0, 0), (1 << 31) - 1), (2, (0, 1), 0), (2, (2, 0), 1), (2, (1, 1), -6)),
         *((2, (1, 0), -(1 << 31)), (6, (0, 2), -6), (6, (0, 0), 3), (6, (0, 1), (1 << 31) - 1)),
         *((7, (0, 0), 1), (7, (0, 1), 0), (7, (0, 2), 4), (7, (0, 0), (1 << 31) - 1), (7, (0, 0), -1)),
         *((1, (1,), -1.0), (1, (2,), 2.0), (1, (2,), float("inf")), (5, (0,), -1), (5, (2,), 3)),
     )
-    for table, place, value in faults:
+    for table, index, value in errors:
         arrays = {n: np.asarray(rows, np.float64 if n == 1 else np.int32) for n, rows in whole.items()}
-        arrays[table][place] = value
+        arrays[table][index] = value
         yield arrays, 3, 5
     yield {n: np.asarray(rows, np.float64 if n == 1 else np.int32) for n, rows in whole.items()}, 0, 5
     # Without nodes and bounds.

@@ -71,14 +71,14 @@ class EnsembleText:
                 yield self.name(group, tree)
                 waiting = [(int(self.roots[group, tree]), 1, "")]
                 while waiting:
-                    place, level, side = waiting.pop()
-                    yield f"{'  ' * level}{side}{self.place(place)}"
-                    if place >= 0:
-                        yes, no = self.children[place].tolist()
+                    child, level, side = waiting.pop()
+                    yield f"{'  ' * level}{side}{self.child(child)}"
+                    if child >= 0:
+                        yes, no = self.children[child].tolist()
                         waiting += [(no, level + 1, "no: "), (yes, level + 1, "yes: ")]
 
-    def place(self, place: int) -> str:
-        return f"node {place}: {self.split(place)}" if place >= 0 else self.leaf(-1 - place)
+    def child(self, child: int) -> str:
+        return f"node {child}: {self.split(child)}" if child >= 0 else self.leaf(-1 - child)
 
     def leaf(self, leaf: int) -> str:
         if self.values is None:
@@ -124,7 +124,7 @@ class EnsembleText:
 
     def difference(self, other: EnsembleText, group: int, tree: int) -> str | None:
         """Returns the first node or leaf of a tree, from the root down, that differs in another ensemble; None if the
-        trees are the same. Nodes are compared by their places in the tree, not by their numbers."""
+        trees are the same. Nodes are compared by their position in the tree, not by their numbers."""
         with_values = self.values is not None and other.values is not None
         waiting = [(int(self.roots[group, tree]), int(other.roots[group, tree]))]
         while waiting:
@@ -137,7 +137,7 @@ class EnsembleText:
             else:
                 same = False
             if not same:
-                return f"{self.name(group, tree)}: A has {self.place(a)}, B has {other.place(b)}"
+                return f"{self.name(group, tree)}: A has {self.child(a)}, B has {other.child(b)}"
         return None
 
     def _bits(self, leaf: int) -> bytes:

@@ -174,9 +174,9 @@ class Traversal:
         first, end = (
             s.cast(s.load_if(is_set, t.bounds, [s.binary("add", number, s.constant(i, I64))]), I64) for i in (0, 1)
         )
-        place = s.binary("add", first, s.binary("div", category, bits))
-        inside = s.binary("and", s.compare("ge", category, zero), s.compare("lt", place, end))
-        word = s.load_if(s.binary("and", is_set, inside), t.sets, [place])
+        word_index = s.binary("add", first, s.binary("div", category, bits))
+        inside = s.binary("and", s.compare("ge", category, zero), s.compare("lt", word_index, end))
+        word = s.load_if(s.binary("and", is_set, inside), t.sets, [word_index])
         shift = s.cast(s.binary("and", category, s.constant(WORD - 1, I64)), I32)
         bit = s.binary("and", s.binary("shr", word, shift), s.constant(1, I32))
         return s.cast(bit, BOOL)

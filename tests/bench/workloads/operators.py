@@ -617,7 +617,7 @@ MISSING: Mapping[str, str] = {
     **dict.fromkeys(("tree_ensemble", "tree_leaves", "tree_sum", "linear_tree_sum"), "measured by `trees.py`"),
     **dict.fromkeys(("oblivious_leaves", "feature_ranks", "ranked_trees"), "measured by `trees.py`"),
     **dict.fromkeys(("row_ranks", "ranked_rows"), "measured by `trees.py`"),
-    **dict.fromkeys(("level_places", "border_places", "add_places"), "measured by `trees.py`"),
+    **dict.fromkeys(("leaf_indices_by_masks", "leaf_indices_by_borders", "add_leaf_values"), "measured by `trees.py`"),
     **dict.fromkeys(("roi_align", "nms"), "PyTorch has it in another package"),
     **dict.fromkeys(("cholesky", "searchsorted", "istft"), "random operands are not valid for it"),
     "svd": "the signs of singular vectors are free",

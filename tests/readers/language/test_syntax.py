@@ -323,7 +323,7 @@ def test_extreme_sources(text: str) -> None:
     assert only_diagnostics(text.encode()) > 0
 
 
-def test_what_is_below_the_limits_parses() -> None:
+def test_sources_below_the_limits_parse() -> None:
     assert parse("y = " + "(" * 60 + "1" + ")" * 60, "test") == parse("y = 1", "test")
     parse("y = 1" + " + 1" * 98, "test")
     parse("block A() -> f32 {\n" + "x = y\n" * 2000 + "}", "test")

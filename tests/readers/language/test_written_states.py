@@ -235,7 +235,7 @@ def test_a_loop_in_the_written_form_is_written_alike() -> None:
     assert once.count("> 1.0") == twice.count("> 1.0") == 2 and "goes_on = v1" in once
 
 
-def test_what_is_not_expressible() -> None:
+def test_inexpressible_states() -> None:
     text = """
         module m
         dim T in 0..4

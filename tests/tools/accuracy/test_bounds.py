@@ -52,7 +52,7 @@ def test_examples_are_bounds(figure: object) -> None:
         ("cosine >= nan", "`nan` is not a number"),
     ],
 )
-def test_what_is_no_bound_is_told(text: str, words: str) -> None:
+def test_invalid_bounds_are_reported(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_bound(text)
 

@@ -54,7 +54,7 @@ def test_a_tensor_without_an_axis_of_samples_is_one() -> None:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_what_is_not_finite_on_one_side_alone_is_an_infinite_error(wrong: float) -> None:
+def test_nonfinite_values_on_one_side_are_infinite_errors(wrong: float) -> None:
     expected = np.array([[1, wrong], [3, 4]], "float32")
     same = tally(expected, expected).figures()
     assert (same.error, same.cosine, same.exact) == (0, 1, 4)

@@ -93,7 +93,7 @@ def test_a_crash_of_the_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run(["test", str(small), "--no-cache"]) == 0
 
 
-def test_what_touches_other_memory_is_kept(tmp_path: Path, capsys: Any) -> None:
+def test_invalid_memory_accesses_are_reduced(tmp_path: Path, capsys: Any) -> None:
     fault = FAULTS["missing-mask"]
     model, small = write_model(fault, tmp_path), tmp_path / "small.nacre"
     with plant(fault, tmp_path / "cache"):
@@ -102,7 +102,7 @@ def test_what_touches_other_memory_is_kept(tmp_path: Path, capsys: Any) -> None:
     assert report["failure"]["place"] == "a kernel alone" and report["nodes"] <= 1
 
 
-def test_what_does_not_end_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_time_outs_are_reduced(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     node_key = cse.node_key
 
     def key(node: Node, numbers: dict[str, int]) -> Any:
@@ -121,7 +121,7 @@ def test_what_does_not_end_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch,
     assert run(["test", str(small)]) == 0
 
 
-def test_what_a_command_says_is_kept(model: Path, capsys: Any) -> None:
+def test_the_message_of_a_command_is_kept(model: Path, capsys: Any) -> None:
     small = model.with_name("small.nacre")
     arguments = ["reduce", str(model), "--at", "B=2", "-o", str(small)]
     assert run([*arguments, "--fails", "grep -q softmax", "--exits", "zero"]) == 0
@@ -134,7 +134,7 @@ def test_what_a_command_says_is_kept(model: Path, capsys: Any) -> None:
     ]
 
 
-def test_what_does_not_fail_is_not_made_small(model: Path, capsys: Any) -> None:
+def test_models_that_do_not_fail_are_not_reduced(model: Path, capsys: Any) -> None:
     small = model.with_name("small.nacre")
     assert run(["reduce", str(model), "--fails", "true", "-o", str(small)]) == 1
     assert "error[does-not-fail]" in capsys.readouterr().err

@@ -145,7 +145,7 @@ def test_set() -> None:
         (lambda g: g.replace_part(g.find(name="[ae]"), lambda b, x, d: (b.add(x, d), d)), "not-one-part"),
     ],
 )
-def test_what_would_not_be_valid_is_refused(change, code: str) -> None:
+def test_invalid_edits_are_refused(change, code: str) -> None:
     graph = branch()
     with pytest.raises(nacre.DiagnosticError) as caught:
         change(graph)

@@ -113,7 +113,7 @@ def test_measured(tmp_path: Path) -> None:
     assert graph.measured(profile(graph)).nodes == costs.nodes
 
 
-def test_what_the_command_writes_is_read() -> None:
+def test_profiles_of_the_command_are_read() -> None:
     command = ["profile", str(DIGITS), "--at", "B=4", "--seconds", "0", "--peak", "100,20", "--json"]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 0, done.output

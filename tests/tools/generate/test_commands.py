@@ -61,13 +61,13 @@ def test_text_ends_where_the_session_is_full(talker: Path) -> None:
     generator = Generator(nacre.load(talker), 6)
     drawn = list(generator.generate([1, 262, 263], 50, Sampling(temperature=0), frozenset()))
     assert len(drawn) == 4 and len(generator.ids) == 6
-    with pytest.raises(DiagnosticError, match=r"1 tokens do not fit: 0 of 6 places are free"):
+    with pytest.raises(DiagnosticError, match=r"1 tokens do not fit: 0 of 6 positions are free"):
         generator.append([262])
 
 
 def test_a_prompt_that_does_not_fit(talker: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generator = Generator(nacre.load(talker), 4)
-    with pytest.raises(DiagnosticError, match="5 tokens do not fit: 4 of 4 places are free"):
+    with pytest.raises(DiagnosticError, match="5 tokens do not fit: 4 of 4 positions are free"):
         generator.append([262] * 5)
     assert generator.append([262] * 4).shape == (len(TOKENS),)
     assert run(["generate", str(talker), "abcdefgh", "--capacity", "4"]) == 1

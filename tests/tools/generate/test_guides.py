@@ -1,4 +1,4 @@
-"""Answers of a given form: JSON schemas, grammars and regular expressions, in commands and with drafts."""
+"""Structured output: JSON schemas, grammars and regular expressions, in commands and with drafts."""
 
 from __future__ import annotations
 

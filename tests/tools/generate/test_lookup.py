@@ -1,4 +1,4 @@
-"""Drafts from earlier text change the number of calls, and no token."""
+"""Speculative decoding by look-up changes the number of calls, and no token."""
 
 from __future__ import annotations
 

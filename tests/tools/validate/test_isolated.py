@@ -36,7 +36,7 @@ def test_each_task_gives_what_it_gives_or_how_it_was_lost() -> None:
     ]
 
 
-def test_what_raises_is_a_fault_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
+def test_exceptions_are_internal_errors(capfd: pytest.CaptureFixture[str]) -> None:
     def wrong(tell: Progress) -> int:
         raise ValueError("not ours")
 
@@ -56,7 +56,7 @@ def is_running(pid: int) -> bool:
     return status.exists() and "\nState:\tZ" not in status.read_text()
 
 
-def test_what_a_lost_task_started_ends_with_it(tmp_path: Path) -> None:
+def test_children_of_a_lost_task_end_with_it(tmp_path: Path) -> None:
     def start(tell: Progress) -> int:
         process = subprocess.Popen(["sleep", "60"])
         (tmp_path / "pid").write_text(str(process.pid))

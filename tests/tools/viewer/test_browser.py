@@ -14,7 +14,7 @@ from nacre.compiler.cli.main import run
 from nacre.compiler.tools.explorer.measured_times import read_profile
 from nacre.compiler.tools.viewer.drawing import drawing_of
 from nacre.compiler.tools.viewer.pictures import make_page
-from nacre.compiler.tools.viewer.place import HEADER, Drawing, draw
+from nacre.compiler.tools.viewer.placement import HEADER, Drawing, draw
 from nacre.compiler.tools.viewer.tree import build_tree
 from safetensors.numpy import load_file
 from selenium.webdriver.common.keys import Keys
@@ -73,7 +73,7 @@ def test_folds_and_unfolds(page: Page) -> None:
     assert len(page.paths()) == page.run("return boxesOf(stageNow().root).boxes.length")
 
 
-def test_what_is_folded_stays_where_it_is(page: Page) -> None:
+def test_folded_boxes_keep_their_position(page: Page) -> None:
     place = "const r = elementOf('/x_4').getBoundingClientRect(); return [r.left, r.top]"
     page.run("select('/x_4')")
     before = page.run(place)
@@ -159,7 +159,7 @@ def test_the_slider_shows_the_graph_after_each_pass(page: Page) -> None:
     assert "nothing changed" in page.one("#pass").text or "gone" in page.one("#pass").text
 
 
-def test_what_is_selected_stays_so_from_pass_to_pass(page: Page) -> None:
+def test_the_selection_stays_from_pass_to_pass(page: Page) -> None:
     number = page.stage("unroll-repeat")
     page.run(f"showStage({number}); reveal('/layer.3/attention')")
     page.press("]")
@@ -214,7 +214,7 @@ def test_times_of_a_profile(browser: Page, tmp_path: Path) -> None:
 
 
 def test_boxes_lie_where_the_svg_has_them(page: Page) -> None:
-    """The script stretches layouts as `place.py` does: the same sizes and places, whatever is unfolded."""
+    """The script stretches layouts as `placement.py` does: the same sizes and positions, whatever is unfolded."""
     stages = build(SOURCE).stages
     for number in (0, 2, len(stages) - 1):
         tree = build_tree(stages[number].module)
@@ -225,8 +225,8 @@ def test_boxes_lie_where_the_svg_has_them(page: Page) -> None:
             page.run(f"foldAll({depth})")
             found = page.run("return [...view.boxes].map(([p, b]) => [p, [b.left, b.top, b.width, b.height]])")
             assert dict(found).keys() == expected.keys()
-            for path, place in found:
-                assert place == pytest.approx(expected[path], abs=0.01), path
+            for path, position in found:
+                assert position == pytest.approx(expected[path], abs=0.01), path
 
 
 def _places(drawing: Drawing, path: str, x: float, y: float) -> Iterator[tuple[str, list[float]]]:

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from graph_models import build, decoder
 from nacre.compiler.tools.viewer.layout import arrange, lay_out
-from nacre.compiler.tools.viewer.place import Box, Drawing, draw, stretch
+from nacre.compiler.tools.viewer.placement import Box, Drawing, draw, stretch
 from nacre.compiler.tools.viewer.straight import Link, straighten
 from nacre.compiler.tools.viewer.tree import Body, Item, build_tree
 

@@ -129,7 +129,7 @@ def test_views_move_nothing() -> None:
 def test_places_are_in_the_texts(data: Any) -> None:
     text = data["sources"][0]["text"].splitlines()
     found = [node(data, item) for item in data["items"] if item["node"] is not None]
-    (softmax,) = {tuple(n["place"]) for n in found if n["op"] == "softmax"}
+    (softmax,) = {tuple(n["span"]) for n in found if n["op"] == "softmax"}
     _, line, column, end_line, end_column = softmax
     assert line == end_line and text[line - 1][column - 1 : end_column - 1].startswith("softmax(")
 
@@ -185,7 +185,7 @@ def test_a_profile_of_another_graph_is_refused(made: Build, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"entry": 1, "dims": 2}', '{"calls": [{"values": []}]}', "\x00"])
-def test_what_is_no_profile_is_told(tmp_path: Path, text: str) -> None:
+def test_files_that_are_no_profile_are_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(DiagnosticError, match=r"it is not the output of `nacre profile --json`"):
         read_profile(tmp_path / "p.json")

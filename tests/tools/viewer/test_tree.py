@@ -94,7 +94,7 @@ def test_a_kernel_holds_its_nodes_and_names_those_that_compute() -> None:
     assert [item.title for item in gelu.body.items if not item.is_port] == ["matmul", "add", "gelu"]
 
 
-def test_what_only_moves_elements_is_not_in_the_name_of_a_kernel() -> None:
+def test_movements_are_not_in_the_name_of_a_kernel() -> None:
     text = "model m(x: f32[4, 6]) -> f32[6, 4] { return exp(relu(x).T + 1) }"
     (kernel,) = [item for item in build_tree(build(text).stages[-1].module).items if item.role == "kernel"]
     assert kernel.title == "relu + add + exp" and kernel.body is not None
@@ -135,14 +135,14 @@ def test_blocks_that_lead_to_each_other_by_different_nodes() -> None:
     assert sum(item.caption in ("a", "a (2)") or item.key.startswith("a") for item in tree.items) == 2
 
 
-def test_what_is_read_all_over_a_block_enters_at_each_place() -> None:
+def test_a_value_read_throughout_a_block_enters_at_each_reader() -> None:
     tree = build_tree(after(build(decoder(4)).stages, "unroll-repeat"))
     masks = [item.key for item in tree.items if item.role == "input" and item.title == "mask"]
     assert masks == ["input mask", "input mask 2", "input mask 3", "input mask 4"]
     assert {(f"input mask{part}", f"layer.{i}") for i, part in enumerate(("", " 2", " 3", " 4"))} <= edge_names(tree)
 
 
-def test_what_is_read_far_below_has_no_edge_along_all_of_it() -> None:
+def test_a_value_read_far_below_has_no_long_edge() -> None:
     chain = "".join(f"  %{i} = relu(%{i - 1}) : f32[2]\n" for i in range(2, 60))
     body = f"  %1 = relu(%x) : f32[2]\n{chain}  %60 = add(%59, %1) : f32[2]\n  return %60\n"
     edges = edge_names(build_tree(parse(f"module m\n\nfunc f(%x: f32[2]) -> (f32[2]) {{\n{body}}}\n")))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ...tiler.vector_math.arithmetic import fma, polynomial, square_root
+from ...tiler.vector_math.arithmetic import fma, polynomial
+from ...tiler.vector_math.inverse_circular import reduced_asin
 from ...tiler.vector_math.writer import Lanes
 from .arithmetic import SIGN, bits, from_bits, magnitude, with_sign_of
 
@@ -22,18 +23,10 @@ _CENTRES = (
 _FAR = 39 / 16
 
 
-def _reduced_asin(a: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """Returns whether a > 1/2, and y and c with asin(y) = y + c, where y is a, or sqrt((1 - a) / 2) if a > 1/2."""
-    far = a > 0.5
-    square = far.choose(fma(a, -0.5, 0.5), a * a)
-    y = far.choose(square_root(square), a)
-    return far, y, polynomial(square, _ASIN) * (square * y)
-
-
 def asin(x: Lanes) -> Lanes:
     # asin(a) = pi / 2 - 2 asin(sqrt((1 - a) / 2))
     a = magnitude(x)
-    far, y, correction = _reduced_asin(a)
+    far, y, correction = reduced_asin(a, _ASIN)
     complement = fma(y, -2.0, _HALF_PI) + fma(correction, -2.0, _HALF_PI_LOW)
     return with_sign_of(far.choose(complement, y + correction), x)
 
@@ -41,7 +34,7 @@ def asin(x: Lanes) -> Lanes:
 def acos(x: Lanes) -> Lanes:
     # pi / 2 - asin(x); beyond 1/2 this is 2 asin(sqrt((1 - a) / 2)), or pi less that for negative numbers.
     a = magnitude(x)
-    far, y, correction = _reduced_asin(a)
+    far, y, correction = reduced_asin(a, _ASIN)
     nothing = x.lift(0.0)
     angle = y + correction
     turned = from_bits(bits(far.choose(angle + angle, -angle)) ^ (bits(x) & SIGN))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .arithmetic import SIGN, fma, magnitude, polynomial, square_root, with_sign_of
 from .writer import Lanes
 
@@ -22,18 +24,21 @@ _ATAN = (
 """(atan(x) - x) / x**3 in powers of x**2, for |x| <= 1."""
 
 
-def _reduced_asin(a: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """Returns whether a > 1/2, and y and c with asin(y) = y + c, where y is a, or sqrt((1 - a) / 2) if a > 1/2."""
+def reduced_asin(a: Lanes, tail: Sequence[float]) -> tuple[Lanes, Lanes, Lanes]:
+    """Returns whether a > 1/2, and y and c with asin(y) = y + c, where y is a, or sqrt((1 - a) / 2) if a > 1/2.
+
+    tail: the coefficients of (asin(x) - x) / x**3 in powers of x**2, for |x| <= 1/2 in the dtype of `a`.
+    """
     far = a > 0.5
     square = far.choose(fma(a, -0.5, 0.5), a * a)
     y = far.choose(square_root(square), a)
-    return far, y, polynomial(square, _ASIN) * (square * y)
+    return far, y, polynomial(square, tail) * (square * y)
 
 
 def asin(x: Lanes) -> Lanes:
     # asin(a) = pi / 2 - 2 asin(sqrt((1 - a) / 2))
     a = magnitude(x)
-    far, y, correction = _reduced_asin(a)
+    far, y, correction = reduced_asin(a, _ASIN)
     complement = fma(y, -2.0, _HALF_PI) + fma(correction, -2.0, _HALF_PI_LOW)
     return with_sign_of(far.choose(complement, y + correction), x)
 
@@ -41,7 +46,7 @@ def asin(x: Lanes) -> Lanes:
 def acos(x: Lanes) -> Lanes:
     # pi / 2 - asin(x); beyond 1/2 this is 2 asin(sqrt((1 - a) / 2)), or pi less that for negative numbers.
     a = magnitude(x)
-    far, y, correction = _reduced_asin(a)
+    far, y, correction = reduced_asin(a, _ASIN)
     sign = x.bits() & SIGN
     angle = y + correction
     turned = (far.choose(angle + angle, -angle).bits() ^ sign).as_float()

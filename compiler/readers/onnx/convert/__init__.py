@@ -1,9 +1,10 @@
-"""The converters of all operators, by domain, name and version: one table made of the families beside this file."""
+"""The converters of all operators, by domain, name and version: one table of the families in this folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...writing.families import by_name
 from ..writing.use import Convert, Converters
 from . import (
     activations,
@@ -77,11 +78,8 @@ FAMILIES: Mapping[str, Converters] = {
 }
 
 _BY_NAME: Mapping[str, Mapping[int, Convert]] = {
-    name: entry if isinstance(entry, Mapping) else {1: entry}
-    for family in FAMILIES.values()
-    for name, entry in family.items()
+    name: entry if isinstance(entry, Mapping) else {1: entry} for name, entry in by_name(FAMILIES).items()
 }
-assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert one operator"
 
 
 def find_converter(op: str, domain: str, version: int, has_strings: bool = False) -> Convert | None:

@@ -40,10 +40,10 @@ def _deform_conv(use: Use) -> Sequence[Tensor]:
         steps = g.reshape(steps, shape=(rows, 1) if axis == 0 else (1, columns))
         tap = np.indices(kernel)[axis].reshape(-1, 1, 1) * dilations[axis] - pads[axis]
         base = g.cast(g.add(known(tap.astype(np.int64)), steps), dtype=x.dtype)
-        place = g.add(g.gather(moved, known(np.int64(axis)), axis=2), base)
+        position = g.add(g.gather(moved, known(np.int64(axis)), axis=2), base)
         # The grid is -1 and 1 at the outer edges of the image.
         size = g.size(sizes[axis], x.dtype)
-        doubled = g.add(g.multiply(place, g.like(2, x)), g.like(1, x))
+        doubled = g.add(g.multiply(position, g.like(2, x)), g.like(1, x))
         coordinates.append(g.subtract(g.divide(doubled, size), g.like(1, x)))
     flat = [g.reshape(each, shape=(batch * parts, taps * rows, columns)) for each in reversed(coordinates)]
     images = g.reshape(x, shape=(batch * parts, inner, *sizes))

@@ -30,7 +30,7 @@ def _non_max_suppression(use: Use) -> Sequence[Tensor]:
         best, picks = _by_loop(use, boxes, scores)
     # Both are [image, class, step].
     _, classes, count = best.shape
-    flags, places = (g.reshape(x, shape=(x.type.elements,)) for x in (picks, best))
+    flags, indices = (g.reshape(x, shape=(x.type.elements,)) for x in (picks, best))
     use.require(g.equal(g.sum(g.cast(flags, dtype=I64)), g.size(selected)))
     order = g.argsort(g.cast(g.logical_not(flags), dtype=I64), axis=0)
     rows = g.slice(order, starts=(0,), stops=(selected,))
@@ -38,7 +38,7 @@ def _non_max_suppression(use: Use) -> Sequence[Tensor]:
     columns = [
         g.floor_divide(group, g.size(classes)),
         g.remainder(group, g.size(classes)),
-        g.gather(places, rows, axis=0),
+        g.gather(indices, rows, axis=0),
     ]
     return [g.stack(*columns, axis=1)]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .....dialect.types import F32, I64
 from ...writing.tensors import Held, Strings, Tensor, known
-from ..writing.string_tensors import place_in, rows_of
+from ..writing.string_tensors import index_in, rows_of
 from ..writing.use import REQUIRED, Converters, Use, strings_of
 
 
@@ -20,8 +20,8 @@ def _one_hot(use: Use) -> Sequence[Tensor]:
         use.fail("fails for unknown categories (`zeros` = 0), which is not supported", code="unsupported-attribute")
     if isinstance(held, Strings):
         categories = use.strings_of("cats_strings", REQUIRED)
-        place, count = place_in(g, held, categories), len(categories)
-        equal = g.equal(g.unsqueeze(place, axes=(len(held.shape),)), g.iota(shape=(count,)))
+        index, count = index_in(g, held, categories), len(categories)
+        equal = g.equal(g.unsqueeze(index, axes=(len(held.shape),)), g.iota(shape=(count,)))
         return [g.cast(equal, dtype=F32)]
     x = use.input()
     numbers = known(np.asarray(use.ints_of("cats_int64s", REQUIRED), np.int64))
@@ -39,10 +39,10 @@ def _label_encoder(use: Use) -> Sequence[Held]:
     if isinstance(held, Strings) != (keys.dtype.kind == "O"):
         use.fail("takes operands of another type than its keys", code="wrong-operands")
     if isinstance(held, Strings):
-        place, order = place_in(use.g, held, list(keys)), np.arange(len(keys))
+        index, order = index_in(use.g, held, list(keys)), np.arange(len(keys))
     else:
-        place, order = _place_of_number(use, use.input(), keys)
-    return [_at(use, [*values[order].tolist(), _default(use, values.dtype)], values.dtype, place)]
+        index, order = _index_of_number(use, use.input(), keys)
+    return [_at(use, [*values[order].tolist(), _default(use, values.dtype)], values.dtype, index)]
 
 
 def _category_mapper(use: Use) -> Sequence[Held]:
@@ -52,13 +52,13 @@ def _category_mapper(use: Use) -> Sequence[Held]:
     held = use.operands[0]
     if isinstance(held, Strings):
         default = use.integer("default_int64", -1)
-        return [_at(use, [*numbers.tolist(), default], np.dtype(np.int64), place_in(use.g, held, strings))]
-    place, order = _place_of_number(use, use.input(), numbers)
+        return [_at(use, [*numbers.tolist(), default], np.dtype(np.int64), index_in(use.g, held, strings))]
+    index, order = _index_of_number(use, use.input(), numbers)
     named = [*np.array(strings, object)[order].tolist(), use.string("default_string", "_Unused")]
-    return [_at(use, named, np.dtype(object), place)]
+    return [_at(use, named, np.dtype(object), index)]
 
 
-def _place_of_number(use: Use, x: Tensor, keys: Any) -> tuple[Tensor, Any]:
+def _index_of_number(use: Use, x: Tensor, keys: Any) -> tuple[Tensor, Any]:
     """Returns the index of the equal key among the sorted keys (the number of keys if there is none), and the
     permutation that sorts the keys."""
     g = use.g
@@ -66,19 +66,19 @@ def _place_of_number(use: Use, x: Tensor, keys: Any) -> tuple[Tensor, Any]:
     if not len(first):
         return g.broadcast_to(known(np.int64(0)), shape=x.shape), first
     ordered = known(keys[first], x.dtype)
-    place = g.searchsorted(ordered, x)
-    found = g.gather(ordered, place, axis=0, mode="clamp")
+    index = g.searchsorted(ordered, x)
+    found = g.gather(ordered, index, axis=0, mode="clamp")
     same = g.equal(found, x)
     if x.dtype.is_float:
         same = g.logical_or(same, g.logical_and(g.isnan(found), g.isnan(x)))
-    return g.where(same, place, g.like(len(first), place)), first
+    return g.where(same, index, g.like(len(first), index)), first
 
 
-def _at(use: Use, values: list[Any], dtype: Any, place: Tensor) -> Held:
+def _at(use: Use, values: list[Any], dtype: Any, index: Tensor) -> Held:
     """Returns the values at these positions; the last value is the default."""
     if dtype.kind == "O":
-        return rows_of(use.g, strings_of(values), place)
-    return use.g.gather(known(np.array(values).astype(dtype)), place, axis=0, mode="clamp")
+        return rows_of(use.g, strings_of(values), index)
+    return use.g.gather(known(np.array(values).astype(dtype)), index, axis=0, mode="clamp")
 
 
 def _listed(use: Use, kind: str) -> Any:

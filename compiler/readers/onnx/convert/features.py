@@ -8,7 +8,7 @@ import numpy as np
 
 from .....dialect.types import F32, I64, Array
 from ...writing.tensors import Tensor, known
-from ..writing.string_tensors import place_in
+from ..writing.string_tensors import index_in
 from ..writing.use import REQUIRED, Converters, Use
 
 
@@ -44,18 +44,18 @@ def _ngrams(use: Use) -> Sequence[Tensor]:
     g = use.g
     if use.has("pool_strings"):
         # Strings are replaced by their indices in the pool.
-        words, places_in_pool = np.unique(np.array(use.strings_of("pool_strings"), object), return_inverse=True)
-        x, pool = place_in(g, use.strings(), words.tolist()), places_in_pool.astype(np.int64)
+        words, index_in_pool = np.unique(np.array(use.strings_of("pool_strings"), object), return_inverse=True)
+        x, pool = index_in(g, use.strings(), words.tolist()), index_in_pool.astype(np.int64)
     else:
         x, pool = use.input(), np.array(use.ints_of("pool_int64s", REQUIRED), np.int64)
     starts = use.ints_of("ngram_counts", REQUIRED)
-    places = use.ints_of("ngram_indexes", REQUIRED)
-    weights = use.floats_of("weights") or (1.0,) * len(places)
+    indices = use.ints_of("ngram_indexes", REQUIRED)
+    weights = use.floats_of("weights") or (1.0,) * len(indices)
     shortest, longest = use.integer("min_gram_length", REQUIRED), use.integer("max_gram_length", REQUIRED)
     width, mode = x.shape[-1], use.string("mode", REQUIRED)
     if not isinstance(width, int):
         use.fail(f"counts in rows of {width} elements", code="data-dependent")
-    if mode not in ("TF", "IDF", "TFIDF") or len(weights) != len(places) or len(set(places)) != len(places):
+    if mode not in ("TF", "IDF", "TFIDF") or len(weights) != len(indices) or len(set(indices)) != len(indices):
         use.fail("has a mode, weights or indices that do not fit", code="bad-attribute")
     parts: list[Tensor] = []
     total = 0
@@ -69,15 +69,15 @@ def _ngrams(use: Use) -> Sequence[Tensor]:
             skips = use.integer("max_skip_count", REQUIRED) if size > 1 else 0
             counted = shortest <= size <= longest
             parts.append(_count(use, x, grams, width, range(1, skips + 2) if counted else range(0)))
-    if total != len(places):
-        use.fail(f"has {len(places)} indices for {total} n-grams", code="bad-attribute")
+    if total != len(indices):
+        use.fail(f"has {len(indices)} indices for {total} n-grams", code="bad-attribute")
     # Column c of the result is the n-gram whose index is c; other columns are 0.
-    if not places or not 0 <= min(places) <= max(places) < _MOST_COLUMNS:
+    if not indices or not 0 <= min(indices) <= max(indices) < _MOST_COLUMNS:
         use.fail(f"has indices outside of 0 to {_MOST_COLUMNS - 1}, or none", code="bad-attribute")
-    columns = max(places) + 1
+    columns = max(indices) + 1
     empty = g.broadcast_to(known(np.int64(0)), shape=(*x.shape[:-1], 1))
-    number_of = {place: number for number, place in enumerate(places)}
-    order = [number_of.get(column, len(places)) for column in range(columns)]
+    number_of = {index: number for number, index in enumerate(indices)}
+    order = [number_of.get(column, len(indices)) for column in range(columns)]
     counts = g.gather(g.concat(*parts, empty, axis=-1), known(np.array(order, np.int64)), axis=x.rank - 1)
     factors = known(np.array([*weights, 0.0])[order], F32)
     found = g.cast(counts, dtype=F32)
@@ -98,9 +98,9 @@ def _count(use: Use, x: Tensor, grams: Array, width: int, steps: range) -> Tenso
         if length <= 0:
             break
         matches: Tensor | None = None
-        for place in range(size):
-            part = g.slice(wide, starts=(*before, place * step), stops=(*before, place * step + length))
-            equal = g.equal(g.unsqueeze(part, axes=(x.rank,)), known(grams[:, place]))
+        for index in range(size):
+            part = g.slice(wide, starts=(*before, index * step), stops=(*before, index * step + length))
+            equal = g.equal(g.unsqueeze(part, axes=(x.rank,)), known(grams[:, index]))
             matches = equal if matches is None else g.logical_and(matches, equal)
         assert matches is not None, grams
         total = g.add(total, g.sum(g.cast(matches, dtype=I64), axis=x.rank - 1))

@@ -38,9 +38,9 @@ def _gather_nd(use: Use) -> Sequence[Tensor]:
         use.fail(f"has `batch_dims` = {batch}, for operands of ranks {x.rank} and {indices.rank}", code="bad-attribute")
     for axis in reversed(range(batch)):
         # Along each earlier axis, the index is the position in that axis.
-        places = g.iota(shape=(indices.shape[axis],))
+        positions = g.iota(shape=(indices.shape[axis],))
         shape = (*(1,) * axis, indices.shape[axis], *(1,) * (indices.rank - axis - 1))
-        column = g.broadcast_to(g.reshape(places, shape=shape), shape=(*indices.shape[:-1], 1))
+        column = g.broadcast_to(g.reshape(positions, shape=shape), shape=(*indices.shape[:-1], 1))
         indices = g.concat(g.cast(column, dtype=indices.dtype), indices, axis=-1)
     return [g.gather_nd(x, indices)]
 
@@ -57,10 +57,10 @@ def _one_hot(use: Use) -> Sequence[Tensor]:
         count = use.declared_shape("a depth")[axis]
         given = g.cast(g.reshape(depth, shape=()), dtype=I64)
         use.require(g.equal(given, g.size(count)))
-    places = g.cast(indices, dtype=I64)
-    places = g.where(g.less(places, known(np.int64(0))), g.add(places, g.size(count)), places)
+    positions = g.cast(indices, dtype=I64)
+    positions = g.where(g.less(positions, known(np.int64(0))), g.add(positions, g.size(count)), positions)
     classes = g.reshape(g.iota(shape=(count,)), shape=(count, *(1,) * (indices.rank - axis)))
-    hot = g.equal(g.unsqueeze(places, axes=(axis,)), classes)
+    hot = g.equal(g.unsqueeze(positions, axes=(axis,)), classes)
     off, on = (g.gather(values, known(np.int64(i)), axis=0) for i in (0, 1))
     return [g.where(hot, on, off)]
 
@@ -70,10 +70,10 @@ def _compress(use: Use) -> Sequence[Tensor]:
     if use.input(1).array is None:
         return [_compress_in_call(use, x, use.input(1))]
     condition = use.known_array(1, "a condition")
-    places = np.flatnonzero(condition).astype(np.int64)
+    positions = np.flatnonzero(condition).astype(np.int64)
     if not use.has("axis"):
-        return [g.gather(g.reshape(x, shape=(x.type.elements,)), known(places), axis=0)]
-    return [g.gather(x, known(places), axis=use.axis(x.rank, 0))]
+        return [g.gather(g.reshape(x, shape=(x.type.elements,)), known(positions), axis=0)]
+    return [g.gather(x, known(positions), axis=use.axis(x.rank, 0))]
 
 
 def _compress_in_call(use: Use, x: Tensor, condition: Tensor) -> Tensor:
@@ -116,8 +116,8 @@ def _trilu(use: Use) -> Sequence[Tensor]:
 
 
 def _array_features(use: Use) -> Sequence[Tensor]:
-    x, places, g = use.input(0), use.input(1), use.g
-    found = g.gather(x, g.reshape(places, shape=(places.type.elements,)), axis=x.rank - 1)
+    x, positions, g = use.input(0), use.input(1), use.g
+    found = g.gather(x, g.reshape(positions, shape=(positions.type.elements,)), axis=x.rank - 1)
     return [g.reshape(found, shape=(1, *found.shape)) if x.rank == 1 else found]
 
 

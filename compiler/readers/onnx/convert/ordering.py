@@ -60,9 +60,9 @@ def _hardmax(use: Use) -> Sequence[Tensor]:
 
 def _hot(use: Use, x: Tensor, axis: int) -> Tensor:
     g = use.g
-    places = g.argmax(x, axis=axis, keepdims=True)
+    indices = g.argmax(x, axis=axis, keepdims=True)
     line = g.reshape(g.iota(shape=(x.shape[axis],)), shape=(x.shape[axis], *(1,) * (x.rank - axis - 1)))
-    return g.cast(g.equal(places, line), dtype=x.dtype)
+    return g.cast(g.equal(indices, line), dtype=x.dtype)
 
 
 CONVERTERS: Converters = {

@@ -34,20 +34,20 @@ def _max_pool(use: Use) -> Sequence[Tensor]:
     result = g.apply(f"max_pool{rank}d", [x], attributes)[0]
     if len(use.node.outputs) < 2 or not use.node.outputs[1]:
         return [result]
-    places = g.apply("max_pool_indices", [x], attributes)[0]
+    indices = g.apply("max_pool_indices", [x], attributes)[0]
     if use.integer("storage_order", 0) and rank > 1:
-        places = _column_major(use, places, x)
+        indices = _column_major(use, indices, x)
     # Indices count elements of the whole tensor, over all images and channels.
     images = g.iota(shape=(x.shape[0] * x.shape[1],))
     starts = g.multiply(images, g.size(product(x.shape[2:])))
     starts = g.reshape(starts, shape=(*x.shape[:2], *(1,) * rank))
-    return [result, g.add(g.cast(places, dtype=starts.dtype), starts)]
+    return [result, g.add(g.cast(indices, dtype=starts.dtype), starts)]
 
 
-def _column_major(use: Use, places: Tensor, x: Tensor) -> Tensor:
+def _column_major(use: Use, indices: Tensor, x: Tensor) -> Tensor:
     """Converts positions in row-major order to column-major order of the spatial axes."""
     g = use.g
-    rest = g.cast(places, dtype=g.size(1).dtype)
+    rest = g.cast(indices, dtype=g.size(1).dtype)
     total: Tensor | None = None
     spatial = x.shape[2:]
     for axis in reversed(range(len(spatial))):
@@ -166,7 +166,7 @@ def _global_lp_pool(use: Use) -> Sequence[Tensor]:
 
 
 def _max_unpool(use: Use) -> Sequence[Tensor]:
-    x, places, g = use.input(0), use.input(1), use.g
+    x, indices, g = use.input(0), use.input(1), use.g
     given = use.optional(2)
     rank = x.rank - 2
     kernel, strides = use.ints_of("kernel_shape"), use.ints_of("strides", (1,) * rank)
@@ -187,7 +187,7 @@ def _max_unpool(use: Use) -> Sequence[Tensor]:
     # Indices refer to the result of the default size, even if `output_shape` makes the result larger.
     flat = g.broadcast_to(g.like(0, x), shape=(product(usual),))
     count = x.type.elements
-    made = g.scatter(flat, g.reshape(places, shape=(count,)), g.reshape(x, shape=(count,)), axis=0)
+    made = g.scatter(flat, g.reshape(indices, shape=(count,)), g.reshape(x, shape=(count,)), axis=0)
     made = g.reshape(made, shape=usual)
     if shape == usual:
         return [made]

@@ -183,7 +183,7 @@ def _apply_operator(use: Use, x: Tensor, kind: _Kind, layer: _Layer, backward: b
         if len(kind.order) == 1:
             return tensor
         gates = g.apply("split", [tensor], {"parts": len(kind.order), "axis": 0})
-        return g.concat(*(gates[place] for place in kind.order), axis=0)
+        return g.concat(*(gates[gate] for gate in kind.order), axis=0)
 
     operands = [x, ordered(layer.weight), ordered(layer.recurrence)]
     rows = g.broadcast_to(g.like(0, x), shape=layer.weight.shape[:1])

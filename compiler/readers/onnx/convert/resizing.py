@@ -24,7 +24,7 @@ from .....dialect.dims import Size
 from .....dialect.types import F32
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
-from .resizing_in_call import resize_in_call
+from .resizing_in_call import finish_resize, resize_in_call
 
 _NEAREST: dict[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda x: math.ceil(x - 0.5),
@@ -115,12 +115,12 @@ def _matrix(use: Use, axis: _Axis, mode: str, coordinates: str) -> tuple[np.ndar
             first, weights = _linear_weights(x - base, stretch)
         else:
             first, weights = _cubic_weights(x - base, stretch, use.number("cubic_coeff_a", -0.75))
-        places = [base + first + i for i in range(len(weights))]
+        positions = [base + first + i for i in range(len(weights))]
         if use.integer("exclude_outside", 0) and mode == "cubic":
-            weights = [w if 0 <= p < axis.old else 0.0 for p, w in zip(places, weights, strict=True)]
+            weights = [w if 0 <= p < axis.old else 0.0 for p, w in zip(positions, weights, strict=True)]
         total = sum(weights)
-        for place, weight in zip(places, weights, strict=True):
-            made[at, min(max(place, 0), axis.old - 1)] += weight / total
+        for position, weight in zip(positions, weights, strict=True):
+            made[at, min(max(position, 0), axis.old - 1)] += weight / total
     return made, outside
 
 
@@ -138,14 +138,7 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[_Axis], mode: str, coordinate
         if outside.any():
             mask = known(outside.reshape(axis.new, *(1,) * (x.rank - axis.axis - 1)))
             beyond = mask if beyond is None else g.logical_or(beyond, mask)
-    if beyond is not None:
-        wide = g.where(beyond, g.like(use.number("extrapolation_value", 0.0), wide), wide)
-    if wide.dtype == dtype:
-        return wide
-    if dtype.is_integer:
-        low, high = dtype.integer_range
-        wide = g.minimum(g.maximum(g.round(wide), g.like(low, wide)), g.like(high, wide))
-    return g.cast(wide, dtype=dtype)
+    return finish_resize(use, wide, beyond, dtype)
 
 
 def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:
@@ -155,9 +148,9 @@ def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> 
     terms = int((weights != 0).sum(1).max(initial=1))
     total: Tensor | None = None
     for number in range(terms):
-        places = order[:, number]
-        factors = np.take_along_axis(weights, places[:, None], 1).reshape(-1, *(1,) * (x.rank - axis - 1))
-        part = g.multiply(g.gather(x, known(places.astype(np.int64)), axis=axis), known(factors, x.dtype))
+        positions = order[:, number]
+        factors = np.take_along_axis(weights, positions[:, None], 1).reshape(-1, *(1,) * (x.rank - axis - 1))
+        part = g.multiply(g.gather(x, known(positions.astype(np.int64)), axis=axis), known(factors, x.dtype))
         total = part if total is None else g.add(total, part)
     assert total is not None
     return total

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .....dialect.types import F32, F64, I64
+from .....dialect.types import F32, F64, I64, DType
 from ...writing.tensors import Tensor, known
 from ..writing.use import Use
 
@@ -116,24 +116,24 @@ def _coordinates(use: Use, mode: str, axis: CallAxis) -> Tensor:
     use.fail(f"has the coordinate transformation {mode!r}", code="bad-attribute")
 
 
-def _nearest(use: Use, place: Tensor) -> Tensor:
+def _nearest(use: Use, position: Tensor) -> Tensor:
     g, half = use.g, _f64(0.5)
     rounding = use.string("nearest_mode", "round_prefer_floor")
     if rounding == "round_prefer_floor":
-        return g.ceil(g.subtract(place, half))
+        return g.ceil(g.subtract(position, half))
     if rounding == "round_prefer_ceil":
-        return g.floor(g.add(place, half))
+        return g.floor(g.add(position, half))
     if rounding not in ("floor", "ceil"):
         use.fail(f"has the attribute `nearest_mode` = {rounding!r}", code="bad-attribute")
-    return g.floor(place) if rounding == "floor" else g.ceil(place)
+    return g.floor(position) if rounding == "floor" else g.ceil(position)
 
 
-def _taps(use: Use, axis: CallAxis, place: Tensor, mode: str) -> Taps:
+def _taps(use: Use, axis: CallAxis, position: Tensor, mode: str) -> Taps:
     g = use.g
     if mode == "nearest":
-        return [(_nearest(use, place), None)]
-    base = g.floor(place)
-    part = g.subtract(place, base)
+        return [(_nearest(use, position), None)]
+    base = g.floor(position)
+    part = g.subtract(position, base)
     widened = bool(use.integer("antialias", 0))
     stretch = g.minimum(axis.scale, _f64(1)) if widened else _f64(1)
     # Weights beyond the filter are 0, so an upper bound of its length suffices; declared sizes bound the scale.
@@ -177,14 +177,14 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[CallAxis], mode: str, coordin
     wide = g.cast(x, dtype=F32) if mode != "nearest" and (dtype.is_half or not dtype.is_float) else x
     beyond: Tensor | None = None
     for axis in axes:
-        place = _coordinates(use, coordinates, axis)
+        position = _coordinates(use, coordinates, axis)
         rest = (1,) * (x.rank - axis.axis - 1)
         if coordinates == "tf_crop_and_resize":
-            outside = g.logical_or(g.less(place, _f64(0)), g.greater(place, _f64(axis.old - 1)))
+            outside = g.logical_or(g.less(position, _f64(0)), g.greater(position, _f64(axis.old - 1)))
             outside = g.reshape(outside, shape=(axis.new, *rest))
             beyond = outside if beyond is None else g.logical_or(beyond, outside)
         total: Tensor | None = None
-        for at, weight in _taps(use, axis, place, mode):
+        for at, weight in _taps(use, axis, position, mode):
             index = g.cast(g.minimum(g.maximum(at, _f64(0)), _f64(axis.old - 1)), dtype=I64)
             part = g.gather(wide, index, axis=axis.axis, mode="clamp")
             if weight is not None:
@@ -192,11 +192,18 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[CallAxis], mode: str, coordin
             total = part if total is None else g.add(total, part)
         assert total is not None
         wide = total
-    if beyond is not None:
-        wide = g.where(beyond, g.like(use.number("extrapolation_value", 0.0), wide), wide)
-    if wide.dtype == dtype:
-        return wide
+    return finish_resize(use, wide, beyond, dtype)
+
+
+def finish_resize(use: Use, x: Tensor, outside: Tensor | None, dtype: DType) -> Tensor:
+    """Returns the result in the dtype of the operand, rounded and saturated if it is an integer. Elements that are
+    `outside` of the region are the extrapolation value."""
+    g = use.g
+    if outside is not None:
+        x = g.where(outside, g.like(use.number("extrapolation_value", 0.0), x), x)
+    if x.dtype == dtype:
+        return x
     if dtype.is_integer:
         low, high = dtype.integer_range
-        wide = g.minimum(g.maximum(g.round(wide), g.like(low, wide)), g.like(high, wide))
-    return g.cast(wide, dtype=dtype)
+        x = g.minimum(g.maximum(g.round(x), g.like(low, x)), g.like(high, x))
+    return g.cast(x, dtype=dtype)

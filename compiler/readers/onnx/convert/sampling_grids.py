@@ -64,10 +64,10 @@ def _col2im(use: Use) -> Sequence[Tensor]:
     positions = np.zeros((int(np.prod(block)), int(np.prod(counts))), np.int64)
     for row, inner in enumerate(itertools.product(*map(range, block))):
         for column, outer in enumerate(itertools.product(*(range(int(n)) for n in counts))):
-            place = 0
+            position = 0
             for i in range(rank):
-                place = place * int(whole[i]) + outer[i] * strides[i] + inner[i] * dilations[i]
-            positions[row, column] = place
+                position = position * int(whole[i]) + outer[i] * strides[i] + inner[i] * dilations[i]
+            positions[row, column] = position
     zeros = g.broadcast_to(g.like(0, x), shape=(x.shape[0], channels, product(whole)))
     flat = g.reshape(columns, shape=(x.shape[0], channels, positions.size))
     summed = g.scatter_add(zeros, known(positions.reshape(1, 1, -1)), flat, axis=2)

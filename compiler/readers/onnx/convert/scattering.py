@@ -22,12 +22,12 @@ def _scatter_elements(use: Use) -> Sequence[Tensor]:
     columns = []
     for number in range(x.rank):
         if number == axis:
-            places = g.cast(indices, dtype=I64)
+            positions = g.cast(indices, dtype=I64)
         else:
             line = g.iota(shape=(indices.shape[number],))
             shape = (*(1,) * number, indices.shape[number], *(1,) * (x.rank - number - 1))
-            places = g.broadcast_to(g.reshape(line, shape=shape), shape=indices.shape)
-        columns.append(places)
+            positions = g.broadcast_to(g.reshape(line, shape=shape), shape=indices.shape)
+        columns.append(positions)
     return [_scattered(use, x, g.stack(*columns, axis=-1), updates, reduction)]
 
 
@@ -59,11 +59,11 @@ def _one_by_one(use: Use, x: Tensor, indices: Tensor, updates: Tensor, operator:
 
     def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         step, total = arguments
-        place = g.gather(flat_indices, step, axis=0)
+        index = g.gather(flat_indices, step, axis=0)
         update = g.gather(flat_updates, step, axis=0)
-        old = g.gather_nd(total, place)
+        old = g.gather_nd(total, index)
         new = g.apply(operator, [old, update], {})[0]
-        return [g.scatter_nd(total, g.unsqueeze(place, axes=(0,)), g.unsqueeze(new, axes=(0,)))]
+        return [g.scatter_nd(total, g.unsqueeze(index, axes=(0,)), g.unsqueeze(new, axes=(0,)))]
 
     region = g.region([known(np.int64(0)).type, x.type], body)
     return g.control("scan", [x], {"carried": 1, "count": rows}, [region], [x.type])[0]

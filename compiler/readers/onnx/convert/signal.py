@@ -25,10 +25,10 @@ def _window(terms: Sequence[float]) -> Convert:
             count = use.declared_shape("a size")[0]
             use.require(g.equal(g.cast(g.reshape(given, shape=()), dtype=I64), g.size(count)))
         steps = g.size(count if use.integer("periodic", 1) else count - 1, F64)
-        place = g.divide(g.cast(g.iota(shape=(count,)), dtype=F64), steps)
+        position = g.divide(g.cast(g.iota(shape=(count,)), dtype=F64), steps)
         total = g.broadcast_to(known(terms[0], F64), shape=(count,))
         for number, factor in enumerate(terms[1:], 1):
-            wave = g.cos(g.multiply(place, known(2 * math.pi * number, F64)))
+            wave = g.cos(g.multiply(position, known(2 * math.pi * number, F64)))
             total = g.add(total, g.multiply(wave, known(factor, F64)))
         return [g.cast(total, dtype=dtype)]
 
@@ -41,11 +41,11 @@ def _dft(use: Use) -> Sequence[Tensor]:
     if given is not None and given.sizes is None:
         # The axis is an argument of the call: all transforms of the declared shape are computed, one is selected.
         declared = use.declared_shape("an axis")
-        place = g.remainder(g.cast(g.reshape(given, shape=()), dtype=I64), known(np.int64(x.rank)))
+        position = g.remainder(g.cast(g.reshape(given, shape=()), dtype=I64), known(np.int64(x.rank)))
         axes = range(x.rank - 1)
         possible = [axis for axis in axes if all(declared[i] == x.shape[i] for i in axes if i != axis)]
         made = [(axis, _transformed(use, x, axis)) for axis in possible]
-        fitting = [(g.equal(place, known(np.int64(axis))), y) for axis, y in made if y.shape == declared]
+        fitting = [(g.equal(position, known(np.int64(axis))), y) for axis, y in made if y.shape == declared]
         if not fitting:
             use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
         is_one, result = fitting[0]
@@ -152,8 +152,8 @@ def _stft(use: Use) -> Sequence[Tensor]:
     if not isinstance(size, int):
         use.fail("transforms frames of a complex signal of symbolic size", code="data-dependent")
     frames = (size - length) // step + 1
-    places = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
-    cut = g.gather(signal, known(places.astype(np.int64)), axis=1)
+    positions = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
+    cut = g.gather(signal, known(positions.astype(np.int64)), axis=1)
     if window is not None:
         cut = g.multiply(cut, g.reshape(window, shape=(length, 1)))
     return [g.cast(_spectrum(use, _parts(use, cut), 2, one_sided=one_sided), dtype=signal.dtype)]

@@ -115,8 +115,8 @@ def _slice_in_call(use: Use, x: Tensor, starts: Tensor, ends: Tensor, count: int
         extent = g.where(forward, g.subtract(end, start), g.subtract(start, end))
         length = g.floor_divide(g.subtract(g.add(extent, g.abs(step)), one), g.maximum(g.abs(step), one))
         use.require(g.equal(g.maximum(length, zero), g.size(declared[axis])))
-        places = g.add(start, g.multiply(g.iota(shape=(declared[axis],)), step))
-        x = g.gather(x, places, axis=axis)
+        positions = g.add(start, g.multiply(g.iota(shape=(declared[axis],)), step))
+        x = g.gather(x, positions, axis=axis)
     return x
 
 
@@ -165,8 +165,8 @@ def _pad_in_call(
         if axes is not None:
             if axis not in axes:
                 continue
-            places = [axes.index(axis), axes.index(axis) + len(axes)]
-            before, after = (g.gather(widths, known(np.int64(at)), axis=0) for at in places)
+            positions = [axes.index(axis), axes.index(axis) + len(axes)]
+            before, after = (g.gather(widths, known(np.int64(at)), axis=0) for at in positions)
         else:
             # The axes are arguments of the call as well: a width applies to this axis if its entry in `axes` equals it.
             normal = g.remainder(g.cast(use.input(3), dtype=I64), known(np.int64(x.rank)))
@@ -222,8 +222,8 @@ def _wrapped(use: Use, x: Tensor, pairs: Sequence[tuple[Size, Size]]) -> Tensor:
         if before == 0 and after == 0:
             continue
         size = x.shape[axis]
-        places = g.subtract(g.iota(shape=(before + size + after,)), g.size(before))
-        x = g.gather(x, g.remainder(places, g.size(size)), axis=axis)
+        positions = g.subtract(g.iota(shape=(before + size + after,)), g.size(before))
+        x = g.gather(x, g.remainder(positions, g.size(size)), axis=axis)
     return x
 
 

@@ -15,7 +15,7 @@ from .....dialect.types import BOOL, I64, U8, TensorType
 from ...writing.graph_writer import GraphWriter
 from ...writing.tensors import BoundedTensor, Held, Strings, Tensor, known
 from ..expressions.parser import ExpressionError, compile_expression
-from ..writing.string_tensors import ONE, ZERO, lengths_of, place_in, positions, widened
+from ..writing.string_tensors import ONE, ZERO, index_in, lengths_of, positions, widened
 from ..writing.use import REQUIRED, Converters, Use
 from .control_flow import scan
 
@@ -38,9 +38,9 @@ def _concat(use: Use) -> Sequence[Held]:
     width = x.shape[-1] + y.shape[-1]
     line = g.iota(shape=(width,))
     # Byte i of the result is byte i of x, or byte i - length of y.
-    place = g.subtract(line, lengths_of(g, x))
-    second = g.take_along_axis(widened(g, y, width), g.maximum(place, ZERO), axis=-1, mode="clamp")
-    return [Strings(g.where(g.less(place, ZERO), widened(g, x, width), second))]
+    position = g.subtract(line, lengths_of(g, x))
+    second = g.take_along_axis(widened(g, y, width), g.maximum(position, ZERO), axis=-1, mode="clamp")
+    return [Strings(g.where(g.less(position, ZERO), widened(g, x, width), second))]
 
 
 # --- splitting ---
@@ -81,8 +81,8 @@ def _split_at(g: GraphWriter, data: Tensor, delimiter: bytes, most: int | None) 
     size = len(delimiter)
     longer = widened(g, data, width + size - 1)
     starts: Tensor | None = None
-    for place, byte in enumerate(delimiter):
-        part = g.slice(longer, starts=(*before, place), stops=(*before, width + place))
+    for position, byte in enumerate(delimiter):
+        part = g.slice(longer, starts=(*before, position), stops=(*before, width + position))
         same = g.equal(part, known(byte, U8))
         starts = same if starts is None else g.logical_and(starts, same)
     assert starts is not None, delimiter
@@ -91,8 +91,8 @@ def _split_at(g: GraphWriter, data: Tensor, delimiter: bytes, most: int | None) 
         starts = g.logical_and(starts, g.less_equal(number, known(np.int64(most))))
     piece = g.cumsum(_flag(g, starts), axis=data.rank - 1)
     covered = starts
-    for place in range(1, size):
-        none = g.broadcast_to(known(False, BOOL), shape=(*data.shape[:-1], place))
+    for position in range(1, size):
+        none = g.broadcast_to(known(False, BOOL), shape=(*data.shape[:-1], position))
         earlier = g.concat(none, starts, axis=data.rank - 1)
         shifted = g.slice(earlier, starts=(*before, 0), stops=(*before, width))
         covered = g.logical_or(covered, shifted)
@@ -161,7 +161,7 @@ def _normalize(use: Use) -> Sequence[Held]:
         if not all(word.isascii() for word in stop):
             use.fail("has stop words outside of ASCII, and compares without case", code="unsupported-attribute")
         compared, stop = Strings(_cased(use, strings.data, "LOWER")), [word.lower() for word in stop]
-    removed = g.less(place_in(g, compared, stop), known(np.int64(len(stop))))
+    removed = g.less(index_in(g, compared, stop), known(np.int64(len(stop))))
     # A stable sort puts the strings that remain first, in their order.
     order = g.argsort(_flag(g, removed), axis=axis)
     rows = g.take_along_axis(_cased(use, strings.data, action), g.unsqueeze(order, axes=(axis + 1,)), axis=axis)
@@ -190,8 +190,8 @@ def _full_match(use: Use) -> Sequence[Tensor]:
         number, state = arguments
         byte = g.gather(bytes_first, number, axis=0)
         column = g.gather(classes, g.cast(byte, dtype=I64), axis=0, mode="clamp")
-        place = g.add(g.multiply(state, known(np.int64(count))), column)
-        after = g.gather(steps, place, axis=0, mode="clamp")
+        position = g.add(g.multiply(state, known(np.int64(count))), column)
+        after = g.gather(steps, position, axis=0, mode="clamp")
         return [g.where(g.equal(byte, known(0, U8)), state, after)]
 
     region = g.region([TensorType(I64), start.type], step)

@@ -169,8 +169,8 @@ def _couple(g: GraphWriter, likely: Tensor, pairs: Sequence[tuple[int, int]], cl
     the probabilities r[i, j] of class i in the pair (i, j)."""
     rows = likely.shape[0]
     number = np.zeros((classes, classes), np.int64)
-    for place, (i, j) in enumerate(pairs):
-        number[i, j] = number[j, i] = place
+    for pair, (i, j) in enumerate(pairs):
+        number[i, j] = number[j, i] = pair
     upper, eye = np.triu(np.ones((classes, classes), bool), 1), np.eye(classes, dtype=bool)
     chosen = g.reshape(
         g.gather(likely, known(number.reshape(-1)), axis=1, mode="clamp"), shape=(rows, classes, classes)

@@ -154,8 +154,8 @@ def _read_nodes(use: Use, kind: str, targets: int) -> _File:
     tree, node, feature, yes, no, tracks = (_ints(use, f"nodes_{name}", count) for name in names)
     values = _numbers(use, "nodes_values", count)
     keys = list(zip(tree, node, strict=True))
-    place = {key: i for i, key in enumerate(keys)}
-    if len(place) != count:
+    index_of = {key: i for i, key in enumerate(keys)}
+    if len(index_of) != count:
         use.fail("has two nodes of one tree and number", code="bad-tree")
     weights = _numbers(use, f"{kind}_weights")
     leaves: list[list[tuple[int, float]]] = []
@@ -166,7 +166,7 @@ def _read_nodes(use: Use, kind: str, targets: int) -> _File:
             leaves.append([])
     ids = [_ints(use, f"{kind}_{name}", len(weights)) for name in ("treeids", "nodeids", "ids")]
     for t, n, target, weight in zip(*ids, weights, strict=True):
-        where = of_leaf.get(place.get((t, n), -1))
+        where = of_leaf.get(index_of.get((t, n), -1))
         if where is None:
             use.fail(f"has a bad tree {t}, node {n}: it has a weight, and is not a leaf", code="bad-tree")
         if not 0 <= target < targets:
@@ -174,7 +174,7 @@ def _read_nodes(use: Use, kind: str, targets: int) -> _File:
         leaves[where].append((target, float(weight)))
 
     def child(i: int, number: int) -> int:
-        at = place.get((tree[i], number))
+        at = index_of.get((tree[i], number))
         if at is None:
             use.fail(f"has a bad tree {tree[i]}, node {node[i]}: its child {number} does not exist", code="bad-tree")
         return -1 - of_leaf[at] if at in of_leaf else at

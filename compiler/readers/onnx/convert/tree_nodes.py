@@ -91,7 +91,7 @@ def build_tree(
     while pending:
         item, name, depth, parent, side = pending.pop()
         if isinstance(item, int) and item < 0:
-            place = -1 - len(leaves)
+            index = -1 - len(leaves)
             leaves.append(-1 - item)
         else:
             if isinstance(item, int):
@@ -104,7 +104,7 @@ def build_tree(
             if isinstance(built, int):
                 pending.append((built, name, depth + 1, parent, side))
                 continue
-            place = len(rows)
+            index = len(rows)
             value = dtype(built.value)
             if built.less and compare == "le":
                 if value == -np.inf:
@@ -113,9 +113,9 @@ def build_tree(
             rows.append((built.feature, float(value), (NAN_IS_MISSING | DEFAULT_LEFT * built.nan_first) * flags))
             children.append([0, 0])
             names.append(name)
-            pending += [(built.second, name, depth + 1, place, 1), (built.first, name, depth + 1, place, 0)]
+            pending += [(built.second, name, depth + 1, index, 1), (built.first, name, depth + 1, index, 0)]
         if parent >= 0:
-            children[parent][side] = place
+            children[parent][side] = index
     table, sides = np.asarray(rows, np.float64).reshape(-1, 3), np.asarray(children, np.int64).reshape(-1, 2)
     feature, given = table[:, 0].astype(np.int64), table[:, 2].astype(np.int64)
     tree = Tree(feature, table[:, 1], sides[:, 0], sides[:, 1], given, np.zeros((len(leaves), 1)), (), names)

@@ -29,11 +29,11 @@ def _non_zero(use: Use) -> Sequence[Held]:
     total = product(x.shape)
     flags = g.reshape(x if x.dtype == BOOL else g.not_equal(x, g.like(0, x)), shape=(total,))
     # A stable sort puts the positions of true elements first, in their order.
-    place = g.argsort(g.cast(g.logical_not(flags), dtype=I64), axis=0)
+    order = g.argsort(g.cast(g.logical_not(flags), dtype=I64), axis=0)
     columns = []
     for size in reversed(x.shape):
-        columns.append(g.remainder(place, g.size(size)))
-        place = g.floor_divide(place, g.size(size))
+        columns.append(g.remainder(order, g.size(size)))
+        order = g.floor_divide(order, g.size(size))
     return [bounded(use, g.stack(*reversed(columns), axis=0), 1, g.sum(g.cast(flags, dtype=I64)))]
 
 
@@ -62,9 +62,9 @@ def _unique(use: Use) -> Sequence[Held]:
     counts = g.bincount(group, size=count)
     inverse = g.scatter(zeros, order, group, axis=0)
     if not use.integer("sorted", 1):
-        by_place = g.argsort(g.where(g.less(line, size), firsts, g.size(count)), axis=0)
-        firsts, counts = (g.gather(each, by_place, axis=0) for each in (firsts, counts))
-        inverse = g.gather(g.scatter(zeros, by_place, line, axis=0), inverse, axis=0)
+        by_position = g.argsort(g.where(g.less(line, size), firsts, g.size(count)), axis=0)
+        firsts, counts = (g.gather(each, by_position, axis=0) for each in (firsts, counts))
+        inverse = g.gather(g.scatter(zeros, by_position, line, axis=0), inverse, axis=0)
     values = g.gather(x, firsts, axis=axis)
     made = [bounded(use, each, at, size) for each, at in ((values, axis), (firsts, 0), (counts, 0))]
     return [made[0], made[1], inverse, made[2]]

@@ -16,7 +16,7 @@ import numpy as np
 
 from .tree import Choice, Chosen, ExpressionError, Join, Repeat, Tree, Where
 
-_MOST_PLACES = 20_000
+_MOST_POSITIONS = 20_000
 _MOST_STATES = 2_000
 _SURROGATES = (0xD800, 0xDFFF)
 """The code points that have no UTF-8 form."""
@@ -38,7 +38,7 @@ class Automaton:
 
 
 @dataclass(slots=True)
-class _Place:
+class _Position:
     """A position in the expression: a byte of `bytes` (None: no byte) leads to the positions `after`. If `condition` is
     given, the transition requires that it holds."""
 
@@ -47,39 +47,39 @@ class _Place:
     after: list[int] = field(default_factory=list)
 
 
-class _Places:
+class _Positions:
     def __init__(self) -> None:
-        self.all: list[_Place] = []
+        self.all: list[_Position] = []
 
-    def new(self, place: _Place) -> int:
-        if len(self.all) >= _MOST_PLACES:
+    def new(self, position: _Position) -> int:
+        if len(self.all) >= _MOST_POSITIONS:
             raise ExpressionError("the expression is too large")
-        self.all.append(place)
+        self.all.append(position)
         return len(self.all) - 1
 
     def write(self, tree: Tree, after: int) -> int:
         """Returns the position before a tree, where `after` is the position after it."""
         if isinstance(tree, Where):
-            return self.new(_Place(condition=tree, after=[after]))
+            return self.new(_Position(condition=tree, after=[after]))
         if isinstance(tree, Join):
             for part in reversed(tree.parts):
                 after = self.write(part, after)
             return after
         if isinstance(tree, Choice):
-            return self.new(_Place(after=[self.write(part, after) for part in tree.parts]))
+            return self.new(_Position(after=[self.write(part, after) for part in tree.parts]))
         if isinstance(tree, Repeat):
             return self._repeat(tree, after)
         return self._characters(tree, after)
 
     def _repeat(self, tree: Repeat, after: int) -> int:
         if tree.most is None:
-            loop = self.new(_Place(after=[after]))
+            loop = self.new(_Position(after=[after]))
             self.all[loop].after.append(self.write(tree.tree, loop))
             start = loop
         else:
             start = after
             for _ in range(tree.most - tree.least):
-                start = self.new(_Place(after=[after, self.write(tree.tree, start)]))
+                start = self.new(_Position(after=[after, self.write(tree.tree, start)]))
         for _ in range(tree.least):
             start = self.write(tree.tree, start)
         return start
@@ -88,11 +88,11 @@ class _Places:
         starts = []
         for low, high in tree.ranges:
             for encoded in byte_ranges(low, high):
-                place = after
+                position = after
                 for part in reversed(encoded):
-                    place = self.new(_Place(bytes=part, after=[place]))
-                starts.append(place)
-        return self.new(_Place(after=starts))
+                    position = self.new(_Position(bytes=part, after=[position]))
+                starts.append(position)
+        return self.new(_Position(after=starts))
 
 
 def byte_ranges(low: int, high: int) -> Iterator[ByteRanges]:
@@ -125,25 +125,25 @@ def byte_ranges(low: int, high: int) -> Iterator[ByteRanges]:
 
 def build_automaton(tree: Tree) -> Automaton:
     """Returns the automaton of the strings that a tree matches. Raises ExpressionError if it is too large."""
-    places = _Places()
-    final = places.new(_Place())
-    start = places.write(tree, final)
-    classes, members = _classes(places.all)
+    positions = _Positions()
+    final = positions.new(_Position())
+    start = positions.write(tree, final)
+    classes, members = _classes(positions.all)
     states: dict[tuple[frozenset[int], str], int] = {(frozenset((start,)), _BEGIN): 0}
     waiting = list(states)
     steps, accepts = [], []
     for kernel, before in waiting:
-        accepts.append(final in _reached(places.all, kernel, before, _END))
-        reached = {kind: _reached(places.all, kernel, before, kind) for kind in (_WORD, _OTHER)}
+        accepts.append(final in _reached(positions.all, kernel, before, _END))
+        reached = {kind: _reached(positions.all, kernel, before, kind) for kind in (_WORD, _OTHER)}
         row = []
         for byte in members:
             kind = _WORD if byte in _WORD_BYTES else _OTHER
             after = frozenset(
                 follower
                 for number in reached[kind]
-                for bounds in (places.all[number].bytes,)
+                for bounds in (positions.all[number].bytes,)
                 if bounds is not None and bounds[0] <= byte <= bounds[1]
-                for follower in places.all[number].after
+                for follower in positions.all[number].after
             )
             state = (after, kind if after else _OTHER)
             if state not in states:
@@ -156,18 +156,18 @@ def build_automaton(tree: Tree) -> Automaton:
     return Automaton(classes, np.array(steps, np.int32), np.array(accepts, np.bool_))
 
 
-def _classes(places: Sequence[_Place]) -> tuple[Any, list[int]]:
+def _classes(positions: Sequence[_Position]) -> tuple[Any, list[int]]:
     """Returns the class of each byte, and one byte of each class. Bytes with the same transitions from all positions
     form a class."""
     cuts = {0, *(byte for byte in range(1, 256) if (byte in _WORD_BYTES) != (byte - 1 in _WORD_BYTES))}
-    for place in places:
-        if place.bytes is not None:
-            cuts |= {place.bytes[0], place.bytes[1] + 1}
+    for position in positions:
+        if position.bytes is not None:
+            cuts |= {position.bytes[0], position.bytes[1] + 1}
     members = sorted(cut for cut in cuts if cut < 256)
     return np.searchsorted(members, np.arange(256), side="right") - 1, members
 
 
-def _reached(places: Sequence[_Place], kernel: frozenset[int], before: str, next: str) -> set[int]:
+def _reached(positions: Sequence[_Position], kernel: frozenset[int], before: str, next: str) -> set[int]:
     """Returns the positions that are reached without a byte, between two bytes of the given kinds."""
     is_boundary = (before == _WORD) != (next == _WORD)
     holds = {
@@ -178,9 +178,9 @@ def _reached(places: Sequence[_Place], kernel: frozenset[int], before: str, next
     }
     found, waiting = set(kernel), list(kernel)
     while waiting:
-        place = places[waiting.pop()]
-        if place.bytes is None and (place.condition is None or holds[place.condition]):
-            new = [number for number in place.after if number not in found]
+        position = positions[waiting.pop()]
+        if position.bytes is None and (position.condition is None or holds[position.condition]):
+            new = [number for number in position.after if number not in found]
             found.update(new)
             waiting += new
     return found

@@ -47,35 +47,35 @@ _NAMED = {
     "xdigit": ((48, 57), (65, 70), (97, 102)),
 }
 _CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
-_PLACES = {"A": Where.START, "b": Where.BOUNDARY, "B": Where.INSIDE, "z": Where.END}
+_ASSERTIONS = {"A": Where.START, "b": Where.BOUNDARY, "B": Where.INSIDE, "z": Where.END}
 
 
 def compile_expression(pattern: str) -> Automaton:
     """Returns the automaton that accepts the strings that a pattern matches as a whole. Raises ExpressionError."""
     parser = _Parser(pattern)
     tree = parser.choice(0)
-    if parser.place < len(pattern):
-        raise ExpressionError(f"unexpected `{pattern[parser.place]}` at character {parser.place}")
+    if parser.position < len(pattern):
+        raise ExpressionError(f"unexpected `{pattern[parser.position]}` at character {parser.position}")
     return build_automaton(tree)
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.text, self.place = text, 0
+        self.text, self.position = text, 0
 
     def _peek(self, expected: str) -> bool:
-        return self.text.startswith(expected, self.place)
+        return self.text.startswith(expected, self.position)
 
     def _take(self, expected: str) -> bool:
         found = self._peek(expected)
-        self.place += len(expected) if found else 0
+        self.position += len(expected) if found else 0
         return found
 
     def _next(self) -> str:
-        if self.place >= len(self.text):
+        if self.position >= len(self.text):
             raise ExpressionError("the pattern ends too early")
-        self.place += 1
-        return self.text[self.place - 1]
+        self.position += 1
+        return self.text[self.position - 1]
 
     def choice(self, depth: int) -> Tree:
         if depth > _DEEPEST:
@@ -87,7 +87,7 @@ class _Parser:
 
     def _sequence(self, depth: int) -> Tree:
         parts: list[Tree] = []
-        while self.place < len(self.text) and not self._peek("|") and not self._peek(")"):
+        while self.position < len(self.text) and not self._peek("|") and not self._peek(")"):
             parts.append(self._repeated(self._atom(depth)))
         return Join(tuple(parts))
 
@@ -96,7 +96,7 @@ class _Parser:
         while (bounds := self._bounds()) is not None:
             times += 1
             if times > 1:
-                raise ExpressionError(f"a repetition is repeated at character {self.place - 1}")
+                raise ExpressionError(f"a repetition is repeated at character {self.position - 1}")
             tree = Repeat(tree, *bounds)
             self._take("?")  # the shortest match; the string is matched as a whole in any case
         return tree
@@ -105,13 +105,13 @@ class _Parser:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._take(sign):
                 return bounds
-        stop = self.text.find("}", self.place)
+        stop = self.text.find("}", self.position)
         if not self._peek("{") or stop < 0:
             return None
-        low, comma, high = self.text[self.place + 1 : stop].partition(",")
+        low, comma, high = self.text[self.position + 1 : stop].partition(",")
         if not (low.isascii() and low.isdigit()) or not (high == "" or (high.isascii() and high.isdigit())):
             return None  # `{` without numbers is a character
-        self.place = stop + 1
+        self.position = stop + 1
         least = int(low)
         most = least if not comma else int(high) if high else None
         if least > _MOST_REPEATS or (most is not None and not least <= most <= _MOST_REPEATS):
@@ -129,22 +129,22 @@ class _Parser:
         if sign in "^$":
             return Where.START if sign == "^" else Where.END
         if sign in "*+?":
-            raise ExpressionError(f"nothing to repeat at character {self.place - 1}")
+            raise ExpressionError(f"nothing to repeat at character {self.position - 1}")
         if sign == "\\":
-            if self.text[self.place : self.place + 1] in _PLACES:
-                return _PLACES[self._next()]
+            if self.text[self.position : self.position + 1] in _ASSERTIONS:
+                return _ASSERTIONS[self._next()]
             return Chosen(self._escape())
         return Chosen(((ord(sign), ord(sign)),))
 
     def _group(self, depth: int) -> Tree:
-        start = self.place
+        start = self.position
         if self._take("?"):
             named = self._take("P<") or (not self._peek("<=") and not self._peek("<!") and self._take("<"))
             if named:
-                stop = self.text.find(">", self.place)
+                stop = self.text.find(">", self.position)
                 if stop < 0:
                     raise ExpressionError("the name of a group does not end")
-                self.place = stop + 1
+                self.position = stop + 1
             elif not self._take(":"):
                 raise ExpressionError(f"the group at character {start - 1} has flags or looks around")
         tree = self.choice(depth + 1)
@@ -167,10 +167,10 @@ class _Parser:
 
     def _hexadecimal(self) -> tuple[tuple[int, int], ...]:
         if self._take("{"):
-            stop = self.text.find("}", self.place)
-            digits, self.place = self.text[self.place : max(stop, self.place)], stop + 1
+            stop = self.text.find("}", self.position)
+            digits, self.position = self.text[self.position : max(stop, self.position)], stop + 1
         else:
-            digits, self.place = self.text[self.place : self.place + 2], self.place + 2
+            digits, self.position = self.text[self.position : self.position + 2], self.position + 2
         try:
             code = int(digits, 16) if digits.isalnum() and digits.isascii() else -1
         except ValueError:
@@ -193,7 +193,7 @@ class _Parser:
                 self._take("-")
                 high = self._member()
                 if len(high) != 1 or high[0][0] != high[0][1] or high[0][0] < low[0][0]:
-                    raise ExpressionError(f"has a bad range at character {self.place - 1}")
+                    raise ExpressionError(f"has a bad range at character {self.position - 1}")
                 low = ((low[0][0], high[0][0]),)
             ranges += low
         found = ranges_of(ranges)
@@ -204,10 +204,10 @@ class _Parser:
         return self._escape() if sign == "\\" else ((ord(sign), ord(sign)),)
 
     def _named_class(self) -> Sequence[tuple[int, int]]:
-        stop = self.text.find(":]", self.place + 2)
-        name = self.text[self.place + 2 : max(stop, self.place + 2)]
+        stop = self.text.find(":]", self.position + 2)
+        name = self.text[self.position + 2 : max(stop, self.position + 2)]
         ranges = _NAMED.get(name.removeprefix("^"))
         if stop < 0 or ranges is None:
             raise ExpressionError(f"`[:{name}:]` is not a class of characters")
-        self.place = stop + 2
+        self.position = stop + 2
         return complement(ranges) if name.startswith("^") else ranges

@@ -50,7 +50,7 @@ def lengths_of(g: GraphWriter, data: Tensor) -> Tensor:
     return g.max(ends, axis=-1, keepdims=True)
 
 
-def place_in(g: GraphWriter, strings: Strings, listed: Sequence[str]) -> Tensor:
+def index_in(g: GraphWriter, strings: Strings, listed: Sequence[str]) -> Tensor:
     """Returns the index of the first equal string of a list, or the length of the list: i64 [...]."""
     count = known(np.int64(len(listed)))
     if not listed:

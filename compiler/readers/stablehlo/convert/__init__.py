@@ -1,9 +1,10 @@
-"""The converters of all operations, by their names: one table made of the families beside this file."""
+"""The converters of all operations, by their names: one table of the families in this folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...writing.families import by_name
 from ..writing.items import ComplexTensor, Item
 from ..writing.records import OperationRecord
 from ..writing.use import Convert, Converters
@@ -39,14 +40,13 @@ FAMILIES: Mapping[str, Converters] = {
     "Control flow": control_flow.CONVERTERS,
 }
 
-_BY_NAME: Mapping[str, Convert] = {name: convert for family in FAMILIES.values() for name, convert in family.items()}
-assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert one operation"
+_BY_NAME = by_name(FAMILIES)
 
 _ELEMENTWISE = frozenset({"constant", *elementwise.CONVERTERS, *bits.CONVERTERS})
 
 
 def is_elementwise(name: str) -> bool:
-    """Returns whether an operation computes each element of its result from those at the same place."""
+    """Returns whether an operation computes each element of its result from those at the same index."""
     return name in _ELEMENTWISE
 
 

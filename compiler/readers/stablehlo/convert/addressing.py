@@ -48,10 +48,10 @@ _NUMBERS = {
 }
 
 
-def outside_if_negative(use: Use, places: Tensor) -> Tensor:
+def outside_if_negative(use: Use, indices: Tensor) -> Tensor:
     """Replaces negative positions by one that is out of range, because the graph counts negative ones from the end."""
     g = use.g
-    return g.where(g.less(places, g.like(0, places)), g.like(_OUTSIDE, places), places)
+    return g.where(g.less(indices, g.like(0, indices)), g.like(_OUTSIDE, indices), indices)
 
 
 _OUTSIDE = 1 << 62
@@ -83,9 +83,9 @@ def _windows(use: Use, found: _Addresses, windows: Sequence[tuple[int, Size]]) -
     columns: list[Tensor] = []
     for number, axis in enumerate(found.axes):
         column = g.slice(spread, starts=(*rest, number), stops=(*rest, number + 1))
-        for place, (window, _) in enumerate(windows):
+        for inner, (window, _) in enumerate(windows):
             if window == axis:
-                column = g.add(column, g.iota(shape=(*shape[:-1], 1), axis=len(outer) + place))
+                column = g.add(column, g.iota(shape=(*shape[:-1], 1), axis=len(outer) + inner))
         columns.append(column)
     return columns[0] if len(columns) == 1 else g.concat(*columns, axis=len(shape) - 1)
 
@@ -116,13 +116,14 @@ def _gather(use: Use) -> Sequence[Tensor]:
     windows = [(axis, sizes[axis]) for axis in sorted(found.axes) if axis not in removed]
     front, order = _front(use, x, found.axes)
     made = g.gather_nd(front, _windows(use, _clamped(use, found, x, sizes), windows), mode="clamp")
-    # The axes are those of the indices, of the windows, and of whole slices; `offset_dims` places the last two.
+    # The axes are those of the indices, of the windows, and of whole slices. `offset_dims` lists the axes of the result
+    # for the last two.
     batch, offsets = found.vectors.rank - 1, lists.get("offset_dims", ())
     kept = [axis for axis, _ in windows] + list(order[len(found.axes) :])
     slices = iter(batch + kept.index(axis) for axis in sorted(kept))
     outer = iter(range(batch))
-    places = tuple(next(slices) if axis in offsets else next(outer) for axis in range(made.rank))
-    return [_turned(use, made, places)]
+    axes = tuple(next(slices) if axis in offsets else next(outer) for axis in range(made.rank))
+    return [_turned(use, made, axes)]
 
 
 def _scatter(use: Use) -> Sequence[Tensor]:
@@ -139,16 +140,16 @@ def _scatter(use: Use) -> Sequence[Tensor]:
         use.fail("removes an axis that it does not address")
     inner = lists.get("update_window_dims", ())
     axis_of = dict(zip((axis for axis in range(x.rank) if axis not in removed), inner, strict=True))
-    for axis, place in axis_of.items():
-        if axis not in found.axes and updates.shape[place] != x.shape[axis]:
+    for axis, update_axis in axis_of.items():
+        if axis not in found.axes and updates.shape[update_axis] != x.shape[axis]:
             use.fail("writes a part of an axis that it does not address")
     windows = [(axis, updates.shape[axis_of[axis]]) for axis in sorted(found.axes) if axis not in removed]
     front, order = _front(use, x, found.axes)
-    outer = [place for place in range(updates.rank) if place not in inner]
+    outer = [axis for axis in range(updates.rank) if axis not in inner]
     kept = [*(axis for axis, _ in windows), *order[len(found.axes) :]]
     updates = _turned(use, updates, (*outer, *(axis_of[axis] for axis in kept)))
-    places = outside_if_negative(use, _windows(use, found, windows))
-    made = use.g.apply(operator, [front, places, updates], {"mode": "drop"})[0]
+    indices = outside_if_negative(use, _windows(use, found, windows))
+    made = use.g.apply(operator, [front, indices, updates], {"mode": "drop"})[0]
     return [_turned(use, made, tuple(order.index(axis) for axis in range(x.rank)))]
 
 
@@ -169,8 +170,8 @@ def _torch_index_select(use: Use) -> Sequence[Tensor]:
     x, indices = use.operands
     if use.integer("batch_dims"):
         use.fail("selects separately for each batch")
-    places = use.g.cast(indices, dtype=I64)
-    inside = use.g.maximum(places, use.g.like(0, places))
+    indices = use.g.cast(indices, dtype=I64)
+    inside = use.g.maximum(indices, use.g.like(0, indices))
     return [use.g.gather(x, inside, axis=use.integer("dim"), mode="clamp")]
 
 

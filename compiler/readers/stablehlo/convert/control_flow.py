@@ -64,7 +64,7 @@ def _while(use: Use) -> Sequence[Item]:
 
 
 def _map(use: Use) -> Sequence[Item]:
-    """Converts the body, a function of single elements, with whole tensors in their places."""
+    """Converts the body, a function of single elements, and applies it to whole tensors."""
     (body,) = use.record.regions
     shape = use.x.shape
     made = use.run_elementwise(body, use.operands)

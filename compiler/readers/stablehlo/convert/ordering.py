@@ -33,8 +33,8 @@ def _direction(use: Use) -> str:
 
 
 def _top_k(use: Use) -> Sequence[Tensor]:
-    values, places = use.g.apply("top_k", [use.x], {"k": use.integer("k"), "axis": -1, "largest": True})
-    return [values, use.g.cast(places, dtype=ELEMENTS[use.record.results[1][1].element])]
+    values, indices = use.g.apply("top_k", [use.x], {"k": use.integer("k"), "axis": -1, "largest": True})
+    return [values, use.g.cast(indices, dtype=ELEMENTS[use.record.results[1][1].element])]
 
 
 CONVERTERS: Converters = {"sort": _sort, "chlo.top_k": _top_k}

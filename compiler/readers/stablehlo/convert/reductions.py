@@ -50,7 +50,7 @@ def is_neutral(name: str, x: Tensor, start: Tensor) -> bool:
 def _reduce(use: Use) -> Sequence[Tensor]:
     g, count = use.g, len(use.operands) // 2
     if count == 2:
-        return _extreme_with_place(use)
+        return _extreme_with_index(use)
     if count != 1:
         use.fail(f"reduces {count} tensors together")
     x, start = use.operands
@@ -67,21 +67,21 @@ def _reduce(use: Use) -> Sequence[Tensor]:
     return [total if is_neutral(name, x, start) else g.apply(combine, [total, start], {})[0]]
 
 
-def _extreme_with_place(use: Use) -> Sequence[Tensor]:
+def _extreme_with_index(use: Use) -> Sequence[Tensor]:
     """Returns the greatest or least element along an axis and its index: the reduction of two tensors that JAX writes
     for `argmax` and `argmin`. Of equal elements, the first one counts; a NaN counts as greatest and as least."""
     g = use.g
-    x, places, start, first = use.operands
-    axes, axis_of_places = use.integers("dimensions"), _axis_of_iota(use, places)
+    x, indices, start, first = use.operands
+    axes, axis_of_indices = use.integers("dimensions"), _axis_of_iota(use, indices)
     direction = _direction(use, use.record.regions[0])
     name = "maximum" if direction == "GT" else "minimum"
-    if len(axes) != 1 or axis_of_places != axes[0]:
+    if len(axes) != 1 or axis_of_indices != axes[0]:
         use.fail("reduces two tensors together, and the second is not the index along the axis")
     if not is_neutral(name, x, start) or first.array is None or first.array.item() != 0:
         use.fail("reduces two tensors together, with initial values that may be results")
     index = g.apply("argmax" if direction == "GT" else "argmin", [x], {"axis": axes[0], "keepdims": True})[0]
     extreme = g.take_along_axis(x, index, axis=axes[0], mode="clamp")
-    return [g.squeeze(extreme, axes=axes), g.cast(g.squeeze(index, axes=axes), dtype=places.dtype)]
+    return [g.squeeze(extreme, axes=axes), g.cast(g.squeeze(index, axes=axes), dtype=indices.dtype)]
 
 
 def _axis_of_iota(use: Use, x: Tensor) -> int | None:

@@ -117,10 +117,10 @@ def _select_and_scatter(use: Use) -> Sequence[Tensor]:
     count, spatial = images.data.shape[0], images.data.shape[2:]
     chosen = g.max_pool_indices(images.data, **attributes)  # -1 for a window of padding only
     flat = (count, product(chosen.shape[2:]))
-    places = outside_if_negative(use, g.reshape(chosen, shape=flat))
+    indices = outside_if_negative(use, g.reshape(chosen, shape=flat))
     updates = g.reshape(images.take(source), shape=flat)
     zeros = g.broadcast_to(g.like(0, x), shape=(count, product(spatial)))
-    made = g.scatter_add(zeros, places, updates, axis=1, mode="drop")
+    made = g.scatter_add(zeros, indices, updates, axis=1, mode="drop")
     return [images.back(g.reshape(made, shape=images.data.shape))]
 
 

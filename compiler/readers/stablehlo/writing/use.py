@@ -24,7 +24,7 @@ RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Item]], list[Item]]
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
     """An operation for its converter. `call` converts a function of the file, by name. `run_elementwise` converts a
-    block of single elements, with whole tensors in their places."""
+    block that computes single elements, and applies it to whole tensors."""
 
     record: OperationRecord
     g: GraphWriter

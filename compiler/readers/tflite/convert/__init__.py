@@ -1,9 +1,10 @@
-"""The converters of all operators, by their names: one table made of the families beside this file."""
+"""The converters of all operators, by their names: one table of the families in this folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...writing.families import by_name
 from ..writing.use import Convert, Converters
 from . import (
     activations,
@@ -42,8 +43,7 @@ FAMILIES: Mapping[str, Converters] = {
     "Control flow": control_flow.CONVERTERS,
 }
 
-_BY_NAME: Mapping[str, Convert] = {name: convert for family in FAMILIES.values() for name, convert in family.items()}
-assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert one operator"
+_BY_NAME = by_name(FAMILIES)
 
 
 def find_converter(name: str) -> Convert | None:

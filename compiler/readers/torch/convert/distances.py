@@ -42,7 +42,7 @@ def _pdist(use: Use) -> Sequence[Tensor]:
     first, second = np.triu_indices(rows, 1)
     if not len(first) or x.shape[1] == 0:
         return [g.broadcast_to(g.like(0, x), shape=use.shape)]
-    parts = [g.gather(x, known(places.astype(np.int64)), axis=0) for places in (first, second)]
+    parts = [g.gather(x, known(indices.astype(np.int64)), axis=0) for indices in (first, second)]
     return [_norm(use, g.subtract(*parts), float(use.number("p", 2.0)))]
 
 

@@ -75,8 +75,8 @@ def _index(use: Use) -> Sequence[Tensor | BoundedTensor]:
     given = [(axis, each) for axis, each in enumerate(use.arguments["indices"]) if each is not None]
     if len(given) == 1 and given[0][1].dtype == BOOL and given[0][1].array is None and given[0][1].rank == 1:
         ((axis, mask),) = given
-        places, number = positions_of(use, counted(use, use.values["indices"][axis], mask))
-        return [BoundedTensor(g.gather(x, places, axis=axis), axis, number)]
+        positions, number = positions_of(use, counted(use, use.values["indices"][axis], mask))
+        return [BoundedTensor(g.gather(x, positions, axis=axis), axis, number)]
     pairs = indices_of(use, "indices", x)
     axes = [axis for axis, _ in pairs]
     if not pairs:
@@ -139,13 +139,13 @@ def _nonzero(use: Use) -> Sequence[Tensor | BoundedTensor]:
     if x.array is not None:
         return [known(np.argwhere(x.array).astype(np.int64))]
     mask = counted(use, use.values["self"], x if x.dtype == BOOL else g.not_equal(x, g.like(0, x)))
-    places, count = positions_of(use, g.reshape(mask, shape=(mask.type.elements,)))
-    columns, rest = [], places
+    positions, count = positions_of(use, g.reshape(mask, shape=(mask.type.elements,)))
+    columns, rest = [], positions
     for size in reversed(mask.shape):
         columns.append(g.remainder(rest, g.size(maximum(size, 1))))
         rest = g.floor_divide(rest, g.size(maximum(size, 1)))
     if not columns:
-        return [BoundedTensor(g.reshape(places, shape=(1, 0)), 0, count)]
+        return [BoundedTensor(g.reshape(positions, shape=(1, 0)), 0, count)]
     return [BoundedTensor(g.stack(*reversed(columns), axis=1), 0, count)]
 
 
@@ -156,11 +156,11 @@ def _masked_select_by_size(use: Use) -> Sequence[Tensor]:
     mask = use.tensor("mask")
     wide = mask if mask.shape == use.shape else g.broadcast_to(mask, shape=use.shape)
     flat = g.reshape(g.cast(wide, dtype=I64), shape=(wide.type.elements,))
-    places = g.subtract(g.cumsum(flat, axis=0), known(1))
+    positions = g.subtract(g.cumsum(flat, axis=0), known(1))
     count = source.type.elements
     if count == 0 or wide.type.elements == 0:
         return [x]
-    taken = g.gather(g.reshape(source, shape=(count,)), g.maximum(places, known(0)), axis=0, mode="clamp")
+    taken = g.gather(g.reshape(source, shape=(count,)), g.maximum(positions, known(0)), axis=0, mode="clamp")
     x = x if x.shape == use.shape else g.broadcast_to(x, shape=use.shape)
     return [g.where(wide, g.reshape(taken, shape=use.shape), x)]
 

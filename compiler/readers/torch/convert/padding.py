@@ -45,8 +45,8 @@ def _wrapped(use: Use, x: Tensor, pairs: Sequence[tuple[Size, Size]]) -> Tensor:
     for axis, (before, after) in enumerate(pairs):
         if before != 0 or after != 0:
             size = x.shape[axis]
-            places = g.subtract(g.iota(shape=(before + size + after,)), g.size(before, I64))
-            x = g.gather(x, g.remainder(places, g.size(size)), axis=axis)
+            positions = g.subtract(g.iota(shape=(before + size + after,)), g.size(before, I64))
+            x = g.gather(x, g.remainder(positions, g.size(size)), axis=axis)
     return x
 
 

@@ -134,7 +134,7 @@ def _uneven_maxima(use: Use, x: Tensor, wanted: Sequence[int]) -> list[Tensor]:
     if not all(isinstance(size, int) for size in sizes):
         use.fail("divides a symbolic size into uneven windows", code="data-dependent")
     positions = known(np.arange(np.prod([static_size(size) for size in sizes])).reshape(1, 1, *sizes))
-    values, places = [], []
+    values, indices = [], []
     for cell in itertools.product(*map(range, wanted)):
         bounds = [(i * s // n, -(-(i + 1) * s // n)) for i, s, n in zip(cell, sizes, wanted, strict=True)]
         part = {"starts": (0, 0, *(a for a, _ in bounds)), "stops": (None, None, *(b for _, b in bounds))}
@@ -142,8 +142,8 @@ def _uneven_maxima(use: Use, x: Tensor, wanted: Sequence[int]) -> list[Tensor]:
         flat = g.reshape(window, shape=(*x.shape[:2], product(window.shape[2:])))
         at = g.argmax(flat, axis=2, keepdims=True)
         values.append(g.take_along_axis(flat, at, axis=2, mode="clamp"))
-        places.append(g.gather(g.reshape(numbers, shape=(numbers.type.elements,)), at, axis=0, mode="clamp"))
-    return [g.reshape(g.concat(*each, axis=2), shape=(*x.shape[:2], *wanted)) for each in (values, places)]
+        indices.append(g.gather(g.reshape(numbers, shape=(numbers.type.elements,)), at, axis=0, mode="clamp"))
+    return [g.reshape(g.concat(*each, axis=2), shape=(*x.shape[:2], *wanted)) for each in (values, indices)]
 
 
 CONVERTERS: Converters = {

@@ -23,8 +23,8 @@ def _grid_sampler(use: Use) -> Sequence[Tensor]:
     corners, rank = use.flag("align_corners"), x.rank - 2
     wide, grid = (use.to(t, F32) if t.dtype.is_half else t for t in (x, grid))
 
-    def inside(place: Tensor, size: Size) -> Tensor:
-        return place if padding == "zeros" else _inside(use, place, size, padding, corners)
+    def inside(position: Tensor, size: Size) -> Tensor:
+        return position if padding == "zeros" else _inside(use, position, size, padding, corners)
 
     taps = []
     for axis in range(rank):
@@ -33,13 +33,13 @@ def _grid_sampler(use: Use) -> Sequence[Tensor]:
         size = g.size(x.shape[2 + axis], grid.dtype)
         one, half = g.like(1, at), g.like(0.5, at)
         if corners:
-            place = g.multiply(g.multiply(g.add(at, one), half), g.subtract(size, one))
+            position = g.multiply(g.multiply(g.add(at, one), half), g.subtract(size, one))
         else:
-            place = g.subtract(g.multiply(g.multiply(g.add(at, one), size), half), half)
-        taps.append(_taps(use, place, mode, x.shape[2 + axis], inside))
+            position = g.subtract(g.multiply(g.multiply(g.add(at, one), size), half), half)
+        taps.append(_taps(use, position, mode, x.shape[2 + axis], inside))
     total: Tensor | None = None
     for choice in itertools.product(*taps):
-        part = _elements(use, wide, [place for place, _ in choice], inside)
+        part = _elements(use, wide, [position for position, _ in choice], inside)
         for _, weight in choice:
             part = part if weight is None else g.multiply(part, g.unsqueeze(weight, axes=(1,)))
         total = part if total is None else g.add(total, part)
@@ -47,15 +47,15 @@ def _grid_sampler(use: Use) -> Sequence[Tensor]:
     return [use.to(total, x.dtype)]
 
 
-def _taps(use: Use, place: Tensor, mode: str, size: Size, inside: Inside) -> list[tuple[Tensor, Tensor | None]]:
+def _taps(use: Use, position: Tensor, mode: str, size: Size, inside: Inside) -> list[tuple[Tensor, Tensor | None]]:
     """Returns the integer positions around each position, as floats, and their weights."""
     g = use.g
     if mode == "nearest":
-        return [(g.round(inside(place, size)), None)]
+        return [(g.round(inside(position, size)), None)]
     if mode == "bilinear":
-        place = inside(place, size)
-    base = g.floor(place)
-    part = g.subtract(place, base)
+        position = inside(position, size)
+    base = g.floor(position)
+    part = g.subtract(position, base)
     if mode == "bilinear":
         return [(base, g.subtract(g.like(1, part), part)), (g.add(base, g.like(1, base)), part)]
     steps = (g.like(number, part) for number in range(-1, 3))
@@ -75,34 +75,34 @@ def _cubic(use: Use, distance: Tensor, a: float = -0.75) -> Tensor:
     return g.where(g.less_equal(d, g.like(1, d)), near, g.where(g.less(d, g.like(2, d)), far, g.like(0, d)))
 
 
-def _inside(use: Use, place: Tensor, size: Size, padding: str, corners: bool) -> Tensor:
+def _inside(use: Use, position: Tensor, size: Size, padding: str, corners: bool) -> Tensor:
     """Returns the position moved into the image: to the border, or reflected there."""
     g = use.g
-    last, zero = g.subtract(g.size(size, place.dtype), g.like(1, place)), g.like(0, place)
+    last, zero = g.subtract(g.size(size, position.dtype), g.like(1, position)), g.like(0, position)
     if padding == "reflection":
-        low = zero if corners else g.like(-0.5, place)
-        span = g.subtract(last if corners else g.add(last, g.like(0.5, place)), low)
-        span = g.where(g.equal(span, zero), g.like(1, place), span)
+        low = zero if corners else g.like(-0.5, position)
+        span = g.subtract(last if corners else g.add(last, g.like(0.5, position)), low)
+        span = g.where(g.equal(span, zero), g.like(1, position), span)
         # Reflection repeats with a period of two spans.
-        twice = g.multiply(span, g.like(2, place))
-        offset = g.remainder(g.subtract(place, low), twice)
-        place = g.add(g.where(g.greater(offset, span), g.subtract(twice, offset), offset), low)
-    return g.minimum(g.maximum(place, zero), last)
+        twice = g.multiply(span, g.like(2, position))
+        offset = g.remainder(g.subtract(position, low), twice)
+        position = g.add(g.where(g.greater(offset, span), g.subtract(twice, offset), offset), low)
+    return g.minimum(g.maximum(position, zero), last)
 
 
-def _elements(use: Use, x: Tensor, places: Sequence[Tensor], inside: Inside) -> Tensor:
+def _elements(use: Use, x: Tensor, positions: Sequence[Tensor], inside: Inside) -> Tensor:
     """Returns the elements [N, C, *grid] at integer positions, with zeros outside of the image."""
-    g, spatial = use.g, places[0].shape[1:]
+    g, spatial = use.g, positions[0].shape[1:]
     outside: Tensor | None = None
     flat: Tensor | None = None
-    for axis, place in enumerate(places):
+    for axis, position in enumerate(positions):
         size = x.shape[2 + axis]
-        raw = g.cast(g.round(inside(place, size)), dtype=I64)
+        raw = g.cast(g.round(inside(position, size)), dtype=I64)
         index = g.minimum(g.maximum(raw, known(0)), g.size(size - 1))
         beyond = g.not_equal(index, raw)
         outside = beyond if outside is None else g.logical_or(outside, beyond)
         flat = index if flat is None else g.add(g.multiply(flat, g.size(size)), index)
-    assert flat is not None and outside is not None, places
+    assert flat is not None and outside is not None, positions
     count = product(spatial)
     rows = g.reshape(x, shape=(*x.shape[:2], product(x.shape[2:])))
     index = g.broadcast_to(g.reshape(flat, shape=(x.shape[0], 1, count)), shape=(*x.shape[:2], count))

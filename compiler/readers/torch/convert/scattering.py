@@ -110,9 +110,9 @@ def _one_by_one(use: Use, x: Tensor, rows: Tensor, updates: Tensor, operator: st
 
     def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         step, total = arguments
-        place = g.gather(flat_rows, step, axis=0)
-        new = g.apply(operator, [g.gather_nd(total, place), g.gather(flat_updates, step, axis=0)], {})[0]
-        return [g.scatter_nd(total, g.unsqueeze(place, axes=(0,)), g.unsqueeze(new, axes=(0,)))]
+        index = g.gather(flat_rows, step, axis=0)
+        new = g.apply(operator, [g.gather_nd(total, index), g.gather(flat_updates, step, axis=0)], {})[0]
+        return [g.scatter_nd(total, g.unsqueeze(index, axes=(0,)), g.unsqueeze(new, axes=(0,)))]
 
     region = g.region([known(0, I64).type, x.type], body)
     return g.control("scan", [x], {"carried": 1, "count": count}, [region], [x.type])[0]

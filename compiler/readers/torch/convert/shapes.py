@@ -105,8 +105,8 @@ def _rolled(use: Use, x: Tensor, shift: object, axis: int) -> Tensor:
         return x
     g, size = use.g, x.shape[axis]
     assert isinstance(shift, int) or hasattr(shift, "terms"), shift
-    places = g.subtract(g.iota(shape=(size,)), of_size(shift))  # type: ignore[arg-type]  # a size
-    return g.gather(x, g.remainder(places, g.size(size)), axis=axis)
+    positions = g.subtract(g.iota(shape=(size,)), of_size(shift))  # type: ignore[arg-type]  # a size
+    return g.gather(x, g.remainder(positions, g.size(size)), axis=axis)
 
 
 def _pixel_shuffle(use: Use) -> Sequence[Tensor]:
@@ -128,8 +128,8 @@ def _diagonal(use: Use) -> Sequence[Tensor]:
     steps = g.iota(shape=(use.shape[-1],))
     row = g.add(steps, known(max(-offset, 0)))
     column = g.add(steps, known(max(offset, 0)))
-    places = g.add(g.multiply(row, g.size(columns)), column)
-    return [g.gather(flat, places, axis=flat.rank - 1, mode="clamp")]
+    positions = g.add(g.multiply(row, g.size(columns)), column)
+    return [g.gather(flat, positions, axis=flat.rank - 1, mode="clamp")]
 
 
 CONVERTERS: Converters = {

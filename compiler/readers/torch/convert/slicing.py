@@ -54,10 +54,10 @@ def _select(use: Use) -> Sequence[Tensor]:
 def _select_scatter(use: Use) -> Sequence[Tensor]:
     x, axis, g = use.tensor(), use.axis(), use.g
     update = use.cast("src", x.dtype)
-    places = g.iota(shape=(x.shape[axis],))
+    positions = g.iota(shape=(x.shape[axis],))
     at = _index(use)
     at = g.where(g.less(at, known(0)), g.add(at, g.size(x.shape[axis])), at)
-    here = g.reshape(g.equal(places, at), shape=(x.shape[axis], *(1,) * (x.rank - axis - 1)))
+    here = g.reshape(g.equal(positions, at), shape=(x.shape[axis], *(1,) * (x.rank - axis - 1)))
     return [g.where(here, g.unsqueeze(update, axes=(axis,)), x)]
 
 

@@ -1,10 +1,10 @@
-"""Faults of the tables of tree ensembles, which would lead a path outside of memory or around in a circle.
+"""Errors in the tables of tree ensembles, which would lead a path outside of memory or around in a circle.
 
 A record has four integers, as that of `check_indices`; the last one, `-1 - reason`, tells both apart:
 
-    [(tree + 1) << 32 | node + 1, or -1 without a fault;  the wrong number;  its limit;  -1 - reason]
+    [(tree + 1) << 32 | node + 1, or -1 without an error;  the wrong number;  its limit;  -1 - reason]
 
-An unknown tree or node counts as -1. The reported fault is that of the least node, or else of the first tree.
+An unknown tree or node counts as -1. The reported error is that of the least node, or else of the first tree.
 The tree of a node is the one with the greatest root up to the node.
 """
 
@@ -36,14 +36,14 @@ PART = 32
 
 
 def describe_fault(number: int, index: int, size: int, window: int) -> str:
-    """Returns the message of a record with a fault."""
+    """Returns the message of a record with an error."""
     tree, node = (number >> PART) - 1, (number & (1 << PART) - 1) - 1
     where = [f"{kind} {n}" for kind, n in (("tree", tree), ("node", node)) if n >= 0]
     what, why, of = REASONS[-1 - window]
     return f"{', '.join(where)}: {what} {index} {why} {size} {of}"
 
 
-def find_fault(
+def find_error(
     feature: Numbers,
     threshold: Numbers,
     children: Numbers,

@@ -1,14 +1,19 @@
-"""Oblivious trees on ranks, for calls of few rows: `level_places`, `border_places` and `add_places`.
+"""Oblivious trees on ranks, for calls of few rows: the index of the leaf in each tree, and the sum of these leaves.
 
-The place of a row in a tree has a bit for each level, 1 if the rank of a column is not below a border. A table holds
-the bits of all trees for each column and each rank, so that the places of a row are a sum of vectors:
+The leaf index of a row in a tree has a bit for each level, 1 if the rank of a column is not below a border.
+`leaf_indices_by_masks` reads the bits of all trees from a table for each column and rank, so that the leaf indices of a
+row are a sum of vectors:
 
-    places[row, tree] = sum over columns c of masks[c, ranks[row, c], tree]
+    leaves[row, tree] = sum over columns c of masks[c, ranks[row, c], tree]
 
-Where this table is too large, `border_places` compares the ranks level by level. `add_places` adds the values of the
-leaves at the first of these places in the order of the trees; further places, which only fill vectors, are not read. It
-is a separate step because the values of large trees lie far apart in memory: behind one another, their loads overlap.
-Ranks end at the last row of a column's table, and places count modulo the leaves of a tree, a power of two.
+`leaf_indices_by_borders` compares the ranks level by level instead, where this table would be too large.
+
+`add_leaf_values` adds the values of the leaves in the order of the trees. It is a separate operator because the values
+of large trees lie far apart in memory: loads without other work between them overlap. The indices of a row may be
+padded to whole vectors; the padding is not read.
+
+A rank beyond a column's table counts as the last rank of the table. Leaf indices are taken modulo the number of leaves
+of a tree, a power of two.
 """
 
 from __future__ import annotations
@@ -30,27 +35,27 @@ _FLOATS = (F32, F64)
 Turn = tuple[Sequence[Tensor], Sequence[Scalar]]
 
 
-def _infer_places(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+def _infer_masks(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     ranks, masks = types
     sizes = (*ranks.shape[1:], *masks.shape[:2])
     if ranks.rank != 2 or masks.rank != 3 or not all(isinstance(size, int) for size in sizes):
-        message = "`level_places` needs ranks [rows, width] and masks [columns, ranks, trees] of known sizes"
+        message = "`leaf_indices_by_masks` needs ranks [rows, width] and masks [columns, ranks, trees] of known sizes"
         raise InferenceError("shape-mismatch", f"{message}, not {ranks}, {masks}")
     width, columns, count = (static_size(size) for size in sizes)
     if columns > width or not count:
-        message = f"`masks` of `level_places` has at most {width} columns, and at least one rank, not {masks}"
+        message = f"`masks` of `leaf_indices_by_masks` has at most {width} columns, and at least one rank, not {masks}"
         raise InferenceError("shape-mismatch", message, operand=1)
     return (TensorType(masks.dtype, (ranks.shape[0], masks.shape[2])),)
 
 
-def _reference_places(ranks: Numbers, masks: Numbers) -> Numbers:
+def _reference_masks(ranks: Numbers, masks: Numbers) -> Numbers:
     total = np.zeros((len(ranks), masks.shape[2]), masks.dtype)
     for column, table in enumerate(masks):
         total += table[np.minimum(ranks[:, column], len(table) - 1)]
     return total
 
 
-def _lower_places(
+def _lower_masks(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     ranks, masks = operands
@@ -75,13 +80,13 @@ def _lower_places(
 def _infer_borders(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     ranks, column, border = types
     if ranks.rank != 2 or column.rank != 2 or border.shape != column.shape:
-        message = "`border_places` needs ranks [rows, width], and columns and borders [trees, levels]"
+        message = "`leaf_indices_by_borders` needs ranks [rows, width], and columns and borders [trees, levels]"
         raise InferenceError("shape-mismatch", f"{message}, not {ranks}, {column}, {border}")
     width, levels = ranks.shape[1], column.shape[1]
     is_power = isinstance(width, int) and width > 0 and not width & (width - 1)
     if not is_power or not isinstance(levels, int) or levels > U16.bits:
-        message = f"`border_places` needs a power of two of ranks, and up to {U16.bits} levels, not {ranks}, {column}"
-        raise InferenceError("shape-mismatch", message)
+        message = f"`leaf_indices_by_borders` needs a power of two of ranks, and up to {U16.bits} levels"
+        raise InferenceError("shape-mismatch", f"{message}, not {ranks}, {column}")
     return (TensorType(U16, (ranks.shape[0], column.shape[0])),)
 
 
@@ -99,52 +104,52 @@ def _lower_borders(
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         row, tree = indices
-        place: Scalar = s.constant(0, I64)
+        leaf: Scalar = s.constant(0, I64)
         for level in reversed(range(levels)):
             at = [tree, s.constant(level, I64)]
             number = s.cast(s.load(column, at), I64)
             number = number if is_inside else s.binary("and", number, s.constant(width - 1, I64))
             right = s.compare("ge", s.load(ranks, [row, number]), s.load(border, at))
-            place = s.binary("add", s.binary("add", place, place), s.cast(right, I64))
-        return [s.store(tensors[0], [row, tree], s.cast(place, U16))]
+            leaf = s.binary("add", s.binary("add", leaf, leaf), s.cast(right, I64))
+        return [s.store(tensors[0], [row, tree], s.cast(leaf, U16))]
 
     return e.scan(types[0].shape, [e.full(types[0], 0)], write)
 
 
 def _infer_sum(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-    places, values, initial = types
-    sizes = (*places.shape[1:], *values.shape[:1])
-    is_known = places.rank == values.rank == 2 and all(isinstance(size, int) for size in sizes)
+    leaves, values, initial = types
+    sizes = (*leaves.shape[1:], *values.shape[:1])
+    is_known = leaves.rank == values.rank == 2 and all(isinstance(size, int) for size in sizes)
     if not is_known or static_size(sizes[0]) < static_size(sizes[1]) or initial.shape != ():
-        message = "`add_places` needs places [rows, trees] of values [trees, leaves], of known sizes, and initial []"
-        raise InferenceError("shape-mismatch", f"{message}, not {places}, {values}, {initial}")
-    leaves = values.shape[1]
-    if not isinstance(leaves, int) or not 1 <= leaves <= 1 << places.dtype.bits or leaves & (leaves - 1):
-        message = f"`values` of `add_places` has a power of two of leaves that {places.dtype} can number, not {leaves}"
+        message = "`add_leaf_values` needs leaves [rows, trees], values [trees, leaves] of known sizes, and initial []"
+        raise InferenceError("shape-mismatch", f"{message}, not {leaves}, {values}, {initial}")
+    count = values.shape[1]
+    if not isinstance(count, int) or not 1 <= count <= 1 << leaves.dtype.bits or count & (count - 1):
+        message = f"`values` of `add_leaf_values` has a power of two of leaves that {leaves.dtype} holds, not {count}"
         raise InferenceError("shape-mismatch", message, operand=1)
-    return (TensorType(values.dtype, places.shape[:1]),)
+    return (TensorType(values.dtype, leaves.shape[:1]),)
 
 
-def _reference_sum(places: Numbers, values: Numbers, initial: Numbers) -> Numbers:
-    total = np.full(len(places), initial, values.dtype)
+def _reference_sum(leaves: Numbers, values: Numbers, initial: Numbers) -> Numbers:
+    total = np.full(len(leaves), initial, values.dtype)
     for tree, table in enumerate(values):
-        total = (total + table[places[:, tree] & (len(table) - 1)]).astype(values.dtype)
+        total = (total + table[leaves[:, tree] & (len(table) - 1)]).astype(values.dtype)
     return total
 
 
 def _lower_sum(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
-    places, values, initial = operands
-    trees, leaves = values.type.shape
+    leaves, values, initial = operands
+    trees, count = values.type.shape
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         (row,) = indices
-        mask = s.constant(static_size(leaves) - 1, I64)
+        mask = s.constant(static_size(count) - 1, I64)
 
         def add(tree: Scalar, t: Sequence[Tensor], totals: Sequence[Scalar]) -> Turn:
-            place = s.binary("and", s.cast(s.load(places, [row, tree]), I64), mask)
-            return t, [s.binary("add", totals[0], s.load(values, [tree, place]))]
+            leaf = s.binary("and", s.cast(s.load(leaves, [row, tree]), I64), mask)
+            return t, [s.binary("add", totals[0], s.load(values, [tree, leaf]))]
 
         (target,), (total,) = s.repeat(s.size(trees), tensors, [s.load(initial, [])], add)
         return [s.store(target, [row], total)]
@@ -153,20 +158,20 @@ def _lower_sum(
 
 
 def _differentiate_sum(b: Builder, use: Use) -> Sequence[Value | None]:
-    places, values, _ = use.inputs
-    rows, (trees, leaves) = places.type.shape[0], values.type.shape
-    assert isinstance(leaves, int), values
-    read = b.slice(places, starts=(None, 0), stops=(None, trees))
-    index = b.bitwise_and(b.cast(read, dtype=I64), b.scalar(leaves - 1, I64))
-    index = b.add(index, b.multiply(b.iota(shape=(trees,)), b.scalar(leaves, I64)))
-    count = product((rows, trees))
+    leaves, values, _ = use.inputs
+    rows, (trees, count) = leaves.type.shape[0], values.type.shape
+    assert isinstance(count, int), values
+    read = b.slice(leaves, starts=(None, 0), stops=(None, trees))
+    index = b.bitwise_and(b.cast(read, dtype=I64), b.scalar(count - 1, I64))
+    index = b.add(index, b.multiply(b.iota(shape=(trees,)), b.scalar(count, I64)))
+    number = product((rows, trees))
     each = b.broadcast_to(b.reshape(use.gradient, shape=(rows, 1)), shape=(rows, trees))
-    flat = zeros_like(b, values, (product((trees, leaves)),))
-    added = b.scatter_add(flat, b.reshape(index, shape=(count,)), b.reshape(each, shape=(count,)), axis=0)
+    flat = zeros_like(b, values, (product((trees, count)),))
+    added = b.scatter_add(flat, b.reshape(index, shape=(number,)), b.reshape(each, shape=(number,)), axis=0)
     return [None, b.reshape(added, shape=values.type.shape), b.sum(use.gradient, axis=(0,))]
 
 
-def _place_cases() -> tuple[Case, ...]:
+def _mask_cases() -> tuple[Case, ...]:
     rng, made = np.random.default_rng(6), []
     for rows, width, columns, count, trees in ((3, 4, 3, 5, 7), (1, 8, 8, 1, 65), (0, 2, 2, 3, 3), (2, 4, 0, 2, 0)):
         for kind in (np.uint8, np.uint16):
@@ -194,27 +199,28 @@ def _border_cases() -> tuple[Case, ...]:
 def _sum_cases() -> tuple[Case, ...]:
     rng, made = np.random.default_rng(7), []
     for rows, trees, leaves in ((3, 7, 8), (1, 1, 1), (0, 3, 4), (5, 0, 2), (2, 65, 64)):
-        places = rng.integers(0, 256, (rows, trees + rows % 2)).astype(np.uint16 if rows == 3 else np.uint8)
-        made.append(Case((places.shape, (trees, leaves), ()), arrays={0: places}, terms=max(trees, 1)))
+        indices = rng.integers(0, 256, (rows, trees + rows % 2)).astype(np.uint16 if rows == 3 else np.uint8)
+        made.append(Case((indices.shape, (trees, leaves), ()), arrays={0: indices}, terms=max(trees, 1)))
     return tuple(made)
 
 
-level_places = Operator(
-    name="level_places",
-    summary="the places [rows, trees] of rows of ranks in oblivious trees: the sum over columns of "
+leaf_indices_by_masks = Operator(
+    name="leaf_indices_by_masks",
+    summary="the leaf indices [rows, trees] of rows of ranks in oblivious trees: the sum over columns of "
     "masks[column, rank, tree]",
     operands=(Operand("ranks", (U8,), "R"), Operand("masks", (U8, U16), "M")),
-    infer=_infer_places,
-    reference=_reference_places,
+    infer=_infer_masks,
+    reference=_reference_masks,
     gradient=None,
-    lower=_lower_places,
-    cases=LateCases(lambda: _place_cases()),
+    lower=_lower_masks,
+    cases=LateCases(lambda: _mask_cases()),
     properties=frozenset({"costly", "sequential", "exact"}),
 )
 
-border_places = Operator(
-    name="border_places",
-    summary="the places [rows, trees] of rows of ranks in oblivious trees with a column and a border for each level",
+leaf_indices_by_borders = Operator(
+    name="leaf_indices_by_borders",
+    summary="the leaf indices [rows, trees] of rows of ranks in oblivious trees with a column and a border for each "
+    "level",
     operands=(Operand("ranks", (U8, U16), "R"), Operand("column", (U8, I32), "C"), Operand("border", (U8, U16), "R")),
     infer=_infer_borders,
     reference=_reference_borders,
@@ -224,10 +230,10 @@ border_places = Operator(
     properties=frozenset({"costly", "sequential", "exact"}),
 )
 
-add_places = Operator(
-    name="add_places",
-    summary="initial + the values of the leaves at places [rows, trees], in the order of the trees",
-    operands=(Operand("places", (U8, U16), "P"), Operand("values", _FLOATS), Operand("initial", _FLOATS)),
+add_leaf_values = Operator(
+    name="add_leaf_values",
+    summary="initial + the values of the leaves [rows, trees], in the order of the trees",
+    operands=(Operand("leaves", (U8, U16), "L"), Operand("values", _FLOATS), Operand("initial", _FLOATS)),
     infer=_infer_sum,
     reference=_reference_sum,
     gradient=_differentiate_sum,
@@ -236,4 +242,4 @@ add_places = Operator(
     properties=frozenset({"sequential", "summing"}),
 )
 
-OPERATORS = (level_places, border_places, add_places)
+OPERATORS = (leaf_indices_by_masks, leaf_indices_by_borders, add_leaf_values)
