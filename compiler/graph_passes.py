@@ -18,10 +18,10 @@ def _optimizing(convolutions: str, parameters: str, first: str = _FIRST_BY_ROWS)
 
 
 _FAST = _optimizing(
-    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"
+    "qdq-propagation,narrow-weights,fold-batch-norm,im2col,sub-pixel,channels-last,winograd", "fold-parameters"
 )
 _STRICT = _optimizing(
-    "qdq-propagation{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+    "qdq-propagation{requantize=false},narrow-weights,im2col,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
 )
 
 GRAPH_PASSES: Mapping[int, str] = {

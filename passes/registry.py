@@ -11,6 +11,7 @@ from .fusion.fuse import Fuse
 from .fusion.recompute import Recompute
 from .layout.channels_last import ChannelsLast
 from .layout.depth_last import DepthLast
+from .layout.im2col import Im2col
 from .layout.split_sums import SplitSums
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
@@ -50,6 +51,7 @@ _ALL: tuple[type[Pass], ...] = (
     FoldParameters,  # parameter-only subgraphs are computed when weights are written
     Fuse,  # nodes of one kernel form a group: attention, contractions and epilogues, rows, elements
     HoistInvariants,  # computations that are equal in all iterations of a loop precede it
+    Im2col,  # convolutions of small images with changing weights become products of patches
     InlineCustom,  # a block with a custom gradient becomes its nodes
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored

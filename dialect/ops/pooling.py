@@ -10,6 +10,7 @@ padding alone gives the lowest number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product as combinations
 from typing import Any
 
 import numpy as np
@@ -196,30 +197,76 @@ def _reference_indices(x: Numbers, **attributes: Any) -> Numbers:
     return numbers
 
 
+_MOST_UNROLLED = 16
+"""The most offsets of a window that are compared one after another in one parallel loop."""
+
+
 def _lower_indices(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (x,) = operands
-    sizes = x.type.shape[2:]
-    w = pool_geometry("max_pool_indices", sizes, attributes)
-    rank = len(sizes)
-
-    # Two reductions of one result each: the best element, then the least number of an element that equals it.
+    w = pool_geometry("max_pool_indices", x.type.shape[2:], attributes)
     padded = pad_tensor(e, x, w, lowest(x.type.dtype))
-    largest = _write_largest(e, padded, w, types[0])
+    offsets = product(w.kernel)
+    if isinstance(offsets, int) and offsets <= _MOST_UNROLLED:
+        return [_compare_offsets(e, padded, w, types[0])]
+    return [_search_largest(e, padded, w, types[0])]
+
+
+def _compare_offsets(e: Emitter, padded: Tensor, w: Windows, type: TensorType) -> Tensor:
+    """Compares the elements at all offsets of a window in order, in one parallel loop over the windows."""
+    rank = len(w.kernel)
+    all_offsets = list(combinations(*map(range, integers(w.kernel))))
+
+    def read(offset: Sequence[int]) -> Tensor:
+        starts = [distance * step for distance, step in zip(offset, w.dilation, strict=True)]
+        return e.slice(padded, (0, 0, *starts), type.shape, (1, 1, *w.stride))
+
+    def number(s: BodyEmitter, *elements: Scalar) -> Scalar:
+        best, found = elements[0], s.constant(-1, I64)
+        for offset, element in zip(all_offsets, elements, strict=True):
+            position = [_position(s, w, i, s.constant(offset[i], I64)) for i in range(rank)]
+            valid, here = _inside(s, w, position)
+            better = s.binary("or", s.compare("lt", found, s.constant(0, I64)), s.compare("gt", element, best))
+            if element.dtype.is_float:
+                # The first NaN is greater than any number.
+                both = s.binary("and", s.unary("isnan", element), s.unary("not", s.unary("isnan", best)))
+                better = s.binary("or", better, both)
+            better = s.binary("and", better, valid)
+            best, found = s.select(better, element, best), s.select(better, here, found)
+        return found
+
+    return e.map(type, [(read(offset), identity(type.rank)) for offset in all_offsets], number)
+
+
+def _position(s: BodyEmitter, w: Windows, axis: int, offset: Scalar) -> Scalar:
+    """Returns the index along a spatial axis, before padding, of the element at an offset of a window."""
+    step = s.binary("mul", s.index(2 + axis), s.constant(w.stride[axis], I64))
+    distance = s.binary("mul", offset, s.constant(w.dilation[axis], I64))
+    return s.binary("sub", s.binary("add", step, distance), s.size(w.low[axis]))
+
+
+def _inside(s: BodyEmitter, w: Windows, position: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
+    """Returns whether a position is inside the tensor, and its number in the flattened spatial axes."""
+    zero = s.constant(0, I64)
+    valid, here = s.constant(True, BOOL), zero
+    for axis, index in enumerate(position):
+        if w.low[axis] != 0:
+            valid = s.binary("and", valid, s.compare("ge", index, zero))
+        if w.high[axis] != 0 or w.ceil:
+            valid = s.binary("and", valid, s.compare("lt", index, s.size(w.sizes[axis])))
+        here = s.binary("add", s.binary("mul", here, s.size(w.sizes[axis])), index)
+    return valid, here
+
+
+def _search_largest(e: Emitter, padded: Tensor, w: Windows, type: TensorType) -> Tensor:
+    """Writes two reductions of one result each: the best element, then the least number of an element equal to it."""
+    rank = len(w.kernel)
+    largest = _write_largest(e, padded, w, type)
     nowhere = integer_range(I64)[1]
 
     def first(s: BodyEmitter, element: Scalar, best: Scalar, found: Scalar) -> Sequence[Scalar]:
-        zero = s.constant(0, I64)
-        valid = s.constant(True, BOOL)
-        here = zero
-        for i in range(rank):
-            step = s.binary("mul", s.index(2 + i), s.constant(w.stride[i], I64))
-            offset = s.binary("mul", s.index(2 + rank + i), s.constant(w.dilation[i], I64))
-            position = s.binary("sub", s.binary("add", step, offset), s.size(w.low[i]))
-            valid = s.binary("and", valid, s.compare("ge", position, zero))
-            valid = s.binary("and", valid, s.compare("lt", position, s.size(sizes[i])))
-            here = s.binary("add", s.binary("mul", here, s.size(sizes[i])), position)
+        valid, here = _inside(s, w, [_position(s, w, i, s.index(2 + rank + i)) for i in range(rank)])
         element = s.cast(element, best.dtype)
         equal = s.compare("eq", element, best)
         if element.dtype.is_float:
@@ -227,13 +274,13 @@ def _lower_indices(
             equal = s.binary("or", equal, s.unary("isnan", element))
         return [s.binary("min", found, s.select(s.binary("and", equal, valid), here, s.constant(nowhere, I64)))]
 
-    result = Result(types[0], identity(types[0].rank), initial=nowhere)
+    result = Result(type, identity(type.rank), initial=nowhere)
     (found,) = pool_windows(e, [padded, largest], w, [result], first)
 
     def number(s: ScalarEmitter, found: Scalar) -> Scalar:
         return s.select(s.compare("eq", found, s.constant(nowhere, I64)), s.constant(-1, I64), found)
 
-    return [e.map(types[0], [(found, identity(types[0].rank))], number)]
+    return e.map(type, [(found, identity(type.rank))], number)
 
 
 max_pool_indices = Operator(

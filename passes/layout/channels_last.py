@@ -27,20 +27,20 @@ LAST_SUFFIX = "_last"
 
 @dataclass(frozen=True)
 class ChannelsLast(Pass):
-    """Changes the layout of convolutions with known weights to [N, *spatial, C], and propagates the layout.
+    """Changes the layout of convolutions to [N, *spatial, C], and propagates the layout.
 
     The rewrite starts at convolutions with at least `channels` output channels, except a single one that gains
     nothing, and at tensors already in this layout. A convolution of at most `direct` input channels reads a
     channels-first tensor directly. Pooling, elementwise operators, reductions, concatenations, slices and padding
     between convolutions use the new layout, by the rules in `channels_last_rules`. At the borders, the pass inserts at
     most one transpose per value, or a reshape if only an axis of size 1 moves. Loops, and functions without such a
-    convolution, are not changed.
+    convolution, are not changed. Neither are convolutions at few positions whose weight changes from call to call.
 
     If all convolutions are depthwise on images of a known size, they keep the channels-first layout: chains of such
     layers can be computed channel by channel.
 
-    The gradient of a weight with at least `channels` output channels per group is computed channels last between
-    transposes of its own, since the layout of a training step is that of its convolutions.
+    The gradient of a weight with at least `channels` output channels per group is computed channels last, between
+    transposes of its own if its operands are not in this layout.
 
     The padding of a convolution becomes a `pad` node before it and its bias an `add` node after it, so that both can be
     fused with their neighbours. The pass only reassociates sums. Leaves transposes of weights to `fold-parameters`, and

@@ -35,6 +35,9 @@ from ..rewrite import NodeBuilder
 
 MANY_POSITIONS = 400
 """The number of positions of an image that fills the vectors of a matrix product over them well."""
+MOVING_POSITIONS = 64
+"""The number of positions of all images from which a weight that changes from call to call is transposed: the products
+then take longer than the transpose, and several times as long with channels first."""
 LONG_ROW = 8
 """The number of positions in a row of an image that fills a vector well enough."""
 
@@ -59,7 +62,7 @@ class Layouts:
         take."""
         if not OPERATORS[node.op].has("convolution") or dict(node.attributes).get("layout") != FIRST:
             return False
-        return bounds(node.inputs[1].type.shape[0])[0] >= self.channels and self.has_known_weight(node)
+        return bounds(node.inputs[1].type.shape[0])[0] >= self.channels and self.is_movable(node)
 
     def is_weight_reason(self, node: Node) -> bool:
         """Returns whether the node is the channels-first gradient of a weight with enough results for vectors of
@@ -97,8 +100,11 @@ class Layouts:
         one = strides == 1 or (isinstance(strides, tuple) and set(strides) == {1})
         return inputs == 1 and results == x[1] and fixed and one and not turned
 
-    def has_known_weight(self, node: Node) -> bool:
-        return all(map(self.known.is_known, node.inputs[1:]))
+    def is_movable(self, node: Node) -> bool:
+        """Returns whether the weight and the bias of a convolution may be transposed: when the artifact is written, or
+        in each call, if enough positions share the weight."""
+        positions = product((node.inputs[0].type.shape[0], *node.output.type.shape[2:]))
+        return bounds(positions)[0] >= MOVING_POSITIONS or all(map(self.known.is_known, node.inputs[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +203,11 @@ def _elementwise(site: Site) -> Made | None:
 def _convolution(site: Site) -> Made | None:
     node, b = site.node, site.b
     x, weight, *bias = node.inputs
-    if site.attributes["layout"] != FIRST or not site.layouts.has_known_weight(node):
+    if site.attributes["layout"] != FIRST or not site.layouts.is_movable(node):
         return None
-    if not site.wants([x]) and not site.layouts.is_reason(node):
+    is_known = all(map(site.layouts.known.is_known, (weight, *bias)))
+    # Few results leave lanes unused. Known weights are packed in panels of such results.
+    if not site.layouts.is_reason(node) and not (is_known and site.wants([x])):
         return None
     if site.layouts.stays:
         return _opened(site, x, weight, bias)

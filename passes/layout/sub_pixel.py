@@ -6,12 +6,14 @@ import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...dialect.dims import bounds, product
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops.support.common import is_half
 from ...dialect.ops.support.layouts import FIRST, LAST, last_order
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
+from .channels_last_rules import MOVING_POSITIONS
 from .phases import Phases, phases_of
 
 
@@ -22,7 +24,8 @@ class SubPixel(Pass):
     The direct lowering spreads the input between zeros and multiplies all of them: `stride` times too many products
     along each axis. After this pass, one convolution computes all phases as channels. If that requires padding the
     kernel with zeros to more than `filling` percent of its size, up to two convolutions per axis compute the phases
-    with equally many taps. With a known weight and at least `channels` results, the convolutions are channels last.
+    with equally many taps. With at least `channels` results, and a weight that is known or shared by many positions,
+    the convolutions are channels last.
 
     The pass only reassociates sums. Leaves kernels with a dilation and a stride, and those of depthwise convolutions,
     unchanged. Leaves the reordered weight to `fold-parameters`.
@@ -54,11 +57,17 @@ class _Rewriter(Rewriter):
         value = self.rewritten(b, phases)
         return Replacement(tuple(b.nodes), (value,))
 
+    def is_movable(self, x: Value, weight: Value) -> bool:
+        """Returns whether the weight may be transposed: when the artifact is written, or in each call, if enough
+        positions share it."""
+        positions = product((x.type.shape[0], *x.type.shape[2:]))
+        return bounds(positions)[0] >= MOVING_POSITIONS or self.known.find(weight) is not None
+
     def rewritten(self, b: NodeBuilder, phases: Phases) -> Value:
         x, weight, *bias = phases.node.inputs
         rank = len(phases.axes)
         moved = set(phases.strides) != {1}
-        last = moved and phases.channels >= self.options.channels and self.known.find(weight) is not None
+        last = moved and phases.channels >= self.options.channels and self.is_movable(x, weight)
         layout = LAST if last else FIRST
         inside = [phases.for_phases(b, value) for value in bias] if _rounds_once(phases.node) or not moved else []
         filled = bool(inside) or phases.filling * 100 <= self.options.filling

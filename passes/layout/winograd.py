@@ -29,8 +29,8 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 
 @dataclass(frozen=True)
 class Winograd(Pass):
-    """Rewrites 3x3 convolutions in channels-last layout with f32 sums, known weights, stride 1 and no padding with
-    Winograd's F(4x4, 3x3).
+    """Rewrites 3x3 convolutions in channels-last layout with f32 sums, stride 1 and no padding with Winograd's
+    F(4x4, 3x3).
 
     The rewrite applies where it saves time: at least `channels` channels are read and computed, and at least `blocks`
     blocks of 4x4 results share the 36 matrices, which are four times as large as the weight. A symbolic batch counts
@@ -38,8 +38,9 @@ class Winograd(Pass):
     1..1024 are rewritten, sizes in 1..32 are not. Assumes that `channels-last` has turned the padding into nodes; zeros
     that fill the last blocks are added to these. Leaves the transform of the weight to `fold-parameters`.
 
-    The transform of a weight in a short dtype is computed in each call, so that the artifact holds the short weight. It
-    takes about as long as the products of 16 blocks, so at least `shared-blocks` blocks must share it.
+    The transform of a weight in a short dtype is computed in each call, so that the artifact holds the short weight; so
+    is that of a weight that changes from call to call. It takes about as long as the products of 16 blocks, so at least
+    `shared-blocks` blocks must share it.
 
     With `most-bytes`, transforms of f32 weights are stored while they add no more than that to the weights. Weights
     shared by the most blocks come first, because they save most for their bytes. Other transforms are computed in each
@@ -66,7 +67,7 @@ class Winograd(Pass):
             rewriter = _Rewriter(function, module, context, self, None)
             rewriter.definitions |= definitions_in(function.body)
             for node in function.body:
-                if node.op == "conv2d" and node.inputs[1].type.dtype is F32 and rewriter.pays(node):
+                if node.op == "conv2d" and rewriter.is_stored(node) and rewriter.pays(node):
                     key, (blocks, _) = _weight_key(function, node), found.get(_weight_key(function, node), (0, 0))
                     found[key] = max(blocks, shared_blocks(node)), _added_bytes(node)
         chosen, left = [], most
@@ -122,7 +123,7 @@ class _Rewriter(Rewriter):
             and _all(attributes["stride"], 1)
             and _all(attributes["dilation"], 1)
         )
-        if not plain or len(node.inputs) > 2 or node.output.type.dtype != F32 or self.known.find(weight) is None:
+        if not plain or len(node.inputs) > 2 or node.output.type.dtype != F32:
             return False
         results = node.output.type.shape[-1]
         least = min(bounds(size)[0] for size in (results, x.type.shape[-1]))
@@ -131,8 +132,9 @@ class _Rewriter(Rewriter):
 
     def is_stored(self, node: Node) -> bool:
         """Returns whether the artifact holds the transform of the weight."""
-        known = self.stored is None or _weight_key(self.function, node) in self.stored
-        return node.inputs[1].type.dtype is F32 and known
+        weight = node.inputs[1]
+        chosen = self.stored is None or _weight_key(self.function, node) in self.stored
+        return weight.type.dtype is F32 and chosen and self.known.find(weight) is not None
 
     def rewritten(self, b: Builder, node: Node) -> Value:
         x, weight = (b.cast(v, dtype=F32) if v.type.dtype is not F32 else v for v in node.inputs)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from independent_elements import Function
 from independent_onnx import onnx_run
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import F64, TensorType
 
 Array = np.ndarray[Any, Any]
 
@@ -260,6 +262,36 @@ def _unfold(x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any) -> 
     return made.reshape(x.shape[0], x.shape[1] * math.prod(sizes), -1)
 
 
+def _patches(sizes: Sequence[int], counts: Sequence[int], **given: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """The window, the offset in it, and the index in the tensor of each element of a patch inside the tensor."""
+    axes = len(sizes)
+    steps, gaps = ((v,) * axes if isinstance(v, int) else v for v in (given["stride"], given["dilation"]))
+    pads = (given["padding"],) * 2 * axes if isinstance(given["padding"], int) else given["padding"]
+    for window in np.ndindex(*counts):
+        for offset in np.ndindex(*given["kernel"]):
+            at = tuple(window[i] * steps[i] + offset[i] * gaps[i] - pads[2 * i] for i in range(axes))
+            if all(0 <= a < n for a, n in zip(at, sizes, strict=True)):
+                yield window, offset, at
+
+
+def _im2col(x: Array, **given: Any) -> Any:
+    kernel, sizes = given["kernel"], x.shape[1:-1]
+    columns = OPERATORS["im2col"].infer([TensorType(F64, x.shape)], given)[0].shape
+    made = np.zeros((*columns[:-1], x.shape[-1], *kernel), x.dtype)
+    for window, offset, at in _patches(sizes, columns[1:-1], **given):
+        made[(slice(None), *window, slice(None), *offset)] = x[(slice(None), *at)]
+    return made.reshape(columns)
+
+
+def _col2im(rows: Array, sizes: Any, **given: Any) -> Any:
+    kernel, counts = given["kernel"], rows.shape[1:-1]
+    apart = rows.reshape(*rows.shape[:-1], rows.shape[-1] // math.prod(kernel), *kernel)
+    made = np.zeros((rows.shape[0], *sizes, apart.shape[len(sizes) + 1]), rows.dtype)
+    for window, offset, at in _patches(sizes, counts, **given):
+        made[(slice(None), *at)] += apart[(slice(None), *window, slice(None), *offset)]
+    return made
+
+
 def _bincount(x: Array, weights: Array | None = None, *, size: int) -> list[Any]:
     made: list[Any] = [0] * size
     for i, value in enumerate(x):
@@ -341,6 +373,8 @@ ALGEBRA: Mapping[str, Function] = {
     "roi_align": _roi,
     "nms": _nms,
     "unfold": _unfold,
+    "im2col": _im2col,
+    "col2im": _col2im,
     "bincount": _bincount,
     "searchsorted": _search,
     "cross_entropy": _loss,

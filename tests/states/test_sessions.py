@@ -287,6 +287,27 @@ def test_initial_values(tmp_path: Path, level: int, placement: str) -> None:
             session.reset()
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_state_begins_with_a_parameter_that_has_an_initial_value(tmp_path: Path, *, stored: bool) -> None:
+    text = """
+    model run(x: f32[3]) -> y: f32[3] {
+      param weight: f32[3] = random_normal((3,), seed)
+      state same: f32[3] = weight
+      state total: f32[3] = weight * 2.0
+      same = same + x
+      total = total + same
+      return total - 3.0 * weight
+    }
+    """
+    weights = {"weight": np.arange(3, dtype=np.float32)} if stored else None
+    session = nacre.compile(text, tmp_path / "m.so", weights=weights).session()
+    first = np.array(session.states["same"])
+    assert np.array_equal(session.states["total"], first * 2)
+    assert np.array_equal(first, np.arange(3)) if stored else np.all(first != 0)
+    x = np.ones(3, np.float32)
+    np.testing.assert_allclose(session(x), x, atol=1e-6)
+
+
 def test_the_interpreter_computes_the_same(model: Model) -> None:
     build = Build(read_model(TEXT), Options(level=2))
     module = build.source_model.module

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from ....dialect.dims import Poly
-from ....dialect.graph import Attribute, Formula, Node, Value, needed_nodes, parameters_read, walk
+from ....dialect.graph import (
+    Attribute,
+    Formula,
+    Function,
+    Node,
+    Value,
+    needed_nodes,
+    parameter_of,
+    parameters_read,
+    substitute_values,
+    walk,
+)
 from ....dialect.types import TensorType
+from ....passes.rewrite import Names, clone
 from . import syntax
 from .context import Context
 from .operators import literal
@@ -30,8 +45,39 @@ def read_formula(context: Context, frame: Frame, node: syntax.Expression, type: 
     if not used <= made or any(map(_has_dims, walk(body))) or indexed:
         message = "an initial value depends on constants and parameters alone"
         return context.reporter.error("not-constant", message, node.span)
+    body, value = _insert_formulas(context, body, value)
     parameters = tuple(context.program.parameters[name] for name in parameters_read(body))
     return Formula(parameters, body, value)
+
+
+def _insert_formulas(context: Context, body: tuple[Node, ...], value: Value) -> tuple[tuple[Node, ...], Value]:
+    """Replaces parameters that have initial values by the computations of these: no parameter of a formula has a
+    formula."""
+    names = Names(Function("formula", (), body, (value,)))
+    added: list[Node] = []
+    results: dict[str, Value] = {}
+    for name in parameters_read(body):
+        formula = context.program.parameters[name].formula
+        if formula is not None:
+            copied: dict[str, Value] = {}
+            added += clone(formula.body, names, copied)
+            results[name] = copied[formula.result.name]
+    if not results:
+        return body, value
+    values: dict[str, Value] = {}
+
+    def without(nodes: Iterable[Node]) -> tuple[Node, ...]:
+        kept = []
+        for node in nodes:
+            name = parameter_of(node)
+            if name in results:
+                values[node.output.name] = results[name]
+            else:
+                regions = tuple(replace(region, body=without(region.body)) for region in node.regions)
+                kept.append(substitute_values(replace(node, regions=regions), values))
+        return tuple(kept)
+
+    return (*added, *without(body)), values.get(value.name, value)
 
 
 def formula_writer(context: Context) -> Writer:
