@@ -9,7 +9,7 @@ quarter of the next panel, 8 elements at each step:
     turn 1                       the same step k fetches from 512 + 8*k on
     turns 2 and 3                from 1024 + 8*k and 1536 + 8*k on
 
-With a single turn, each step fetches the bytes AHEAD of it.
+With a single turn, each step fetches the lines AHEAD and NEAR bytes after it.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _next_panel(
     if bounds(panels.times)[0] >= SHARING:
         return origin + steps.times(share)
     many = writer.let(f"arith.cmpi uge, {writer.size(panels.times)}, {writer.size(SHARING)} : index")
-    near = writer.index(first.base.plus(NEAR // element_bytes(buffer.element)))
-    origin = variable(writer.let(f"arith.select {many}, {writer.index(origin)}, {near} : index"))
+    ahead = writer.index(first.base.plus(AHEAD // element_bytes(buffer.element)))
+    origin = variable(writer.let(f"arith.select {many}, {writer.index(origin)}, {ahead} : index"))
     stride = writer.let(f"arith.select {many}, {writer.size(share)}, {writer.size(width)} : index")
     return origin + variable(writer.let(f"arith.muli {writer.index(steps)}, {stride} : index"))
