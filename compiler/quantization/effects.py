@@ -142,30 +142,40 @@ def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
 
 
 def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
-    """Returns a warning for bf16 products that are compiled for a CPU without bf16 instructions."""
-    products = [
-        node
-        for function in module.functions
-        for node in function.body
-        if summed_axes(node) is not None and all(v.type.dtype is BF16 for v in node.inputs[:2])
-    ]
-    if not products:
-        return ()
-    slow = [target for target in targets if not _multiplies_bfloats(target)]
-    if not slow:
-        return ()
-    message = f"{_plural(len(products), 'product')} in bf16 take half the memory of f32 and are no faster"
-    help = f"`{slow[0].name}` has no instruction for bf16 products ({_feature(slow[0])})"
-    return (Diagnostic("precision-not-faster", message, help=help, severity="warning"),)
+    """Returns warnings for bf16 products that are compiled for a CPU without instructions for them."""
+    families = [target.family for target in targets]
+    plain = [() if family is None else family.bfloat_products for family in families]
+    blocks = [() if family is None else family.bfloat_blocks for family in families]
+    found = {True: 0, False: 0}
+    for function in module.functions:
+        definitions = {value.name: node for node in function.body for value in node.outputs}
+        for node in function.body:
+            if summed_axes(node) is not None and all(v.type.dtype is BF16 for v in node.inputs[:2]):
+                found[any(_is_dequantized(v, definitions) for v in node.inputs[:2])] += 1
+    diagnostics = []
+    for count, needed, effect in (
+        (found[False], plain, "take half the memory of f32 and are no faster"),
+        (found[True], blocks, "dequantize a weight to bf16 and are no faster than with activations in f32"),
+    ):
+        pairs = zip(targets, needed, strict=True)
+        slow = [(target, features) for target, features in pairs if features and not any(map(target.has, features))]
+        if count and slow:
+            target, features = slow[0]
+            message = f"{_plural(count, 'product')} in bf16 {effect}"
+            help = f"`{target.name}` has no instruction for them ({' or '.join(features)})"
+            diagnostics.append(Diagnostic("precision-not-faster", message, help=help, severity="warning"))
+    return tuple(diagnostics)
 
 
-def _feature(target: Target) -> str:
-    return "" if target.family is None else target.family.bfloat_products
-
-
-def _multiplies_bfloats(target: Target) -> bool:
-    """Whether the CPU has instructions for bf16 products; CPUs of unknown families are assumed to have them."""
-    return not _feature(target) or target.has(_feature(target))
+def _is_dequantized(value: Value, definitions: Mapping[str, Node]) -> bool:
+    """Returns whether the value is a weight in blocks of quantized values, apart from the order of its elements."""
+    while (node := definitions.get(value.name)) is not None:
+        if node.op == "dequantize_blocks":
+            return True
+        if not node.inputs or not any(map(OPERATORS[node.op].has, ("movement", "strided", "view"))):
+            return False
+        value = node.inputs[0]
+    return False
 
 
 def _warning(code: str, message: str, layers: Sequence[_Layer], help: str) -> Diagnostic:

@@ -25,7 +25,9 @@ class Family:
     used: the features that decide which instructions the tiler writes.
     base: those of `used` that every CPU of the family has.
     inexact: those of `used` with instructions that flush denormal numbers to zero.
-    bfloat_products: the feature with instructions for products of bf16; empty if every CPU of the family has some.
+    bfloat_products: the features with instructions for products of bf16, one of which suffices; empty if every CPU of
+        the family has some.
+    bfloat_blocks: the same for products of bf16 with a weight in blocks of quantized values.
     slow: by LLVM's name of a CPU, features that it has but that are no faster than code without them.
     slow_gathers: LLVM's names of CPUs that take longer for a gather than for a load of each element.
     no_gathers: the feature with which LLVM loads each element instead of gathering them.
@@ -45,7 +47,8 @@ class Family:
     used: frozenset[str]
     base: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
-    bfloat_products: str = ""
+    bfloat_products: tuple[str, ...] = ()
+    bfloat_blocks: tuple[str, ...] = ()
     slow: Mapping[str, frozenset[str]] = field(default_factory=dict)
     slow_gathers: frozenset[str] = frozenset()
     no_gathers: str = ""

@@ -46,7 +46,8 @@ X86 = Family(
     ),
     base=frozenset({"sse2"}),
     inexact=frozenset({"avx512bf16", "amx-bf16"}),
-    bfloat_products="avx512bf16",
+    bfloat_products=("avx512bf16", "amx-bf16"),
+    bfloat_blocks=("amx-bf16",),
     # `cpu.h` of the runtime gives the measurements.
     slow=dict.fromkeys(
         ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), frozenset({"avx512bf16"})

@@ -4,8 +4,8 @@
     nacre compile llama.gguf -o llama.so
     python tests/bench/decoding.py llama.so --context 128 1024 --threads 1 --peer llama.gguf
 
-Decoding reads every weight once for each token, so its bound is the time in which the machine reads them. The read rate
-is measured in the same process between the calls. Calls are interleaved, and every figure is the best of its rounds.
+Decoding reads every weight once for each token, so its bound is the time in which the machine reads them. Each round
+measures the read rate too. Calls are interleaved, and every figure is the best of its rounds.
 Several artifacts are compared with one another and with llama.cpp. With one thread, times are those of the CPU, so that
 other work on the machine does not count; with several threads, they are those of the clock.
 
@@ -188,6 +188,7 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))[:threads]
     timed = Timed(threads, options.steps)
     # llama.cpp configures the tile registers of AMX once for each thread, so that it needs a thread of its own.
+    probe = Probe(cores)
     with pinned(cores), ThreadPoolExecutor(1) as pool:
 
         def apart(made: Callable[..., Call], *given: object) -> Call | None:
@@ -197,7 +198,6 @@ def main() -> None:
             call = pool.submit(made, peer, *given).result()
             return lambda: pool.submit(call).result()
 
-        probe = Probe(cores)
         loaded = {
             path.stem: nacre.load(path, threads=threads, huge_pages=options.huge_pages) for path in options.models
         }
@@ -212,12 +212,16 @@ def main() -> None:
         if not options.no_prefill:
             calls = {name: prefill(model, timed) for name, model in loaded.items()}
             cases.append((f"prefill of {PREFILL}", PREFILL, calls, apart(peer_prefill, threads, timed)))
-        rate = 0.0
+
+        def read_rate() -> float:
+            """Measures the read rate of huge pages, or of the first artifact."""
+            return probe.bandwidth(True) if options.huge_pages else probe.file_bandwidth(options.models[0])
+
         print(ROW.format("call", "of", "ms", "tokens/s", "GB/s", "of read rate", "llama.cpp ms", "ratio"))
         for case, tokens, calls, other in cases:
-            rate = max(rate, probe.bandwidth(options.huge_pages))
-            found = rounds(options.rounds, calls if other is None else calls | {"llama.cpp": other})
-            theirs = min(found.get("llama.cpp", [float("nan")]))
+            peers = {} if other is None else {"llama.cpp": other}
+            found = rounds(options.rounds, {"read": read_rate, **calls, **peers})
+            rate, theirs = max(found["read"]), min(found.get("llama.cpp", [float("nan")]))
             for name in calls:
                 seconds = min(found[name])
                 reached = (loaded[name].describe()["weights"]["bytes"] - unread_bytes(peer)) / seconds / 1e9

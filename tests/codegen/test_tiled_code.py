@@ -72,6 +72,17 @@ def test_a_step_fetches_one_line_of_the_next_panel(tmp_path: Path) -> None:
     assert tiled(text, tmp_path).count("memref.prefetch") == 2
 
 
+def test_a_row_fetches_each_line_of_a_weight_into_both_caches(tmp_path: Path) -> None:
+    """A step reads 48 bytes, less than a line: one fetch from memory, 16384 bytes ahead, and one from the second cache,
+    2048 bytes ahead. In f32, a step reads 3 lines, and the distances are as many bytes."""
+    text = "model m(x: f32[1, 64]) -> f32[1, 48] {{\n  param w: {}[48, 64]\n  return x @ {}.T\n}}\n"
+    for type, w, bytes, lines in (("q8[block 32]", "dequantize(w)", 1, 1), ("f32", "w", 4, 3)):
+        code = tiled(text.format(type, w), tmp_path / w, "x86-64-v4")
+        loop = code[code.rindex("scf.for", 0, code.index("memref.prefetch")) : code.index("scf.yield")]
+        assert (loop.count("locality<2>"), loop.count("locality<3>")) == (lines, lines)
+        assert all(f"arith.constant {distance // bytes} : index" in code for distance in (16384, 2048))
+
+
 def test_a_fetch_serves_the_steps_that_share_a_line(tmp_path: Path) -> None:
     """128 rows are 32 tiles of 4, so a step fetches 2 elements of 24 of the next panel: a vector of 8 lanes serves 4
     steps, and the loop over them does not fetch."""

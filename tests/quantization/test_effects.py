@@ -68,8 +68,9 @@ def test_parts_that_a_call_selects_are_reported(part: str, count: int) -> None:
         ("portable", 1),
         ("x86-64-v4+avx512bf16", 0),
         ("x86-64-v4-vnni-bf16-avx512bf16", 1),
-        ("native-avx512bf16", 1),
+        ("native-avx512bf16-amx-bf16", 1),
         ("skylake-avx512", 1),
+        ("x86-64-v4+amx-bf16", 0),
         ("znver4", 0),
         ("aarch64-linux-gnu", 0),
     ],
@@ -78,3 +79,13 @@ def test_products_of_bfloats_without_an_instruction_are_told(target: str, count:
     rounded, plain = (in_precision(read_model(MODEL), p).module for p in ("bf16", "f32"))
     assert len(find_slow_products(rounded, parse_targets(target))) == count
     assert find_slow_products(plain, parse_targets(target)) == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "count"), [("x86-64-v4-vnni-bf16", 1), ("znver4", 1), ("sapphirerapids", 0), ("aarch64-linux-gnu", 0)]
+)
+def test_products_with_weights_in_blocks_need_a_matrix_unit(target: str, count: int) -> None:
+    model = "model m(x: f32[9, 64]) -> f32[9, 32] {\n  param w: f32[32, 64]\n  return x @ w.T\n}\n"
+    policy = 'quantize m {\n weights "*" to q8[block 32]\n activations matmul to bf16\n}'
+    found = find_slow_products(in_precision(read_model(model), policy).module, parse_targets(target))
+    assert ["dequantize a weight" in warning.message for warning in found] == [True] * count

@@ -9,7 +9,7 @@ quarter of the next panel, 8 elements at each step:
     turn 1                       the same step k fetches from 512 + 8*k on
     turns 2 and 3                from 1024 + 8*k and 1536 + 8*k on
 
-With a single turn, each step fetches the elements AHEAD of it.
+With a single turn, each step fetches the lines AHEAD and NEAR bytes after it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ from ....dialect.dims import Size, bounds, ceil_divide, maximum, multiply, produ
 from .evaluate import Evaluator, Iteration
 from .forms import Form, constant, variable
 from .structure import Op
+from .text import element_bytes
 
-AHEAD = 2048
-"""The prefetch distance in elements of a panel, or groups of them: their use takes longer than a memory access."""
+AHEAD = 16384
+"""The distance in bytes of the prefetch from memory, into the second cache: a core reads them in a few latencies of
+memory. More lines may be on the way to the second cache than to the first one."""
+NEAR = 2048
+"""The distance in bytes of the prefetch from the second cache into the first one."""
+LINE = 64
+"""The bytes that a prefetch fetches: a line of the cache."""
 SHARING = 2
 """The least number of turns that share the prefetch of the next panel. With a single turn per panel, memory bandwidth
 is the limit anyway, and an early prefetch may be evicted before its use."""
@@ -73,9 +79,13 @@ def prefetch_panels(evaluator: Evaluator, op: Op, number: int, iterations: Seque
     shared = bounds(panels.times)[1] >= SHARING
     target = _next_panel(evaluator, op, number, iterations[0], here, panels) if shared else None
     if target is None:
-        for at in iterations:
+        # Vectors of a step adjoin, and so do those of successive steps: one prefetch serves all vectors of a line.
+        bytes = element_bytes(buffer.element)
+        of_line = max(1, LINE // (evaluator.writer.lanes * group * bytes))
+        for at in iterations[::of_line]:
             _, form = evaluator.home(op.reads[number], op, at)
-            evaluator.writer.prefetch(buffer, form.base.plus(AHEAD * group))
+            evaluator.writer.prefetch(buffer, form.base.plus(AHEAD // bytes), level=2)
+            evaluator.writer.prefetch(buffer, form.base.plus(NEAR // bytes))
         return
     # Shares of successive steps adjoin: where a share is less than a vector, one prefetch a step covers all of them.
     length = evaluator.writer.lanes * group
@@ -108,7 +118,7 @@ def _next_panel(
     width = panels.width * group
     within = [i for i in op.reduced if i not in panels.around]
     begin = {evaluator.stage.of(op, i): constant(0) for i in within}
-    _, first = evaluator.home(op.reads[number], op, {**iteration, **begin})
+    buffer, first = evaluator.home(op.reads[number], op, {**iteration, **begin})
     steps, turn = (here + first.times(-1)).divided(width), panels.turn(iteration)
     if steps is None or turn is None:
         return None
@@ -118,7 +128,7 @@ def _next_panel(
     if bounds(panels.times)[0] >= SHARING:
         return origin + steps.times(share)
     many = writer.let(f"arith.cmpi uge, {writer.size(panels.times)}, {writer.size(SHARING)} : index")
-    near = writer.index(first.base.plus(AHEAD * group))
-    origin = variable(writer.let(f"arith.select {many}, {writer.index(origin)}, {near} : index"))
+    ahead = writer.index(first.base.plus(AHEAD // element_bytes(buffer.element)))
+    origin = variable(writer.let(f"arith.select {many}, {writer.index(origin)}, {ahead} : index"))
     stride = writer.let(f"arith.select {many}, {writer.size(share)}, {writer.size(width)} : index")
     return origin + variable(writer.let(f"arith.muli {writer.index(steps)}, {stride} : index"))

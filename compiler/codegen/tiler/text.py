@@ -511,11 +511,12 @@ class Writer:
         word = self.apply("arith.extui", "", [value], "i32")
         return self.apply("arith.shli", "", [word, self.constant(str(shift), "i32")], "i32")
 
-    def prefetch(self, buffer: Buffer, form: Form, *, write: bool = False) -> None:
-        """Prefetches the memory at a form into the cache; an invalid address does no harm. `write` announces a
-        store."""
+    def prefetch(self, buffer: Buffer, form: Form, *, level: int = 1, write: bool = False) -> None:
+        """Prefetches the memory at a form into the cache of a level, 1 or 2; an invalid address does no harm. `write`
+        announces a store."""
         type, use = f"memref<{ENDLESS}x{stored_type(buffer.element)}>", "write" if write else "read"
-        self.add(f"memref.prefetch {self.memory(buffer)}[{self.index(form.base)}], {use}, locality<3>, data : {type}")
+        at = f"{self.memory(buffer)}[{self.index(form.base)}]"
+        self.add(f"memref.prefetch {at}, {use}, locality<{4 - level}>, data : {type}")
 
     def _all_lanes(self) -> str:
         return self.function.define("vector.constant_mask", f"[{self.lanes}] : {self.vector_type('i1')}")

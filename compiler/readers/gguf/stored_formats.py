@@ -5,15 +5,16 @@
     x @ weight.T,       stored as Q4_1     x @ dequantize_blocks(quantized).T + sum(blocks of x) @ minima.T
     weight[ids],        stored as Q4_1     dequantize_blocks(quantized)[ids] + minima[ids] of each block
     weight: f32[5, 64], stored as Q6_K     reshape(dequantize(quantized: i8[5, 4, 16], scales: f32[5, 4, 1]), [5, 64])
+    weight[e:e+1] of f32[8, 5, 64]         the same of quantized[e:e+1], scales[e:e+1] and minima[e:e+1]
 
 The converted values equal those of the f32 parameter; sums of products are reassociated. Other parameters stay f32, and
-are converted when the artifact is written: those in other formats, those of repeated blocks, and those that are not
-matrices, unless their format is a single dtype of blocks, such as Q8_0.
+are converted when the artifact is written: those in other formats, those of repeated blocks, and those that are read in
+other ways, unless their format is a single dtype of blocks, such as Q8_0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ....dialect.dims import Shape
@@ -52,7 +53,7 @@ def with_stored_formats(module: Module, checkpoint: Checkpoint, planes: Mapping[
         if not whole or key not in checkpoint or checkpoint.info(key)[1] != parameter.type.shape:
             continue
         stored = checkpoint.info(key)[0]
-        if key in planes and parameter.type.rank == 2:
+        if key in planes and parameter.type.rank >= 2:
             split[parameter.name] = _split(parameter, planes[key], checkpoint)
             parameters |= {part.name: part for part in split[parameter.name].parameters}
         elif stored is not None and (stored.is_blocked or (stored in _HALVES and parameter.type.rank == 2)):
@@ -98,6 +99,8 @@ class _Reader(Rewriter):
             result = self.multiply(b, node)
         elif node.op == "gather":
             result = self.gather(b, node)
+        elif node.op == "dynamic_slice":
+            result = self.window(b, node)
         return None if result is None else Replacement(tuple(b.nodes), (result,))
 
     def multiply(self, b: NodeBuilder, node: Node) -> Value | None:
@@ -110,7 +113,7 @@ class _Reader(Rewriter):
             # The cast directly precedes the product, so that the product reads f16 or bf16.
             return b.matmul(x, b.cast(b.matrix_transpose(half), dtype=F32))
         parts = self.parts(moved.inputs[0])
-        if parts is None or x.type.rank != 2:
+        if parts is None or x.type.rank != 2 or y.type.rank != 2:
             return None
         size = parts.planes.size
         quantized = _read(b, parts.quantized)
@@ -136,21 +139,25 @@ class _Reader(Rewriter):
         if parts is None or gathered_axis(node) != 0:
             return None
 
-        def rows(part: Parameter) -> Value:
-            read = _read(b, part)
-            if part.type.dtype.is_blocked:
-                return b.gather(b.dequantize_blocks(read, dtype=F32), indices, axis=0, mode=mode)
-            return b.gather(read, indices, axis=0, mode=mode)
+        def rows(part: Value) -> Value:
+            return b.gather(part, indices, axis=0, mode=mode)
 
-        shape = (*node.output.type.shape[:-1], node.output.type.shape[-1] // parts.planes.size)
-        blocks = (*shape, parts.planes.size)
-        if parts.scales is None:
-            numbers = b.reshape(rows(parts.quantized), shape=blocks)
-        else:
-            numbers = _scaled(b, rows(parts.quantized), rows(parts.scales), blocks)
-        if parts.minima is not None:
-            numbers = b.add(numbers, b.reshape(b.cast(rows(parts.minima), dtype=F32), shape=(*shape, 1)))
-        return b.reshape(numbers, shape=node.output.type.shape)
+        return _read_rows(b, parts, rows, node.output.type.shape)
+
+    def window(self, b: NodeBuilder, node: Node) -> Value | None:
+        """Reads a window of whole rows, such as the matrix of one expert."""
+        table, *starts = node.inputs
+        parts, sizes, outer = self.parts(table), node.attribute("sizes"), table.type.rank - 1
+        if parts is None or not isinstance(sizes, tuple) or sizes[-1] != table.type.shape[-1]:
+            return None
+        zero, mode = b.scalar(0, starts[0].type.dtype), node.attribute("mode")
+
+        def rows(part: Value) -> Value:
+            inner = part.type.shape[outer:]
+            begin = (*starts[:outer], *[zero] * len(inner))
+            return b.dynamic_slice(part, *begin, sizes=(*sizes[:-1], *inner), mode=mode)
+
+        return _read_rows(b, parts, rows, node.output.type.shape)
 
     def half(self, value: Value) -> Value | None:
         """Returns the parameter of f16 or bf16 from which a value is cast; None if there is none."""
@@ -163,6 +170,26 @@ class _Reader(Rewriter):
     def parts(self, value: Value) -> _Parts | None:
         node = self.definitions.get(value.name)
         return self.split.get(str(node.attribute("name"))) if node is not None and node.op == "parameter" else None
+
+
+def _read_rows(b: NodeBuilder, parts: _Parts, rows: Callable[[Value], Value], shape: Shape) -> Value:
+    """Returns the numbers of a selection of rows, which `rows` selects from each part."""
+    last = shape[-1]
+    assert isinstance(last, int), shape
+    around = (*shape[:-1], last // parts.planes.size)
+    blocks = (*around, parts.planes.size)
+
+    def selected(part: Parameter) -> Value:
+        value = _read(b, part)
+        return rows(b.dequantize_blocks(value, dtype=F32) if part.type.dtype.is_blocked else value)
+
+    if parts.scales is None:
+        numbers = b.reshape(selected(parts.quantized), shape=blocks)
+    else:
+        numbers = _scaled(b, selected(parts.quantized), selected(parts.scales), blocks)
+    if parts.minima is not None:
+        numbers = b.add(numbers, b.reshape(b.cast(selected(parts.minima), dtype=F32), shape=(*around, 1)))
+    return b.reshape(numbers, shape=shape)
 
 
 def _scaled(b: NodeBuilder, quantized: Value, scales: Value, shape: Shape) -> Value:

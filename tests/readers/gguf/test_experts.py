@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,31 @@ def test_chosen_experts_are_dequantized(tmp_path: Path) -> None:
     decode = next(function for function in module.functions if function.name == "decode")
     large = [v for node in walk(decode.body) for v in node.outputs if v.type.shape[:2] == (5, 48)]
     assert large and all(v.type.dtype is not F32 for v in large)
+
+
+@pytest.mark.parametrize("kind", ["MXFP4", "Q4_1", "Q5_1"])
+def test_experts_with_several_planes_stay_quantized(kind: str, tmp_path: Path) -> None:
+    """The planes of all experts stay; a step of the loop over chosen experts reads those of one."""
+    quants = pytest.importorskip("gguf.quants", reason="the package gguf is not installed")
+    number = getattr(quants.GGMLQuantizationType, kind)
+
+    def quantized(name: str, tensor: Array, *, decoded: bool) -> tuple[int, bytes]:
+        if "_exps" not in name or tensor.shape[-1] % 32:
+            return 0, np.ascontiguousarray(tensor).tobytes()
+        data = quants.quantize(np.ascontiguousarray(tensor, np.float32), number)
+        return (0, quants.dequantize(data, number).tobytes()) if decoded else (number, data.tobytes())
+
+    found = []
+    for decoded in (True, False):
+        path = tmp_path / f"{decoded}.gguf"
+        write_experts(path, "mixtral", partial(quantized, decoded=decoded))
+        found.append(InterpretedSession(read_model(path), S=CONTEXT).call("score", IDS))
+    np.testing.assert_array_equal(*found)
+    module = Build(read_model(path)).optimize()
+    types = [p.type for p in module.parameters]
+    types += [v.type for node in walk(module.function("decode").body) for v in node.outputs]
+    large = [type for type in types if type.shape[:2] == (5, 48)]
+    assert large and all(type.dtype is not F32 or type.shape[2:] in ((1,), (1, 1)) for type in large), large
 
 
 @pytest.mark.parametrize("level", [0, 2])
