@@ -153,7 +153,7 @@ def _poly(terms: Mapping[Monomial, int]) -> Size:
     kept = {m: c for m, c in terms.items() if c != 0}
     if not kept:
         return 0
-    if set(kept) == {()}:
+    if len(kept) == 1 and () in kept:
         return kept[()]
     # A graded lexical order, as polynomial division requires: higher degrees first, the constant last.
     order = sorted(kept, key=_monomial_key) if len(kept) > 1 else kept
@@ -192,6 +192,29 @@ def _add(left: Size, right: Size) -> Size:
     terms = _terms(left)
     for monomial, coefficient in _terms(right).items():
         terms[monomial] = terms.get(monomial, 0) + coefficient
+    return _poly(terms)
+
+
+def subtract(left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return left - right
+    return _subtract(left, right)
+
+
+@lru_cache(maxsize=1 << 14)
+def _subtract(left: Size, right: Size) -> Size:
+    terms = _terms(left)
+    for monomial, coefficient in _terms(right).items():
+        terms[monomial] = terms.get(monomial, 0) - coefficient
+    return _poly(terms)
+
+
+def total(sizes: Iterable[Size]) -> Size:
+    """Returns the sum of many sizes, which takes one pass over their terms."""
+    terms: dict[Monomial, int] = {}
+    for size in sizes:
+        for monomial, coefficient in _poly_terms(size):
+            terms[monomial] = terms.get(monomial, 0) + coefficient
     return _poly(terms)
 
 
@@ -468,15 +491,15 @@ def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     dim."""
     if isinstance(size, int):
         return size
-    total: Size = 0
+    parts: list[Size] = []
     for monomial, coefficient in size.terms:
         part: Size = coefficient
         for atom, power in monomial:
             value = _substitute_atom(atom, values)
             for _ in range(power):
                 part = multiply(part, value)
-        total = add(total, part)
-    return total
+        parts.append(part)
+    return total(parts)
 
 
 def _substitute_atom(atom: Atom, values: Mapping[str, Size]) -> Size:

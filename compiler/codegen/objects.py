@@ -58,7 +58,7 @@ class CodeOptions:
 
     timeout: seconds after which code generation is assumed to hang.
     quick: leave the machine code unoptimised, which takes a third of the time.
-    visible: let a loader find the entries by name.
+    visible: let a loader find the entries by name. They have no observed copies, which only an artifact's tables name.
     cache: reuse cached objects, and store new ones.
     strict: round results as the structured ops specify, except for the order of sums.
     debug: line tables. The code is the same, but kernels are shared only where they come from the same lines.
@@ -252,7 +252,8 @@ class CodeGenerator:
 
     def _entry_source(self, program: Program, target: Target) -> Source:
         suffix = self.options.suffix(target)
-        keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix)]
+        watched = not self.options.visible
+        keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix, watched=watched)]
         start = self.options.start if self.options.start in LLVM_STAGES else LLVM_IR
         job = replace(self.options.job(target.host, keep, dump=self._dump), visible=self.options.visible, start=start)
         dumped: dict[str, str] = {}
@@ -265,7 +266,15 @@ class CodeGenerator:
         parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
         inner = program.inner(target, suffix)
         options = self.options
-        text = entry_ir(program.entries, suffix, parts, debug=options.debug, device=target.is_device, inner=inner)
+        text = entry_ir(
+            program.entries,
+            suffix,
+            parts,
+            debug=options.debug,
+            device=target.is_device,
+            inner=inner,
+            watched=watched,
+        )
         called = [made.report.code for made in program.kernels[target].values() if made.report.code]
         return entry_source(text, job, dumped, called)
 

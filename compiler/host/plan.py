@@ -80,26 +80,29 @@ class LoweredEntry:
         *,
         device: bool = False,
         inner: Collection[str] = (),
+        watched: bool = True,
     ) -> str:
         """Returns the text of the entry, with the suffix at its symbol and at the kernels that it calls, and of its
-        observed copy. `lines` receives their line tables. `inner` are the functions with copies for loops that are one
-        function. An entry for a device cannot be observed."""
-        symbol, items = self.symbols(suffix)[0], self._items(suffix, parts)
+        observed copy if `watched`. `lines` receives their line tables. `inner` are the functions with copies for loops
+        that are one function. An entry for a device cannot be observed."""
+        symbol, items = self.symbol + suffix, self._items(suffix, parts)
         span = self.span
         scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
         if device:
             return write_entry(symbol, self.dims, items, scopes, self.copies, DeviceEntryText)
         whole = WholeLoops(symbol, inner, scopes)
         text = write_entry(symbol, self.dims, items, scopes, self.copies, whole.make_text)
-        return "\n".join([*whole.functions, text, write_observed_entry(symbol, self.dims, items, scopes, self.copies)])
+        copy = [write_observed_entry(symbol, self.dims, items, scopes, self.copies)] if watched else []
+        return "\n".join([*whole.functions, text, *copy])
 
     def report_loops(self, inner: Collection[str]) -> Iterator[LoopReport]:
         """Yields a report on each loop; `inner` are the kernels with copies for loops that are one function."""
         return report_loops(self.name, self.items, inner)
 
-    def symbols(self, suffix: str = "") -> tuple[str, str]:
+    def symbols(self, suffix: str = "", *, watched: bool = True) -> tuple[str, ...]:
         """Returns the symbols that the entry's text defines."""
-        return self.symbol + suffix, observed(self.symbol + suffix)
+        symbol = self.symbol + suffix
+        return (symbol, observed(symbol)) if watched else (symbol,)
 
     def parts(self, suffix: str = "", parts: Parts | None = None) -> list[Call]:
         """Returns the calls of all parts of all kernels."""
@@ -135,12 +138,14 @@ def entry_ir(
     debug: bool = False,
     device: bool = False,
     inner: Collection[str] = (),
+    watched: bool = True,
 ) -> str:
     """Returns the entries as a module of LLVM IR, to be linked with the kernels of the same suffix, which run on a
-    device or on the same machine, and with copies of the functions `inner` that loops call."""
+    device or on the same machine, and with copies of the functions `inner` that loops call. If `watched`, each entry
+    has an observed copy."""
     calls = [call for entry in entries for call in entry.parts(suffix, parts)]
     lines = Metadata() if debug else None
-    texts = [entry.text(suffix, parts, lines, device=device, inner=inner) for entry in entries]
+    texts = [entry.text(suffix, parts, lines, device=device, inner=inner, watched=watched) for entry in entries]
     declared = declare_device(calls, suffix) if device else declare(calls) + declare_inner(calls, inner)
     return "\n".join([declared, *texts, *([] if lines is None else [lines.text()])])
 

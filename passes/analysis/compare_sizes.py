@@ -22,14 +22,16 @@ from ...dialect.dims import (
     evaluate,
     multiply,
     substitute,
+    subtract,
     symbols,
     symbols_of,
+    total,
 )
 
 
 def never_less(left: Size, right: Size) -> bool:
     """Returns whether `left >= right` for every value of the dims; False if unknown."""
-    return _never_negative(add(left, multiply(-1, right)))
+    return _never_negative(subtract(left, right))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -63,11 +65,12 @@ def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
 
 def _without_quotients(size: Size) -> Size:
     """Returns a size that is never more than `size`: `n - (d - 1) <= d * (n // d) <= n`."""
-    total = size
-    for monomial, coefficient in _terms(size):
-        if len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], FloorDiv):
-            total = add(total, _bound_of_quotient(monomial[0][0], coefficient))
-    return total
+    bounds = [
+        _bound_of_quotient(monomial[0][0], coefficient)
+        for monomial, coefficient in _terms(size)
+        if len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], FloorDiv)
+    ]
+    return total([size, *bounds]) if bounds else size
 
 
 @lru_cache(maxsize=1 << 14)

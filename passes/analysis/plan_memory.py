@@ -101,24 +101,37 @@ def _place(lives: Sequence[Life], points: Points) -> _Placement:
     return placement
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Placed tensors, and their offsets and ends for each sample: arrays of [sample, tensor]."""
+
+    all: list[_Placed]
+    offsets: _Bytes
+    ends: _Bytes
+
+
 class _Placement:
-    """The tensors placed so far, and the first and the last step of each."""
+    """The tensors placed so far, the first and the last step of each, and its offset and its end for each sample."""
 
     def __init__(self, count: int, points: Points) -> None:
         self.total = points.of(0)
         self.all: list[_Placed] = []
         self._first, self._last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._offsets, self._ends = np.zeros((2, len(points.samples), count))
 
     def add(self, placed: _Placed) -> None:
         number = len(self.all)
         self._first[number], self._last[number] = placed.life.first, placed.life.last
+        self._offsets[:, number], self._ends[:, number] = placed.offset.values, placed.end.values
         self.all.append(placed)
 
-    def beside(self, life: Life) -> list[_Placed]:
+    def beside(self, life: Life) -> _Beside:
         """Returns the placed tensors with an overlapping lifetime, in order of placement."""
         count = len(self.all)
         overlap = (self._first[:count] <= life.last) & (self._last[:count] >= life.first)
-        return [self.all[number] for number in np.flatnonzero(overlap).tolist()]
+        numbers = np.flatnonzero(overlap)
+        placed = [self.all[number] for number in numbers.tolist()]
+        return _Beside(placed, self._offsets[:, numbers], self._ends[:, numbers])
 
     def highest(self) -> _Placed:
         """Returns the placed tensor with the highest end, summed over the samples."""
@@ -154,29 +167,27 @@ def _by_area(life: Life, live: Sequence[float]) -> tuple[float, ...]:
 _ORDERS: tuple[Callable[[Life, Sequence[float]], tuple[float, ...]], ...] = (_by_size, _by_crowd, _by_area)
 
 
-def _candidates(others: Sequence[_Placed], size: Point, points: Points) -> Iterator[tuple[Point, list[bool]]]:
+def _candidates(others: _Beside, size: Point, points: Points) -> Iterator[tuple[Point, list[bool]]]:
     """Yields the offsets at which a tensor of that size overlaps no other for any of the samples, and for each of them
     which of the others lie above it."""
-    # The lowest free offset is 0 or the end of another tensor.
-    starts = list(dict.fromkeys((points.of(0), *(p.end for p in others))))
-    offsets, ends = _table([p.offset for p in others], size), _table([p.end for p in others], size)
-    lowest, least = _table(starts, size), np.array(size.values)
+    # The lowest free offset is 0 or the end of another tensor; tensors that end at the same size are one candidate.
+    numbers = {p.end: number for number, p in enumerate(others.all, 1)}
+    zero = points.of(0)
+    numbers.pop(zero, None)
+    starts = [zero, *numbers]
+    least = np.array(size.values)
+    lowest = np.concatenate([np.zeros((len(least), 1)), others.ends], axis=1)[:, [0, *numbers.values()]]
     # Each other tensor lies above or below a candidate, for every sample: arrays of [candidate, other tensor].
     for first in range(0, len(starts), _CHUNK):
         above = below = np.ones((1, 1), np.bool_)
         for sample, start in enumerate(lowest[:, first : first + _CHUNK, None]):
-            above = above & (offsets[sample] >= start + least[sample])
-            below = below & (ends[sample] <= start)
+            above = above & (others.offsets[sample] >= start + least[sample])
+            below = below & (others.ends[sample] <= start)
         for row in np.flatnonzero((above | below).all(axis=1)).tolist():
             yield starts[first + row], above[row].tolist()
 
 
-def _table(points: Sequence[Point], like: Point) -> _Bytes:
-    """Returns the values of points, [sample, point]."""
-    return np.array([point.values for point in points]).reshape(-1, len(like.values)).T
-
-
-def _find_offset(others: Sequence[_Placed], size: Point, total: Point, points: Points) -> Point:
+def _find_offset(others: _Beside, size: Point, total: Point, points: Points) -> Point:
     """Returns the least offset at which the tensor provably overlaps no other, and provably ends below the total or
     raises the total to its own end; otherwise the total."""
     never_less = points.never_less
@@ -188,7 +199,7 @@ def _find_offset(others: Sequence[_Placed], size: Point, total: Point, points: P
         end = points.sum(offset, size)
         if not all(
             never_less(p.offset, end) if is_above else never_less(offset, p.end)
-            for p, is_above in zip(others, above, strict=True)
+            for p, is_above in zip(others.all, above, strict=True)
         ):
             continue
         if never_less(total, end) or never_less(end, total):

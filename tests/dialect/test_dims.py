@@ -34,7 +34,7 @@ def _combine(operator: str, left: Pair, right: Pair) -> Pair:
     table: dict[str, tuple[Callable[[Size, Size], Size], Callable[[int, int], int]]] = {
         "+": (dims.add, lambda a, b: a + b),
         "*": (dims.multiply, lambda a, b: a * b),
-        "-": (lambda a, b: dims.add(a, dims.multiply(-1, b)), lambda a, b: a - b),
+        "-": (dims.subtract, lambda a, b: a - b),
         "min": (dims.minimum, min),
         "max": (dims.maximum, max),
     }
@@ -54,6 +54,15 @@ SIZES = st.recursive(
     ),
     max_leaves=6,
 )
+
+
+@given(st.lists(SIZES, max_size=4))
+def test_sums_and_differences_have_one_form(pairs: list[Pair]) -> None:
+    added: Size = 0
+    for size, _ in pairs:
+        assert dims.subtract(added, size) == dims.add(added, dims.multiply(-1, size))
+        added = dims.add(added, size)
+    assert dims.total(size for size, _ in pairs) == added
 
 
 @given(SIZES, VALUES)

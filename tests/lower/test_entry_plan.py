@@ -64,6 +64,14 @@ def test_symbols_of_a_level_call_kernels_of_the_level() -> None:
     assert f"@{symbol}(" not in text and f"@{symbol}_items(" not in text
 
 
+def test_entries_of_a_process_have_no_observed_copies() -> None:
+    module = lowered(SOFTMAX)
+    entry = b"nacre_entry_softmax"
+    for visible in (True, False):
+        _, (_, code) = generate_objects(module, CodeOptions(visible=visible))
+        assert entry in code and (b"observed_" + entry in code) == (not visible)
+
+
 def _scratch(source: Function, level: int) -> tuple[Sequence[bool], Any]:
     program, _ = generate_objects(lowered(source), CodeOptions(level=level))
     ((code,),) = (kernels.values() for kernels in program.kernels.values())

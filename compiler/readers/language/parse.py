@@ -9,6 +9,7 @@ DiagnosticError.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from lark import Token, Tree
@@ -26,6 +27,8 @@ from .syntax import File
 from .tokens import INVALID, NEWLINE, PICKED, REDUCE, span_of
 
 MAX_BYTES = 16 << 20
+_KEPT_TREES, _KEPT_TEXT = 64, 1 << 18
+"""The number of trees that are kept, and the greatest length of their texts."""
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
 # Replacements for an invalid header, by the content of its body.
 _EMPTY_HEADERS = {
@@ -63,6 +66,33 @@ def parse_recovered(text: str, file: str) -> tuple[File | None, list[Diagnostic]
 
 
 def _parse(text: str, file: str) -> tuple[File | None, Collector]:
+    """Returns the tree, and a collector of the errors. Trees are immutable, so that of a text without errors is kept:
+    the models of a program import the same files."""
+    try:
+        return (_parse_kept if len(text) <= _KEPT_TEXT else _parse_correct)(text, file), Collector()
+    except _IncorrectError as error:
+        return error.result, error.collector
+
+
+class _IncorrectError(Exception):
+    """Carries the tree and the errors of a text, so that they are not kept."""
+
+    def __init__(self, result: File | None, collector: Collector) -> None:
+        super().__init__()
+        self.result, self.collector = result, collector
+
+
+def _parse_correct(text: str, file: str) -> File:
+    result, collector = _parse_anew(text, file)
+    if result is None or collector.diagnostics:
+        raise _IncorrectError(result, collector)
+    return result
+
+
+_parse_kept = lru_cache(maxsize=_KEPT_TREES)(_parse_correct)
+
+
+def _parse_anew(text: str, file: str) -> tuple[File | None, Collector]:
     collector = Collector()
     try:
         tokens = [token for token in tokenize(text, file, collector) if token.type != "COMMENT"]

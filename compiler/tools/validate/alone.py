@@ -190,7 +190,9 @@ def _link(parts: Sequence[Part], program: Program, way: Way, load: Load) -> Libr
         functions.append(replace(function, items=(replace(call, symbol=part.symbol),)))
     kernels = tuple(compiled[symbol] for symbol in dict.fromkeys(part.symbol for part in parts))
     cut = plan_program(replace(lowered, functions=tuple(functions), kernels=kernels), program.kernels)
-    return Library(cut, CodeGenerator(way.options).compile_entries(cut), load)
+    # Each entry calls one kernel a few times: optimising it would take longer than that. The objects of the kernels are
+    # those of the program.
+    return Library(cut, CodeGenerator(replace(way.options, quick=True)).compile_entries(cut), load)
 
 
 def _joined(modules: Sequence[Module]) -> Module:

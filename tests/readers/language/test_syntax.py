@@ -28,6 +28,22 @@ def value(text: str) -> syntax.Expression:
     return item.value
 
 
+def test_trees_without_errors_are_kept() -> None:
+    text = MINILM.read_text(encoding="utf-8")
+    assert parse(text, "a") is parse(text, "a") is parse(text.replace("\n", "\r\n"), "a")
+    files = {item.span.file for file in ("a", "b") for item in parse(text, file).items}
+    assert files == {"a", "b"}
+
+
+def test_errors_are_reported_each_time() -> None:
+    told = []
+    for _ in range(2):
+        with pytest.raises(DiagnosticError) as found:
+            parse("dim B in\nmodel m(x: f32[B]) -> f32[B] { return }\n", "a")
+        told.append(found.value.diagnostics)
+    assert told[0] == told[1] and len(told[0]) == 2
+
+
 def statements(body: str) -> tuple[syntax.Statement, ...]:
     (item,) = parse(f"block A() -> f32 {{\n{body}\n}}", "test").items
     assert isinstance(item, syntax.Block)
