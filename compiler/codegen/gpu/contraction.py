@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .nest import Nest, arguments_of, call_body
-from .plain import split_number, store_total, write_sizes
+from .plain import load_element, split_number, store_total, write_sizes
 from .text import Text
 
 ROWS = COLUMNS = 64
@@ -220,8 +220,7 @@ class ContractionWriter:
             with text.block(f"{value} = scf.if {inside} -> ({operand.element})", "} else {"):
                 self._place(loops, here)
                 self._place(self.groups.depth, deep)
-                indices = ", ".join(text.apply(expression, self.positions()) for expression in operand.index)
-                read = text.let(f"memref.load %m{number}[{indices}] : {operand.type}")
+                read = load_element(text, operand, f"%m{number}", self.positions())
                 text.line(f"scf.yield {read} : {operand.element}")
             zero = "0" if operand.element.startswith("i") else "0.0"
             none = text.let(f"arith.constant {zero} : {operand.element}")

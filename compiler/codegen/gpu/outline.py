@@ -31,6 +31,7 @@ from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
 from .nest import declare_body
+from .padding import fold_padding, read_unpadded, unpadded_operands
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
 from .warpgroups import fits_warpgroups
 
@@ -88,6 +89,7 @@ def outline(
     groups = whole if is_sequence else group_operations(computing, own) or [Group(())]
     if not rounding.strict:
         groups = join_attention(computing, groups, own, fits_flash)
+    groups = fold_padding(computing, groups, own)
     if has_warpgroups and not is_sequence:
         groups = [part for group in groups for part in _split_calls(computing, group)]
     launches = [
@@ -192,7 +194,10 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
     else:
         started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in before}
         starts = [started.get(result) for result in results]
+    padding = [[_computing(clone)[n] for n in group.padded or ()] for clone in (device, count)]
     nest, captured = take_body(module, op, f"{name}_nest", starts, strict=rounding.strict)
+    if group.padded:
+        nest, inputs = read_unpadded(nest, inputs, *padding[0])
     passed = [*inputs, *results, *captured, *(s for s in starts if s is not None)]
     if group.has_prologue:
         prologue, others = take_beside(module, f"{nest.name}_first", results[0], before[0])
@@ -210,13 +215,14 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
     _call(after or op, nest.name, passed)
     _leave_only(device, [], keep_calls=True)
     op, position = of_count[len(before)], _computing(count).index(of_count[len(before)])
+    counted = unpadded_operands(op, *padding[1]) if group.padded else None
     if schedule.map_words:
         tiles = count.clone()
         module.body.append(tiles)
         _rename(tiles, name + TILES)
         own = _computing(tiles)[position]
         _compute_on_host(tiles, own, nest.name + TILES, schedule.map_words)
-    _compute_on_host(count, op, f"{nest.name}_count")
+    _compute_on_host(count, op, f"{nest.name}_count", values=counted)
     return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
 
 

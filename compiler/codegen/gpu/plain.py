@@ -69,8 +69,34 @@ def load(text: Text, nest: Nest, operand: int, loops: Sequence[str], prefix: str
     what = nest.operands[operand]
     if not what.in_memory:
         return f"{prefix}{operand}"
-    indices = ", ".join(text.apply(expression, loops) for expression in what.index)
-    return text.let(f"memref.load {prefix}{operand}[{indices}] : {what.type}")
+    return load_element(text, what, f"{prefix}{operand}", loops)
+
+
+def load_element(text: Text, operand: Operand, name: str, loops: Sequence[str]) -> str:
+    """Returns the element of a tensor at positions of the loops, or the value of its padding."""
+    indices = [text.apply(expression, loops) for expression in operand.index]
+    read = f"memref.load {name}[{', '.join(indices)}] : {operand.type}"
+    if not operand.padded:
+        return text.let(read)
+    value = text.fresh()
+    with text.block(f"{value} = scf.if {is_inside(text, operand, name, indices)} -> ({operand.element})", "} else {"):
+        text.carry([text.let(read)], [operand.element])
+    text.deeper(1)
+    text.carry([text.let(f"arith.constant {operand.padding}")], [operand.element])
+    text.deeper(-1)
+    text.line("}")
+    return value
+
+
+def is_inside(text: Text, operand: Operand, name: str, indices: Sequence[str]) -> str:
+    """Returns whether an index lies in the tensor along the axes that are padded. An index below 0 is a large number
+    without a sign."""
+    inside = ""
+    for axis in operand.padded:
+        size = text.let(f"memref.dim {name}, {text.constant(axis)} : {operand.type}")
+        known = text.below(indices[axis], size)
+        inside = text.let(f"arith.andi {inside}, {known} : i1") if inside else known
+    return inside
 
 
 def store(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str], prefix: str = "%m") -> None:

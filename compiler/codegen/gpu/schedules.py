@@ -28,7 +28,8 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     groups = contraction.find_groups(nest)
     product = product_of(nest, tf32=tf32)
     if groups is not None and product is not None:
-        return Schedule("tensor cores", tensor_cores.THREADS, tensor_cores.write_tensor_cores(nest, groups, product))
+        text = tensor_cores.write_tensor_cores(nest, groups, product)
+        return Schedule("tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     if groups is not None:
         text = contraction.write_contraction(nest, groups)
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
@@ -49,6 +50,6 @@ def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:
     assert groups is not None and product is not None, nest.name
     if not fitting:
         text = tensor_cores.write_tensor_cores(nest, groups, product, beside_warpgroups=True)
-        return Schedule("tensor cores", tensor_cores.THREADS, text)
+        return Schedule("tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     text = warpgroups.write_warpgroups(nest, groups)
     return Schedule("warpgroups", warpgroups.THREADS, text, map_words=2 * tile_maps.WORDS)

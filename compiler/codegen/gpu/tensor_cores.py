@@ -28,6 +28,9 @@ from .warpgroups import fits_call
 
 THREADS = 128
 COLUMNS = 64
+BLOCKS_AT_ONCE = 3
+"""The least number of blocks of a processor: ptxas then has 168 registers for a thread. By itself it aims at more
+blocks, and some kernels spill."""
 _STEP_BYTES = 64
 
 
