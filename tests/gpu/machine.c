@@ -366,7 +366,7 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
     memset(b->shared_written, 0, b->shared_bytes);
     for (uint32_t t = 0; t < b->threads; t++) {
         mails[t].kind = -1, mails[t].copy_count = mails[t].group = 0;
-        mails[t].is_fenced = mails[t].group_of_products = 0;
+        mails[t].is_fenced = mails[t].group_of_products = mails[t].is_multiplying = 0;
     }
     b->unpublished = b->barrier_count = b->reading_count = 0;
     for (uint32_t turn = b->number % 2; done < b->threads; turn++) {
@@ -385,7 +385,9 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
         for (uint32_t t = 0; t < b->threads; t++)
             if (mails[t].kind == BARRIER) waits[t] = 0, mails[t].kind = -1;
     }
-    if (b->tile_count) fail(b, "a copy has not arrived when the block ends");
+    int left = b->tile_count;
+    for (uint32_t t = 0; t < b->threads; t++) left += mails[t].copy_count;
+    if (left) fail(b, "a copy has not arrived when the block ends");
 }
 
 int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_bytes, uint32_t blocks, uint32_t threads,
