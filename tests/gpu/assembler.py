@@ -38,8 +38,8 @@ def ptx_of(artifact: Path) -> list[str]:
 
 
 def assemble(ptxas: str, text: str, architecture: str, folder: Path, spills: bool = False) -> list[str]:
-    """Returns the faults of a PTX module: errors, functions that it does not define, products of warpgroups that wait for
-    each other, and, unless `spills` are allowed, registers in memory."""
+    """Returns the faults of a PTX module: errors, functions that it does not define, products of warpgroups that wait
+    for each other, and, unless `spills` are allowed, registers in memory."""
     if ".extern .func" in text:
         return [f"an unknown function: {text[text.index('.extern .func') :][:80]}"]
     source = folder / "module.ptx"

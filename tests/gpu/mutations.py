@@ -111,6 +111,7 @@ AMPERE: Mapping[str, Sequence[Mutation]] = {
         Mutation("rows beyond the end", r"or\.pred", "and.pred"),
     ),
     "shares": (
+        NO_BARRIER,
         other_lane(16, 8),
         Mutation("products instead of quotients", r"div\.rn\.f32", "mul.rn.f32"),
         Mutation("a row beyond the last one", r"setp\.ge\.u64", "setp.gt.u64"),

@@ -46,6 +46,8 @@ MODELS = {
         return max_pool2d(x, kernel=3, padding=1, stride=1, layout="channels_last")
     }""",
     "mean": "model m(x: f32[B, 45], b: f32[B]) -> f32[B] { return sum(x, axis=1) * b }",
+    "shares": "model m(x: f32[B, 3, 45]) -> f32[B, 3, 45] { return softmax(x) }",
+    "long shares": "model m(x: f32[B, 2500]) -> f32[B, 2500] { return softmax(x) }",
     "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
 }
 SCHEDULES = {
@@ -56,6 +58,8 @@ SCHEDULES = {
     "whole": "row of 256 threads",
     **dict.fromkeys(("words", "one"), "few rows of 256 threads"),
     **dict.fromkeys(("columns", "greatest"), "plain of 256 threads"),
+    "shares": "rows per warp of 256 threads",
+    "long shares": "rows of 256 threads",
     "vectors": "vectors of 256 threads",
 }
 TOLERANCES = {
@@ -70,8 +74,8 @@ TOLERANCES = {
 }
 """Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
 UNALIGNED = ("f16", "channels")
-ALONE = ("bias", "padded", "sides", "greatest", "channels", "mean", "f16", "weights", "few")
-"""Models whose elementwise ops are computed where the sums are, and whose padding is not stored."""
+ALONE = ("shares", "long shares", "bias", "padded", "sides", "greatest", "channels", "mean", "f16", "weights", "few")
+"""Models of one launch: elementwise ops are computed where the sums are, and padding is not stored."""
 
 
 def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
@@ -104,6 +108,9 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         return np.maximum(x @ others[0] + others[1], 0) + x[:, 3:36]
     if name == "mean":
         return np.asarray(x.sum(-1) * others[0])
+    if name.endswith("shares"):
+        powers = np.exp(x - x.max(-1, keepdims=True))
+        return np.asarray(powers / powers.sum(-1, keepdims=True))
     if name == "vectors":
         return np.maximum(x, 0) + others[0]
     if name == "f64":

@@ -24,9 +24,10 @@ def fold_padding(computing: Sequence[Any], groups: Sequence[Group], scratch: Col
     arguments that are not read after the kernel."""
     made = list(groups)
     for group in groups:
-        (number, *more) = group.members
-        if more or not _is_constant_fill(computing[number]):
+        # A kernel without results has a launch without operations.
+        if len(group.members) != 1 or not _is_constant_fill(computing[group.members[0]]):
             continue
+        (number,) = group.members
         padded = operands_of(computing[number])[1][0]
         users = [n for n, op in enumerate(computing) if touches(op, root_of(padded))]
         if root_of(padded) not in scratch or len(users) != 3 or users[0] != number:

@@ -53,15 +53,20 @@ def write_vectors(nest: Nest) -> str:
     with text.block(f"scf.if {text.below(number, count_elements(text, nest, sizes))}"):
         positions = split_number(text, number, [sizes[loop] for loop in nest.outer])
         known = dict(zip(nest.outer, positions, strict=True))
-        first = known[nest.outer[-1]]
-        with text.block(f"scf.if {_is_aligned(text, nest)}", "} else {"):
-            _compute(text, nest, known, first, together=True)
-        text.deeper(1)
-        _compute(text, nest, known, first, together=False)
-        text.deeper(-1)
-        text.line("}")
+        write_neighbours(text, nest, known)
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     return text.function(f"@{nest.name}({arguments})") + write_count(nest, THREADS * WIDTH)
+
+
+def write_neighbours(text: Text, nest: Nest, known: dict[int, str]) -> None:
+    """Computes the elements at a position and the next ones."""
+    first = known[nest.outer[-1]]
+    with text.block(f"scf.if {_is_aligned(text, nest)}", "} else {"):
+        _compute(text, nest, known, first, together=True)
+    text.deeper(1)
+    _compute(text, nest, known, first, together=False)
+    text.deeper(-1)
+    text.line("}")
 
 
 def _is_aligned(text: Text, nest: Nest) -> str:
@@ -97,8 +102,7 @@ def _compute(text: Text, nest: Nest, known: dict[int, str], first: str, *, toget
     if not together:
         # Each element is written before the next one is read: an operand may be the memory of a result.
         for number in range(WIDTH):
-            elements = [load(text, nest, operand, at(number)) for operand in range(len(nest.inputs))]
-            _write_element(text, nest, elements, at(number))
+            write_element(text, nest, at(number))
         return
     columns = [read(operand) for operand in range(len(nest.inputs))]
     made: list[list[str]] = []
@@ -110,7 +114,9 @@ def _compute(text: Text, nest: Nest, known: dict[int, str], first: str, *, toget
         store(text, nest, result, [values[result] for values in made], at(0))
 
 
-def _write_element(text: Text, nest: Nest, elements: Sequence[str], at: Sequence[str]) -> None:
+def write_element(text: Text, nest: Nest, at: Sequence[str]) -> None:
+    """Computes one element of each result."""
+    elements = [load(text, nest, operand, at) for operand in range(len(nest.inputs))]
     before = [first_value(text, nest, result, at) for result in range(len(nest.results))]
     values = text.let_many(len(before), call_body(nest, [*elements, *before], at))
     for result, value in enumerate(values):
