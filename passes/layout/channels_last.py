@@ -42,21 +42,22 @@ class ChannelsLast(Pass):
     The gradient of a weight with at least `channels` output channels per group is computed channels last, between
     transposes of its own if its operands are not in this layout.
 
-    The padding of a convolution becomes a `pad` node before it and its bias an `add` node after it, so that both can be
-    fused with their neighbours. The pass only reassociates sums. Leaves transposes of weights to `fold-parameters`, and
-    unused nodes to `dce`.
+    With `pads`, the padding of a convolution becomes a `pad` node before it. Its bias becomes an `add` node after it.
+    Both can then be fused with their neighbours. The pass only reassociates sums. Leaves transposes of weights to
+    `fold-parameters`, and unused nodes to `dce`.
     """
 
     name: ClassVar[str] = "channels-last"
     channels: int = 8
     direct: int = 8
+    pads: bool = True
 
     def rewrite(self, module: Module, context: Context) -> Module:
         return module.map_functions(lambda function: self._rewrite_function(function, module, context))
 
     def _rewrite_function(self, function: Function, module: Module, context: Context) -> Function:
         known = KnownValues(definitions_in(function.body), module.parameter_index)
-        layouts = Layouts(known, self.channels, self.direct)
+        layouts = Layouts(known, self.channels, self.direct, self.pads)
         reasons = [node for node in function.body if layouts.is_reason(node) or layouts.is_weight_reason(node)]
         layouts.stays = bool(reasons) and all(layouts.is_apart(node) for node in reasons)
         if not reasons or (not layouts.stays and len(reasons) == 1 and layouts.is_small_reason(reasons[0])):

@@ -49,6 +49,8 @@ class Layouts:
     known: KnownValues
     channels: int
     direct: int
+    pads: bool = True
+    """Whether padding becomes a node."""
     stays: bool = False
     """Whether all convolutions keep their channels first."""
     last: dict[str, Value] = field(default_factory=dict)
@@ -264,7 +266,7 @@ def _padded(
     """Returns the operand with the padding of its windows as a node, and the attributes without the padding, if they
     can express it."""
     pairs = list(zip(w.low, w.high, strict=True))
-    if all(pair == (0, 0) for pair in pairs) or w.ceil:
+    if all(pair == (0, 0) for pair in pairs) or w.ceil or not site.layouts.pads:
         return x, attributes
     widths: list[tuple[Size, Size]] = [(0, 0)] * x.type.rank
     widths[axis : axis + len(pairs)] = pairs

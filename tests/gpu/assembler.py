@@ -38,8 +38,8 @@ def ptx_of(artifact: Path) -> list[str]:
 
 
 def assemble(ptxas: str, text: str, architecture: str, folder: Path, spills: bool = False) -> list[str]:
-    """Returns the faults of a PTX module: errors, functions that it does not define, and, unless `spills` are allowed,
-    registers in memory."""
+    """Returns the faults of a PTX module: errors, functions that it does not define, products of warpgroups that wait
+    for each other, and, unless `spills` are allowed, registers in memory."""
     if ".extern .func" in text:
         return [f"an unknown function: {text[text.index('.extern .func') :][:80]}"]
     source = folder / "module.ptx"
@@ -49,6 +49,9 @@ def assemble(ptxas: str, text: str, architecture: str, folder: Path, spills: boo
     said = (done.stdout + done.stderr).splitlines()
     if done.returncode:
         return said or ["ptxas fails"]
+    slow = [line for line in said if "instructions are serialized" in line]
+    if slow:
+        return slow
     stores = [int(n) for line in said for n in re.findall(r"(\d+) bytes spill stores", line)]
     return [] if spills or not any(stores) else [f"registers in memory: {line}" for line in said if "spill" in line]
 

@@ -333,12 +333,13 @@ static void meet(block *b, mail *mails) {
 
 /* Runs the threads of a warp until each has ended or waits for other warps. Returns how many have ended in it. */
 static uint32_t run_warp(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails, uint8_t *waits,
-                         uint32_t first) {
+                         uint32_t first, int is_turned) {
     const uint32_t end = first + WARP < b->threads ? first + WARP : b->threads;
     uint32_t done = 0;
     for (;;) {
         uint32_t wants = 0;
-        for (uint32_t t = first; t < end; t++) {
+        for (uint32_t i = first; i < end; i++) {
+            const uint32_t t = is_turned ? first + end - 1 - i : i;
             if (!waits[t]) {
                 b->thread = t;
                 mails[t].kind = run(registers + t * bytes, &mails[t], b);
@@ -355,8 +356,8 @@ static uint32_t run_warp(block *b, thread_function run, uint8_t *registers, size
 }
 
 /* Runs one block; `registers` has memory for those of all threads. Between barriers, one warp after the other runs as
- * far as it can, in an order that turns around at every barrier, and from one block to the next: a missing barrier
- * shows in one of them. */
+ * far as it can, and so do its threads, in an order that turns around at every barrier, and from one block to the next:
+ * a missing barrier shows in one of them. */
 static void run_block(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails) {
     static uint8_t waits[MOST_THREADS];
     const uint32_t warps = (b->threads + WARP - 1) / WARP;
@@ -366,12 +367,12 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
     memset(b->shared_written, 0, b->shared_bytes);
     for (uint32_t t = 0; t < b->threads; t++) {
         mails[t].kind = -1, mails[t].copy_count = mails[t].group = 0;
-        mails[t].is_fenced = mails[t].group_of_products = 0;
+        mails[t].is_fenced = mails[t].group_of_products = mails[t].is_multiplying = 0;
     }
     b->unpublished = b->barrier_count = b->reading_count = 0;
     for (uint32_t turn = b->number % 2; done < b->threads; turn++) {
         for (uint32_t i = 0; i < warps; i++)
-            done += run_warp(b, run, registers, bytes, mails, waits, WARP * (turn % 2 ? warps - 1 - i : i));
+            done += run_warp(b, run, registers, bytes, mails, waits, WARP * (turn % 2 ? warps - 1 - i : i), turn % 2);
         uint32_t arrived = 0, woken = 0;
         for (uint32_t t = 0; t < b->threads; t++) {
             b->thread = t;
@@ -385,7 +386,9 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
         for (uint32_t t = 0; t < b->threads; t++)
             if (mails[t].kind == BARRIER) waits[t] = 0, mails[t].kind = -1;
     }
-    if (b->tile_count) fail(b, "a copy has not arrived when the block ends");
+    int left = b->tile_count;
+    for (uint32_t t = 0; t < b->threads; t++) left += mails[t].copy_count;
+    if (left) fail(b, "a copy has not arrived when the block ends");
 }
 
 int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_bytes, uint32_t blocks, uint32_t threads,

@@ -41,8 +41,8 @@ typedef struct mail {
     copy *copies;
     int copy_count, copy_capacity, group;
     uint64_t address, tiles[2]; /* of a barrier in shared memory; of the factors of a product */
-    uint32_t sums[128];
-    int is_fenced, group_of_products;
+    uint32_t sums[128]; /* of products; not in registers while `is_multiplying` */
+    int is_multiplying, is_fenced, group_of_products;
 } mail;
 
 /* A tensor map as the fake driver writes it. */
@@ -50,7 +50,7 @@ typedef struct tile_map {
     uint64_t magic, base, sizes[5], steps[4];
     uint32_t box[5], rank, bytes; /* of an element */
 } tile_map;
-enum { MAP_MAGIC = 0x7113a9 };
+enum { MAP_MAGIC = 0x7113a9, NO_SUM = 0x7fffbad0 };
 
 /* A barrier in shared memory; a copy of a box that has not arrived; memory that products read, until a wait. */
 typedef struct phase_barrier { uint64_t address; uint32_t count, pending, parity; int64_t bytes; } phase_barrier;
@@ -89,8 +89,8 @@ void create_barrier(block *b, uint64_t address, uint32_t arrivals);
 void arrive(block *b, uint64_t address, uint32_t bytes);
 void copy_tile(block *b, uint64_t target, uint64_t map, const int32_t *at, int rank, uint64_t barrier, const char *text);
 
-/* Products of a warpgroup are complete at once: sums that are read before a wait are not found out. Each warp computes its
- * own 16 rows. */
+/* Products of a warpgroup. Until a wait for all of them, their sums are NaN in the registers. Each warp computes its own
+ * 16 rows. */
 void wait_for_products(block *b, mail *m, int left);
 
 typedef int (*thread_function)(void *registers, mail *mail, block *block);

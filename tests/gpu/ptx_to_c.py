@@ -52,6 +52,8 @@ class _Kernel:
     depot: tuple[str, int] | None = None
     lines: list[str] = field(default_factory=list)
     places: int = 0
+    sums: list[str] = field(default_factory=list)
+    """The registers of the last product of a warpgroup."""
 
     # Operands
 
@@ -459,14 +461,21 @@ class _Kernel:
         if kind == "commit_group":
             return "M->group_of_products++;"
         if kind == "wait_group":
-            return f"wait_for_products(B, M, {int(operands[0])});"
+            waited = f"wait_for_products(B, M, {int(operands[0])});"
+            if int(operands[0]):
+                return waited
+            taken = " ".join(f"{self.register(p)} = M->sums[{i}];" for i, p in enumerate(self.sums))
+            return f"{waited} if (M->is_multiplying) {{ M->is_multiplying = 0; {taken} }}"
         shape, sums, *types = rest[2:]
         sizes = re.fullmatch(r"m64n(\d+)k16", shape)
         registers = split_operands(operands[0][1:-1])
         assert kind == "mma_async" and sizes is not None and sums == "f32" and types[0] == types[1], text
         assert len(registers) == int(sizes[1]) // 2 and operands[4:6] == ["1", "1"], text
-        sent = " ".join(f"M->sums[{i}] = {self.raw(p, 'b32')};" for i, p in enumerate(registers))
-        taken = " ".join(f"{self.register(p)} = M->sums[{i}];" for i, p in enumerate(registers))
+        assert not self.sums or self.sums == registers, "products of one kernel have the same sums"
+        self.sums = registers
+        given = " ".join(f"M->sums[{i}] = {self.raw(p, 'b32')};" for i, p in enumerate(registers))
+        sent = f"if (!M->is_multiplying) {{ {given} }} M->is_multiplying = 1;"
+        taken = " ".join(f"{self.register(p)} = NO_SUM;" for p in registers)
         for n in range(2):
             sent += f" M->tiles[{n}] = {self.raw(operands[1 + n], 'b64')};"
         adds = self.raw(operands[3], "pred")

@@ -24,6 +24,7 @@ dim N in 0..64
 model add(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4] { return x + y }
 model rows(x: f32[N, 256]) -> f32[N] { return sum(x, axis=1) }
 model few(x: f32[2, N], w: f32[N, 24]) -> f32[2, 24] { return x @ w }
+model product(x: f16[N, 40], w: f16[40, 24], b: f16[24]) -> f16[N, 24] { return relu(x @ w + b) }
 model count(x: f32[N, 4]) -> total: f32[N, 4] {
   state sum: f32[N, 4]
   sum = sum + x
@@ -210,6 +211,18 @@ def test_tensor_that_is_refused(machine: Machine, model: nacre.Model, change: di
         model.entries["add"](x, numbers(2))
     machine.library.fake_owner(0)
     x.release()
+
+
+def test_result_that_is_not_aligned_to_pairs(machine: Machine, model: nacre.Model) -> None:
+    rng = np.random.default_rng(1)
+    arrays = [rng.normal(size=shape).astype(np.float16) for shape in ((37, 40), (40, 24), (24,))]
+    expected = np.asarray(model.entries["product"](*arrays))
+    assert np.count_nonzero(expected) > expected.size / 4
+    for offset in (0, 2, 4):
+        out = Interface(machine, np.full((37, 24), -1, np.float16), offset=offset)
+        model.entries["product"](*arrays, out=out)
+        assert out.copy(to_device=False).tobytes() == expected.tobytes(), offset
+        out.release()
 
 
 def test_result_that_must_not_be_written(machine: Machine, model: nacre.Model) -> None:

@@ -85,7 +85,7 @@ def test_sums_of_bytes_are_exact(machine: Machine, built: tuple[Build, Path], na
 
 
 def test_bytes_are_multiplied_on_tensor_cores(built: tuple[Build, Path]) -> None:
-    products = ["tensor cores of 128 threads"] * (len(PRODUCTS) - 1)
+    products = ["tensor cores of 128 threads, 3 blocks"] * (len(PRODUCTS) - 1)
     assert schedules_of(built[0]) == [*products, "row per warp of 256 threads"]
     signs = {match for text in ptx_of(built[1]) for match in re.findall(r"m16n8k32\.row\.col\.s32\.(\w+\.\w+)", text)}
     assert signs == {"u8.s8", "s8.s8", "s8.u8"}
@@ -141,7 +141,7 @@ DECODED = {
     "one": "row per warp of 256 threads",
 }
 BYTES = {
-    "many": "tensor cores of 128 threads",
+    "many": "tensor cores of 128 threads, 3 blocks",
     "few": "row per warp of 256 threads",
     "one": "row per warp of 256 threads",
 }

@@ -49,7 +49,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
     combines = tuple(combining(op, number) for number in range(len(results)))
     signs = _signs_of_product(block) if len(inputs) == 2 and combines in _SUMS else None
     maps = [tuple(map(str, map_.results)) for map_ in maps_of(op)]
-    described = [_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
+    described = [describe_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
     return Nest(
         name,
         f"{name}_body",
@@ -103,7 +103,8 @@ def _in_memory(value: Any) -> bool:
     return str(value.type).startswith("memref")
 
 
-def _operand(value: Any, index: tuple[str, ...], used: bool) -> Operand:
+def describe_operand(value: Any, index: tuple[str, ...], used: bool) -> Operand:
+    """Returns an operand with an expression of the loops for each of its axes."""
     if not _in_memory(value):
         return Operand(str(value.type), str(value.type), (), ())
     type = ir.MemRefType(value.type)

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .nest import Nest, arguments_of, call_body
-from .plain import split_number, store_total, write_sizes
+from .plain import load_element, split_number, store_total, write_sizes
 from .text import Text
 
 ROWS = COLUMNS = 64
@@ -49,7 +49,7 @@ class Groups:
     sides: tuple[int, ...]
 
 
-def find_groups(nest: Nest) -> Groups | None:
+def find_groups(nest: Nest, fewest_rows: int = _FEWEST) -> Groups | None:
     """Returns the groups of the loops; None if the nest is not a contraction or is too small."""
     if len(nest.inputs) < 2 or len(nest.results) != 1 or not nest.reductions or nest.started != (True,):
         return None
@@ -62,7 +62,7 @@ def find_groups(nest: Nest) -> Groups | None:
     rows, columns = (tuple(n for n in nest.outer if n in own - other) for own, other in (loops, loops[::-1]))
     batch = tuple(n for n in nest.outer if n not in rows + columns)
     shared = {n for n in nest.reductions if n in loops[0] & loops[1]}
-    small = any(_static(nest, own, _FEWEST) for own in (rows, columns)) or _static(nest, nest.reductions, 4)
+    small = _static(nest, rows, fewest_rows) or _static(nest, columns, _FEWEST) or _static(nest, nest.reductions, 4)
     if not shared or small or sum(_BYTES[o.element] for o in nest.inputs) > _MOST_BYTES:
         return None
     return Groups(batch, rows, columns, nest.reductions, sides)
@@ -220,8 +220,7 @@ class ContractionWriter:
             with text.block(f"{value} = scf.if {inside} -> ({operand.element})", "} else {"):
                 self._place(loops, here)
                 self._place(self.groups.depth, deep)
-                indices = ", ".join(text.apply(expression, self.positions()) for expression in operand.index)
-                read = text.let(f"memref.load %m{number}[{indices}] : {operand.type}")
+                read = load_element(text, operand, f"%m{number}", self.positions())
                 text.line(f"scf.yield {read} : {operand.element}")
             zero = "0" if operand.element.startswith("i") else "0.0"
             none = text.let(f"arith.constant {zero} : {operand.element}")

@@ -1,5 +1,7 @@
 """The schedule of products of a few rows with a matrix, which is read once, by 8 or 16 bytes.
 
+Products of several rows with a matrix of 16-bit elements have that of `tensor_cores` instead.
+
     z[b, m, n] += x[b, m, k] * w[b, k, n]    rows m: all in each thread, 16 at most     columns n: contiguous
 
 A block of 256 threads computes 8 groups of neighbouring columns, as many in a group as are read together. 32 slices
@@ -44,6 +46,11 @@ def fits_few_rows(nest: Nest) -> bool:
     if any(nest.static_extent(loop) is None for loop in rows):
         return False
     return _count(nest) * _width(nest) <= _MOST_SUMS and columns % _width(nest) == 0
+
+
+def fits_tensor_cores(nest: Nest) -> bool:
+    """Returns whether tensor cores can transpose the elements of the matrix, and there is more than one row."""
+    return _BYTES[nest.inputs[1].element] == 2 and _count(nest) > 1
 
 
 def _column(nest: Nest) -> int:

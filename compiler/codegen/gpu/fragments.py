@@ -17,9 +17,10 @@ https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-fragme
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .nest import Operand
+from .plain import is_inside, load_element
 from .text import Text
 
 BYTES = {"f16": 2, "bf16": 2, "i8": 1, "f32": 4}
@@ -179,13 +180,12 @@ class Source:
         slow = text.index("divui", number, in_row)
         fast = text.multiply(text.index("remui", number, in_row), text.constant(self.chunk))
         here, there = text.add(first[0], slow), text.add(first[1], fast)
-        known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
-        inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
-        here, there = (text.let(f"arith.select {inside}, {address}, {zero} : index") for address in (here, there))
+        inside = self._is_inside(here, there)
         left = text.let(f"arith.subi {self.limits[1]}, {there} : index")
         count = text.index("minui", left, text.constant(self.chunk))
         bytes = text.let(f"arith.select {inside}, {text.multiply(count, text.constant(self.size))}, {zero} : index")
-        self._begin_copy(tile.address(slow, fast), self._address(base, strides, here, there), bytes, "cg", CHUNK)
+        source = text.let(f"arith.select {inside}, {self._address(base, strides, here, there)}, {base} : index")
+        self._begin_copy(tile.address(slow, fast), source, bytes, "cg", CHUNK)
 
     def _copy_elements(self, tile: Tile, first: tuple[str, str], threads: int, thread: str, together: int) -> None:
         text, begin, total = self.text, self.text.fresh(), tile.slow * tile.fast
@@ -216,11 +216,21 @@ class Source:
         text, zero = self.text, self.text.constant(0)
         base, strides = self._layout()
         here, there = text.add(first[0], slow), text.add(first[1], fast)
-        known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
-        inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
-        here, there = (text.let(f"arith.select {inside}, {address}, {zero} : index") for address in (here, there))
+        inside = self._is_inside(here, there)
+        source = text.let(f"arith.select {inside}, {self._address(base, strides, here, there)}, {base} : index")
         bytes = text.let(f"arith.select {inside}, {text.constant(_WORD)}, {zero} : index")
-        self._begin_copy(tile.address(slow, fast), self._address(base, strides, here, there), bytes, "ca", _WORD)
+        self._begin_copy(tile.address(slow, fast), source, bytes, "ca", _WORD)
+
+    def _is_inside(self, slow: str, fast: str) -> str:
+        """Returns whether an element exists: it is before the limits, and not in the padding."""
+        text = self.text
+        known = [text.below(slow, self.limits[0]), text.below(fast, self.limits[1])]
+        inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+        if not self.operand.padded:
+            return inside
+        positions = self.at(slow, fast)
+        indices = [text.apply(expression, positions) for expression in self.operand.index]
+        return text.let(f"arith.andi {inside}, {is_inside(text, self.operand, self.name, indices)} : i1")
 
     def _address(self, base: str, strides: Sequence[str], slow: str, fast: str) -> str:
         text, offset, positions = self.text, base, self.at(slow, fast)
@@ -238,12 +248,9 @@ class Source:
 
     def _read_element(self, here: str, there: str) -> str:
         text, element, value = self.text, self.operand.element, self.text.fresh()
-        known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
-        inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+        inside = self._is_inside(here, there)
         with text.block(f"{value} = scf.if {inside} -> ({element})", "} else {"):
-            positions = self.at(here, there)
-            indices = ", ".join(text.apply(expression, positions) for expression in self.operand.index)
-            read = text.let(f"memref.load {self.name}[{indices}] : {self.operand.type}")
+            read = load_element(text, replace(self.operand, padded=()), self.name, self.at(here, there))
             text.line(f"scf.yield {read} : {element}")
         none = text.let(f"arith.constant {'0' if element[0] == 'i' else '0.0'} : {element}")
         text.line(f"scf.yield {none} : {element}")

@@ -31,6 +31,10 @@ class Group:
     has_epilogue: bool = False
     attention: tuple[Group, ...] = ()
     """The launches that are computed as one attention."""
+    rows: tuple[Group, ...] = ()
+    """The launches that run one after another on each row."""
+    padded: tuple[int, int] | None = None
+    """The fill and the copy that pad an input of the main operation, which reads the copied tensor instead."""
     on_warpgroups: bool | None = None
     """Whether the launch is for calls that fit products of warpgroups, or for the others; None: for all calls."""
 

@@ -50,6 +50,35 @@ def expand_device_math(module: Any) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
+    _round_by_instruction(module)
+
+
+def _round_by_instruction(module: Any) -> None:
+    """Rounds f32 to bf16 by the instruction: upstream passes would compute it in six steps."""
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        if operation.name == "arith.truncf":
+            types = (str(operation.operands[0].type), str(operation.results[0].type))
+            found.extend([operation] if types == ("f32", "bf16") else [])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for operation in found:
+        name = ir.StringAttr.get("llvm.nvvm.f2bf16.rn")
+        with ir.InsertionPoint(operation), operation.location:
+            made = ir.Operation.create(
+                "llvm.call_intrinsic",
+                [operation.results[0].type],
+                list(operation.operands),
+                attributes={
+                    "intrin": name,
+                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0]),
+                    "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+                },
+            )
+        operation.results[0].replace_all_uses_with(made.results[0])
+        operation.erase()
 
 
 def find_foreign_math(module: Any) -> Any:

@@ -41,6 +41,8 @@ def product_of(nest: Nest, *, tf32: bool) -> Product | None:
     `tf32`."""
     if not nest.is_product or len({operand.element for operand in nest.inputs}) != 1:
         return None
+    if not all(operand.is_zero_outside for operand in nest.inputs):
+        return None
     element = nest.inputs[0].element
     found = _integers(nest.signs) if element == "i8" else TF32 if element == "f32" and tf32 else _FLOATS.get(element)
     return found if found is not None and found.sums == nest.results[0].element else None

@@ -30,6 +30,15 @@ class Operand:
     index: tuple[str, ...]
     used: bool = True
     strides: tuple[int | None, ...] = ()
+    padded: tuple[int, ...] = ()
+    """The axes along which an index may lie outside of the tensor."""
+    padding: str = ""
+    """The text of the constant that is read there."""
+
+    @property
+    def is_zero_outside(self) -> bool:
+        """Whether elements outside of the tensor, if they are read, are 0."""
+        return not self.padded or re.match(r"0(\.0+e\+00)? ", self.padding) is not None
 
     @property
     def in_memory(self) -> bool:

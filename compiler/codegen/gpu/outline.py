@@ -30,7 +30,11 @@ from .find_attention import join_attention, take_attention
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
+from .joined_rows import join_rows, write_joined
 from .nest import declare_body
+from .padding import fold_padding, read_unpadded, unpadded_operands
+from .plain import THREADS as ROW_THREADS
+from .rows import WARP, lanes_of
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
 from .warpgroups import fits_warpgroups
 
@@ -88,6 +92,7 @@ def outline(
     groups = whole if is_sequence else group_operations(computing, own) or [Group(())]
     if not rounding.strict:
         groups = join_attention(computing, groups, own, fits_flash)
+    groups = join_rows(computing, fold_padding(computing, groups, own))
     if has_warpgroups and not is_sequence:
         groups = [part for group in groups for part in _split_calls(computing, group)]
     launches = [
@@ -182,6 +187,8 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         _leave_only(device, of_device)
         _count_one(count)
         return Launch(SEQUENCE, 1, 1)
+    if group.rows:
+        return _outline_rows(module, (device, count), name, group, rounding)
     if group.attention:
         return _outline_attention(module, (device, count), name, group, rounding)
     after = of_device.pop() if group.has_epilogue else None
@@ -192,7 +199,10 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
     else:
         started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in before}
         starts = [started.get(result) for result in results]
+    padding = [[_computing(clone)[n] for n in group.padded or ()] for clone in (device, count)]
     nest, captured = take_body(module, op, f"{name}_nest", starts, strict=rounding.strict)
+    if group.padded:
+        nest, inputs = read_unpadded(nest, inputs, *padding[0])
     passed = [*inputs, *results, *captured, *(s for s in starts if s is not None)]
     if group.has_prologue:
         prologue, others = take_beside(module, f"{nest.name}_first", results[0], before[0])
@@ -210,13 +220,14 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
     _call(after or op, nest.name, passed)
     _leave_only(device, [], keep_calls=True)
     op, position = of_count[len(before)], _computing(count).index(of_count[len(before)])
+    counted = unpadded_operands(op, *padding[1]) if group.padded else None
     if schedule.map_words:
         tiles = count.clone()
         module.body.append(tiles)
         _rename(tiles, name + TILES)
         own = _computing(tiles)[position]
         _compute_on_host(tiles, own, nest.name + TILES, schedule.map_words)
-    _compute_on_host(count, op, f"{nest.name}_count")
+    _compute_on_host(count, op, f"{nest.name}_count", values=counted)
     return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
 
 
@@ -234,6 +245,38 @@ def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: G
     (q, k), (_, v), (result,) = operands_of(of_count[0][1])[0], *operands_of(of_count[-1][1])
     _compute_on_host(count, of_count[-1][1], f"{name}_nest_count", values=[q, k, v, result])
     return Launch("flash attention", THREADS, blocks_at_once(attention))
+
+
+def _outline_rows(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:
+    device, count = clones
+    of_device, of_count = (
+        [[_computing(clone)[n] for n in launch.members] for launch in group.rows] for clone in clones
+    )
+    _allow_sharing(device, {root_of(value) for ops in of_device for op in ops for value in operands_of(op)[1]})
+    axes, lanes = 0, 0
+    for number, (*fills, op) in enumerate(of_device):
+        inputs, results = operands_of(op)
+        started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in fills}
+        starts = [started.get(result) for result in results]
+        nest, captured = take_body(module, op, f"{name}_nest{number}", starts, strict=rounding.strict)
+        if number == 0:
+            axes, lanes = len(nest.outer), lanes_of(nest) or 0
+        append_functions(module, declare_body(nest) + write_joined(nest, axes, lanes))
+        _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None)])
+    _leave_only(device, [], keep_calls=True)
+    _compute_on_host(count, of_count[0][-1], f"{name}_nest0_count")
+    return Launch("rows" if lanes > WARP else "rows per warp", ROW_THREADS)
+
+
+def _allow_sharing(function: Any, arguments: set[Any]) -> None:
+    """Lets other threads of a block write what arguments of a function point to: LLVM would move reads of memory that
+    only this thread knows across a barrier."""
+    attached = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+    for argument in arguments:
+        own = ir.DictAttr(attached[ir.BlockArgument(argument).arg_number])
+        kept = {each.name: each.attr for each in own if each.name != "llvm.noalias"}
+        attached[ir.BlockArgument(argument).arg_number] = ir.DictAttr.get(kept)
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(attached)
 
 
 def _nothing(op: Any, total: Any) -> Any:

@@ -16,6 +16,8 @@ from .text import Text
 
 THREADS = 256
 """The threads of a block."""
+BYTES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
+"""The bytes of the elements that are loaded and stored several at once."""
 
 
 def write_plain(nest: Nest) -> str:
@@ -69,28 +71,72 @@ def load(text: Text, nest: Nest, operand: int, loops: Sequence[str], prefix: str
     what = nest.operands[operand]
     if not what.in_memory:
         return f"{prefix}{operand}"
-    indices = ", ".join(text.apply(expression, loops) for expression in what.index)
-    return text.let(f"memref.load {prefix}{operand}[{indices}] : {what.type}")
+    return load_element(text, what, f"{prefix}{operand}", loops)
 
 
-def store(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str], prefix: str = "%m") -> None:
+def load_element(text: Text, operand: Operand, name: str, loops: Sequence[str]) -> str:
+    """Returns the element of a tensor at positions of the loops, or the value of its padding."""
+    indices = [text.apply(expression, loops) for expression in operand.index]
+    read = f"memref.load {name}[{', '.join(indices)}] : {operand.type}"
+    if not operand.padded:
+        return text.let(read)
+    value = text.fresh()
+    with text.block(f"{value} = scf.if {is_inside(text, operand, name, indices)} -> ({operand.element})", "} else {"):
+        text.carry([text.let(read)], [operand.element])
+    text.deeper(1)
+    text.carry([text.let(f"arith.constant {operand.padding}")], [operand.element])
+    text.deeper(-1)
+    text.line("}")
+    return value
+
+
+def is_inside(text: Text, operand: Operand, name: str, indices: Sequence[str]) -> str:
+    """Returns whether an index lies in the tensor along the axes that are padded. An index below 0 is a large number
+    without a sign."""
+    inside = ""
+    for axis in operand.padded:
+        size = text.let(f"memref.dim {name}, {text.constant(axis)} : {operand.type}")
+        known = text.below(indices[axis], size)
+        inside = text.let(f"arith.andi {inside}, {known} : i1") if inside else known
+    return inside
+
+
+def store(text: Text, nest: Nest, result: int, values: Sequence[str], loops: Sequence[str], prefix: str = "%m") -> None:
+    """Stores neighbouring elements of a result: several by one aligned store."""
     what, number = nest.results[result], len(nest.inputs) + result
     indices = ", ".join(text.apply(expression, loops) for expression in what.index)
-    text.line(f"memref.store {value}, {prefix}{number}[{indices}] : {what.type}")
+    target = f"{prefix}{number}[{indices}]"
+    if len(values) == 1:
+        text.line(f"memref.store {values[0]}, {target} : {what.type}")
+        return
+    vector = f"vector<{len(values)}x{what.element}>"
+    joined = text.let(f"vector.from_elements {', '.join(values)} : {vector}")
+    bytes = len(values) * BYTES[what.element]
+    text.line(f"vector.store {joined}, {target} {{alignment = {bytes} : i64}} : {what.type}, {vector}")
 
 
 def store_total(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str]) -> None:
-    """Stores a complete element of a result, or the value that the epilogue computes from it."""
+    """Stores a complete element of a result, or the values that the epilogue computes from it."""
+    for number, after in enumerate(complete_total(text, nest, result, value, loops)):
+        store_completed(text, nest, result + number, (after,), loops)
+
+
+def complete_total(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str]) -> Sequence[str]:
+    """Returns a complete element of a result, or the values that the epilogue computes from it."""
     element = nest.results[result].element
     if nest.prologue is not None:
         (first,) = call_beside(text, nest, nest.prologue, "b", "", loops)
         value = text.let(f"{nest.combines[result]} {value}, {first} : {element}")
-    if nest.epilogue is None:
-        store(text, nest, result, value, loops)
-        return
-    made, end = call_beside(text, nest, nest.epilogue, "e", value, loops), nest.epilogue
-    for number, after in enumerate(made):
-        store(text, end.nest, number, after, _positions_beside(nest, end, loops), "%em")
+    return [value] if nest.epilogue is None else call_beside(text, nest, nest.epilogue, "e", value, loops)
+
+
+def store_completed(text: Text, nest: Nest, number: int, values: Sequence[str], loops: Sequence[str]) -> None:
+    """Stores neighbouring values of a result, or of a result of the epilogue: several by one aligned store."""
+    end = nest.epilogue
+    if end is None:
+        store(text, nest, number, values, loops)
+    else:
+        store(text, end.nest, number, values, _positions_beside(nest, end, loops), "%em")
 
 
 def _positions_beside(nest: Nest, beside: Beside, loops: Sequence[str]) -> list[str]:
@@ -122,7 +168,7 @@ def _accumulate(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, s
         after = text.let_many(len(before), call_body(nest, [*elements, *before], at))
         for number, value in enumerate(after):
             if number not in known:
-                store(text, nest, number, value, at)
+                store(text, nest, number, (value,), at)
         return [after[n] for n in total_of]
 
     def iterate(left: Sequence[int], totals: Sequence[str]) -> list[str]:

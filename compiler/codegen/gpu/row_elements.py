@@ -29,7 +29,7 @@ def width_of(nest: Nest, lanes: int) -> int:
     size, moving = nest.static_extent(last), moving_inputs(nest)
     for loop in nest.reductions:
         length *= nest.static_extent(loop) or lanes * _VECTOR_BYTES
-    if size is None or not all(operand.element in _BYTES for operand in moving):
+    if size is None or any(operand.element not in _BYTES or operand.padded for operand in moving):
         return 1
     read_once = [operand for operand in moving if not is_of_few_rows(nest, operand)] or moving
     width = _VECTOR_BYTES // max(_BYTES[operand.element] for operand in read_once)

@@ -78,8 +78,9 @@ def neutral_of(combine: str | None, element: str) -> str | None:
     return "-1" if name in ("minui", "andi") else None
 
 
-def write_rows(nest: Nest, lanes: int) -> str:
-    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
+def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks. Another
+    operation of the launch may follow after a barrier."""
     text = Text()
     sizes = write_sizes(text, nest)
     together = _loops_together(nest, lanes)
@@ -111,13 +112,16 @@ def write_rows(nest: Nest, lanes: int) -> str:
             for totals, coordinate in zip(rows, coordinates, strict=True):
                 for number, value in enumerate(totals):
                     store_total(text, nest, number, value, _positions(text, nest, coordinate))
+    if with_barrier:
+        text.barrier()
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     tiles = [
         f'memref.global "private" @{nest.name}_totals{n} : memref<{THREADS // WARP}x{r.element}, 3> = uninitialized\n'
         for n, r in enumerate(nest.results)
     ]
     made = text.function(f"@{nest.name}({arguments})")
-    return ("".join(tiles) if lanes > WARP else "") + made + _write_count(nest, lanes)
+    loops = [loop for loop in nest.outer if loop not in together]
+    return ("".join(tiles) if lanes > WARP else "") + made + write_row_count(nest, lanes, loops)
 
 
 def _loops_together(nest: Nest, lanes: int) -> tuple[int, ...]:
@@ -148,9 +152,16 @@ def _order(nest: Nest) -> list[int]:
     return sorted(nest.outer, key=is_few)
 
 
-def _write_count(nest: Nest, lanes: int) -> str:
+def orders_rows_as_results(nest: Nest, lanes: int) -> bool:
+    """Returns whether a row has the number of its result, in the order of memory."""
+    return not _loops_together(nest, lanes) and _order(nest) == list(nest.outer)
+
+
+def write_row_count(nest: Nest, lanes: int, loops: Sequence[int]) -> str:
+    """Returns the text of the function that counts the blocks for the rows of loops."""
     text = Text()
-    total = _count_rows(text, nest, write_sizes(text, nest), _loops_together(nest, lanes))
+    sizes = write_sizes(text, nest)
+    total = text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
     blocks = text.index("ceildivui", total, text.constant(THREADS // lanes))
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])

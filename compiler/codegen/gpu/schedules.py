@@ -25,10 +25,13 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     """Returns the schedule of an op; None where parallel iterations may write the same element."""
     if not nest.is_independent():
         return None
-    groups = contraction.find_groups(nest)
     product = product_of(nest, tf32=tf32)
+    # Tensor cores read the matrix of a product of several rows with more copies in flight than threads alone.
+    is_skinny = product is not None and few_rows.fits_few_rows(nest) and few_rows.fits_tensor_cores(nest)
+    groups = contraction.find_groups(nest, 2) if is_skinny else contraction.find_groups(nest)
     if groups is not None and product is not None:
-        return Schedule("tensor cores", tensor_cores.THREADS, tensor_cores.write_tensor_cores(nest, groups, product))
+        text = tensor_cores.write_tensor_cores(nest, groups, product)
+        return Schedule("tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     if groups is not None:
         text = contraction.write_contraction(nest, groups)
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
@@ -49,6 +52,6 @@ def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:
     assert groups is not None and product is not None, nest.name
     if not fitting:
         text = tensor_cores.write_tensor_cores(nest, groups, product, beside_warpgroups=True)
-        return Schedule("tensor cores", tensor_cores.THREADS, text)
+        return Schedule("tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     text = warpgroups.write_warpgroups(nest, groups)
-    return Schedule("warpgroups", warpgroups.THREADS, text, map_words=2 * tile_maps.WORDS)
+    return Schedule("warpgroups", warpgroups.THREADS, text, blocks_at_once=1, map_words=2 * tile_maps.WORDS)

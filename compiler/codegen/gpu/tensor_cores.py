@@ -22,13 +22,20 @@ from .contraction import Groups
 from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
 from .mma import DEPTH_BYTES, TF32, Product, multiply, round_word
 from .nest import Nest, arguments_of
-from .plain import split_number, store_total, write_sizes
+from .pairs import find_pairs
+from .plain import split_number, write_sizes
 from .text import Text
 from .warpgroups import fits_call
 
 THREADS = 128
 COLUMNS = 64
+BLOCKS_AT_ONCE = 3
+"""The least number of blocks of a processor: ptxas then has 168 registers for a thread. By itself it aims at more
+blocks, and some kernels spill."""
 _STEP_BYTES = 64
+_STAGES = {128: 3, 64: 4, 32: 6}
+"""The stages by the rows of a block, in at most 48 KiB. A product of few rows waits for memory: more copies run
+ahead."""
 
 
 def write_tensor_cores(nest: Nest, groups: Groups, product: Product, *, beside_warpgroups: bool = False) -> str:
@@ -44,14 +51,14 @@ def write_tensor_cores(nest: Nest, groups: Groups, product: Product, *, beside_w
 
 
 def _rows(nest: Nest, groups: Groups) -> int:
-    """The rows of a block: fewer where a tile of 128 rows would be half empty in every call."""
+    """The rows of a block: fewer where more than half of a tile would be empty in every call."""
     total = 1
     for loop in groups.rows:
         size = nest.static_extent(loop)
         if size is None:
             return 128
         total *= size
-    return 64 if total <= 64 else 128
+    return 32 if total <= 32 else 64 if total <= 64 else 128
 
 
 def _product(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:
@@ -73,7 +80,7 @@ class _Writer:
     def __init__(self, nest: Nest, groups: Groups, product: Product) -> None:
         self.nest, self.groups, self.text = nest, groups, Text()
         self.rows = _rows(nest, groups)
-        self.stages = 3 if self.rows == 128 else 4
+        self.stages = _STAGES[self.rows]
         self.element = nest.inputs[0].element
         self.product, self.size = product, BYTES[self.element]
         self.depth_step = _STEP_BYTES // self.size
@@ -194,6 +201,8 @@ class _Writer:
             sums = self.multiply_step(lanes, text.multiply(stage, text.constant(self.bytes)), carried[1:])
             after = text.index("remui", text.add(stage, one), stages)
             text.carry([after, *sums], types)
+        # No copy may be in flight when the block ends.
+        wait_for_copies(text, 0)
         return results[1:]
 
     def _lanes(self) -> list[str]:
@@ -232,11 +241,14 @@ class _Writer:
         text, groups = self.text, self.groups
         ends = [_product(text, self.sizes, loops) for loops in (groups.rows, groups.columns)]
         first = [text.add(self.first[0], self.own[0]), text.add(self.first[1], self.own[1])]
-        for number, value in enumerate(totals):
+        pairs = find_pairs(text, self.nest, groups.columns[-1])
+        for number in range(0, len(totals), 2):
             tile, part = divmod(number, 4)
             row = text.add(first[0], text.add(self.group, text.constant(16 * (tile // 4) + 8 * (part // 2))))
-            column = text.add(first[1], text.add(self.pair, text.constant(8 * (tile % 4) + part % 2)))
-            known = [text.below(row, ends[0]), text.below(column, ends[1])]
-            with text.block(f"scf.if {text.let(f'arith.andi {known[0]}, {known[1]} : i1')}"):
-                at = self._positions(self._split(groups.rows, row) | self._split(groups.columns, column))
-                store_total(text, self.nest, 0, value, at)
+            columns = [text.add(first[1], text.add(self.pair, text.constant(8 * (tile % 4) + n))) for n in range(2)]
+
+            def at(column: str, row: str = row) -> list[str]:
+                return self._positions(self._split(groups.rows, row) | self._split(groups.columns, column))
+
+            with text.block(f"scf.if {text.below(row, ends[0])}"):
+                pairs.store_inside(totals[number : number + 2], columns, ends[1], at)

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .nest import Nest, Operand, arguments_of, call_body
-from .plain import THREADS, count_elements, first_value, load, split_number, store, write_count, write_sizes
+from .plain import BYTES, THREADS, count_elements, first_value, load, split_number, store, write_count, write_sizes
 from .text import Text
 
 WIDTH = 4
-_BYTES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
 
 
 def can_vectorize(nest: Nest) -> bool:
@@ -37,7 +36,7 @@ def _moves(operand: Operand, loop: int) -> bool | None:
     if not operand.in_memory or loop not in operand.loops():
         return False
     axes = operand.plain_axes()
-    if operand.element not in _BYTES or axes[-1] != loop or axes.count(loop) != 1 or "offset" in operand.type:
+    if operand.element not in BYTES or axes[-1] != loop or axes.count(loop) != 1 or "offset" in operand.type:
         return None
     if None in axes or any(step is None or step % WIDTH for step in operand.strides[:-1]) or operand.strides[-1] != 1:
         return None
@@ -54,15 +53,20 @@ def write_vectors(nest: Nest) -> str:
     with text.block(f"scf.if {text.below(number, count_elements(text, nest, sizes))}"):
         positions = split_number(text, number, [sizes[loop] for loop in nest.outer])
         known = dict(zip(nest.outer, positions, strict=True))
-        first = known[nest.outer[-1]]
-        with text.block(f"scf.if {_is_aligned(text, nest)}", "} else {"):
-            _compute(text, nest, known, first, together=True)
-        text.deeper(1)
-        _compute(text, nest, known, first, together=False)
-        text.deeper(-1)
-        text.line("}")
+        write_neighbours(text, nest, known)
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     return text.function(f"@{nest.name}({arguments})") + write_count(nest, THREADS * WIDTH)
+
+
+def write_neighbours(text: Text, nest: Nest, known: dict[int, str]) -> None:
+    """Computes the elements at a position and the next ones."""
+    first = known[nest.outer[-1]]
+    with text.block(f"scf.if {_is_aligned(text, nest)}", "} else {"):
+        _compute(text, nest, known, first, together=True)
+    text.deeper(1)
+    _compute(text, nest, known, first, together=False)
+    text.deeper(-1)
+    text.line("}")
 
 
 def _is_aligned(text: Text, nest: Nest) -> str:
@@ -71,7 +75,7 @@ def _is_aligned(text: Text, nest: Nest) -> str:
     for number, operand in enumerate(nest.operands):
         if _moves(operand, nest.outer[-1]):
             address = text.let(f"memref.extract_aligned_pointer_as_index %m{number} : {operand.type} -> index")
-            mask = text.constant(WIDTH * _BYTES[operand.element] - 1)
+            mask = text.constant(WIDTH * BYTES[operand.element] - 1)
             bits = text.index("ori", bits, text.index("andi", address, mask))
     return text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index")
 
@@ -91,15 +95,14 @@ def _compute(text: Text, nest: Nest, known: dict[int, str], first: str, *, toget
             return [load(text, nest, operand, at(number)) for number in range(WIDTH)]
         vector = f"vector<{WIDTH}x{what.element}>"
         indices = ", ".join(text.apply(expression, at(0)) for expression in what.index)
-        bytes = WIDTH * _BYTES[what.element]
+        bytes = WIDTH * BYTES[what.element]
         loaded = text.let(f"vector.load %m{operand}[{indices}] {{alignment = {bytes} : i64}} : {what.type}, {vector}")
         return [text.let(f"vector.extract {loaded}[{n}] : {what.element} from {vector}") for n in range(WIDTH)]
 
     if not together:
         # Each element is written before the next one is read: an operand may be the memory of a result.
         for number in range(WIDTH):
-            elements = [load(text, nest, operand, at(number)) for operand in range(len(nest.inputs))]
-            _write_element(text, nest, elements, at(number))
+            write_element(text, nest, at(number))
         return
     columns = [read(operand) for operand in range(len(nest.inputs))]
     made: list[list[str]] = []
@@ -107,18 +110,14 @@ def _compute(text: Text, nest: Nest, known: dict[int, str], first: str, *, toget
         elements = [column[number] for column in columns]
         before = [first_value(text, nest, result, at(number)) for result in range(len(nest.results))]
         made.append(text.let_many(len(before), call_body(nest, [*elements, *before], at(number))))
-    for result, operand in enumerate(nest.results):
-        vector = f"vector<{WIDTH}x{operand.element}>"
-        parts = ", ".join(values[result] for values in made)
-        joined = text.let(f"vector.from_elements {parts} : {vector}")
-        indices = ", ".join(text.apply(expression, at(0)) for expression in operand.index)
-        bytes = WIDTH * _BYTES[operand.element]
-        target = f"%m{len(nest.inputs) + result}[{indices}]"
-        text.line(f"vector.store {joined}, {target} {{alignment = {bytes} : i64}} : {operand.type}, {vector}")
+    for result in range(len(nest.results)):
+        store(text, nest, result, [values[result] for values in made], at(0))
 
 
-def _write_element(text: Text, nest: Nest, elements: Sequence[str], at: Sequence[str]) -> None:
+def write_element(text: Text, nest: Nest, at: Sequence[str]) -> None:
+    """Computes one element of each result."""
+    elements = [load(text, nest, operand, at) for operand in range(len(nest.inputs))]
     before = [first_value(text, nest, result, at) for result in range(len(nest.results))]
     values = text.let_many(len(before), call_body(nest, [*elements, *before], at))
     for result, value in enumerate(values):
-        store(text, nest, result, value, at)
+        store(text, nest, result, (value,), at)

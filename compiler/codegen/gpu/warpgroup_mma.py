@@ -144,10 +144,19 @@ def multiply_tiles(
     return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(count)]
 
 
-def end_products(text: Text) -> None:
-    """Waits until this warp's products are complete: their sums are in registers, and their tiles may be written."""
+def group_products(text: Text, left: int) -> None:
+    """Ends a group of products, and waits until those of all groups but the last `left` have read their tiles."""
     _run(text, "wgmma.commit_group.sync.aligned;", "", [])
-    _run(text, "wgmma.wait_group.sync.aligned 0;", "", [])
+    _run(text, f"wgmma.wait_group.sync.aligned {left};", "", [])
+
+
+def end_products(text: Text, sums: Sequence[str]) -> list[str]:
+    """Waits until this warp's products are complete, and returns their sums. Only these results depend on the wait:
+    nothing keeps a computation with the given sums, which are in registers, after it."""
+    count, result = len(sums), f"!llvm.struct<({', '.join(['f32'] * len(sums))})>"
+    constraints = ",".join([*["=f"] * count, *map(str, range(count))])
+    made = _run(text, "wgmma.wait_group.sync.aligned 0;", constraints, [(each, "f32") for each in sums], result)
+    return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(count)]
 
 
 def share_registers(text: Text, way: str, count: int) -> None:

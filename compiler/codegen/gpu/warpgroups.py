@@ -4,7 +4,8 @@ A block computes ROWS x COLUMNS results. Its tiles, 64 deep, pass through STAGES
 has two barriers: `full` ends a phase when the copies into it have arrived, `empty` when all warps have used them.
 
     producer, a thread            wait for empty; announce the bytes to full; begin to copy x and w
-    consumers, 64 rows each       wait for full; 4 products of depth 16; wait for them; each warp arrives at empty
+    consumers, 64 rows each       wait for full; begin 4 products of depth 16; wait for those of the step before; each
+                                  warp arrives at empty of that step's buffer
 
 The device copies tiles by tensor maps, which put zeros beyond the ends of the operands. Rows and columns are one loop
 each; outer loops of their groups are batch axes. If the tensors of a call cannot have maps, or are smaller than a tile,
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from .contraction import Groups
 from .mma import product_of
 from .nest import Nest, arguments_of
-from .plain import split_number, store_total, write_sizes
+from .pairs import find_pairs
+from .plain import split_number, write_sizes
 from .text import Text
 from .tile_maps import CHUNK, TileMap, all_of, can_have_map
 from .warpgroup_mma import (
@@ -35,6 +37,7 @@ from .warpgroup_mma import (
     depth_step,
     describe_tile,
     end_products,
+    group_products,
     multiply_tiles,
     publish_barriers,
     share_registers,
@@ -50,6 +53,9 @@ _STAGE_BYTES = 192 << 10
 _FEWEST = 64
 """The least size of a side: a smaller one would leave most of a tile empty."""
 _CONSUMING_WARPS = 8
+_TOGETHER = 16
+"""The blocks along the rows whose numbers are neighbours. Blocks that run at once, about one for each processor, then
+read about as many rows as columns, and share most of what they read in the L2 cache."""
 _REGISTERS = {"dec": 40, "inc": 232}
 """The registers of a thread that copies, and of one that multiplies."""
 
@@ -155,10 +161,8 @@ class _Writer:
     def write(self) -> str:
         text, nest, plan = self.text, self.nest, self.plan
         self.sizes = write_sizes(text, nest)
-        batches, _, columns = _grid(text, plan, self.sizes)
         block, self.thread = text.special("ctaid.x"), text.special("tid.x")
-        column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
-        batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
+        batch, row, column = self.find_tile(block)
         positions = split_number(text, batch, [self.sizes[loop] for loop in plan.batch])
         self.at = dict(zip(plan.batch, positions, strict=True))
         self.first = [text.multiply(row, text.constant(ROWS)), text.multiply(column, text.constant(plan.columns))]
@@ -177,6 +181,20 @@ class _Writer:
         arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
         memory = f'memref.global "private" @{nest.name}_tiles_memory : {self.memory} = uninitialized'
         return f"{memory} {{alignment = 1024 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
+
+    def find_tile(self, block: str) -> tuple[str, str, str]:
+        """Returns the batch, the row and the column of a block's tile. The first _TOGETHER rows of tiles come first,
+        column by column."""
+        text = self.text
+        _, rows, columns = _grid(text, self.plan, self.sizes)
+        whole = text.multiply(rows, columns)
+        batch, number = (text.index(operation, block, whole) for operation in ("divui", "remui"))
+        together = text.constant(_TOGETHER)
+        band = text.multiply(together, columns)
+        first = text.multiply(text.index("divui", number, band), together)
+        number = text.index("remui", number, band)
+        height = text.index("minui", text.index("subi", rows, first), together)
+        return batch, text.add(first, text.index("remui", number, height)), text.index("divui", number, height)
 
     def place_tiles(self) -> None:
         """Finds the addresses of the first stage's tiles and barriers, as numbers of 32 bits."""
@@ -229,6 +247,11 @@ class _Writer:
         parity = text.let(f"arith.select {last}, {turned}, {parity} : i32")
         text.carry([after, parity, *values], ["i32", "i32", *types])
 
+    def stage_before(self, stage: str) -> str:
+        text, last = self.text, self.text.constant(self.plan.stages - 1, "i32")
+        is_first = text.let(f"arith.cmpi eq, {stage}, {text.constant(0, 'i32')} : i32")
+        return text.let(f"arith.select {is_first}, {last}, {self.add(stage, -1)} : i32")
+
     def produce(self) -> None:
         text, plan = self.text, self.plan
         share_registers(text, "dec", _REGISTERS["dec"])
@@ -263,7 +286,7 @@ class _Writer:
         turned = (not rows.is_deep, not columns.is_deep)
         count = plan.columns // 2
         types = ["f32"] * count
-        with self.steps(0, ["%s0"] * count, types) as (_, stage, parity, sums, results):
+        with self.steps(0, ["%s0"] * count, types) as (begin, stage, parity, sums, results):
             barrier = self.multiply(stage, 8)
             wait_for(text, self.add(self.full, barrier), parity)
             distance = self.multiply(stage, plan.stage_bytes // 16)
@@ -276,10 +299,12 @@ class _Writer:
                     tiles.append(text.let(f"arith.addi {base}, {text.constant(step * by, 'i64')} : i64"))
                 element = rows.operand.element
                 sums = multiply_tiles(text, element, tiles[0], tiles[1], sums, turned=turned)
-            end_products(text)
-            with text.block(f"scf.if {leader}"):
-                arrive(text, self.add(self.empty, barrier))
+            group_products(text, 1)
+            later = text.let(f"arith.cmpi ne, {begin}, {text.constant(0)} : index")
+            with text.block(f"scf.if {text.let(f'arith.andi {leader}, {later} : i1')}"):
+                arrive(text, self.add(self.empty, self.multiply(self.stage_before(stage), 8)))
             self.carry_on(stage, parity, sums, types)
+        results = end_products(text, results)
         first = text.add(self.first[0], text.multiply(text.index("subi", warp, text.constant(4)), text.constant(16)))
         self.store_totals(first, lane, results)
 
@@ -290,11 +315,15 @@ class _Writer:
         own.append(text.add(own[0], text.constant(8)))
         pair = text.multiply(text.index("remui", lane, text.constant(4)), text.constant(2))
         begin = text.add(self.first[1], pair)
-        for number, value in enumerate(totals):
+        pairs = find_pairs(text, self.nest, plan.column)
+        for number in range(0, len(totals), 2):
             tile, part = divmod(number, 4)
-            row, column = own[part // 2], text.add(begin, text.constant(8 * tile + part % 2))
-            known = [text.below(row, self.sizes[plan.row]), text.below(column, self.sizes[plan.column])]
-            with text.block(f"scf.if {all_of(text, known)}"):
-                at = {**self.at, plan.row: row, plan.column: column}
-                positions = [at.get(loop, text.constant(0)) for loop in range(len(self.nest.parallel))]
-                store_total(text, self.nest, 0, value, positions)
+            row = own[part // 2]
+            columns = [text.add(begin, text.constant(8 * tile + n)) for n in range(2)]
+
+            def at(column: str, row: str = row) -> list[str]:
+                known = {**self.at, plan.row: row, plan.column: column}
+                return [known.get(loop, text.constant(0)) for loop in range(len(self.nest.parallel))]
+
+            with text.block(f"scf.if {text.below(row, self.sizes[plan.row])}"):
+                pairs.store_inside(totals[number : number + 2], columns, self.sizes[plan.column], at)
