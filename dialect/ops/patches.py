@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Size, divide_exactly
-from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
+from ..dims import Size, at_least, divide_exactly
+from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, clamp, loop
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import FLOATS, I64, TensorType
 from .support.accumulate import Numbers, widen
@@ -34,6 +34,8 @@ from .support.windows import (
     inside_padding,
     integers,
     pad_array,
+    pad_tensor,
+    window_map,
     window_slices,
 )
 
@@ -68,39 +70,13 @@ def _lower_im2col(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (x,) = operands
-    spatial = x.type.shape[1:-1]
-    w = _windows("im2col", spatial, attributes)
-    rank = len(spatial)
-
-    def element(s: BodyEmitter) -> Scalar:
-        inside: Scalar | None = None
-        position = []
-        for axis in range(rank):
-            window, offset = s.index(1 + axis), s.index(2 + rank + axis)
-            index = _add(s, _times(s, window, w.stride[axis]), _times(s, offset, w.dilation[axis]))
-            if w.low[axis] != 0:
-                index = s.binary("sub", index, s.size(w.low[axis]))
-                inside = _both(s, inside, s.compare("ge", index, s.constant(0, I64)))
-            if w.high[axis] != 0:
-                inside = _both(s, inside, s.compare("lt", index, s.size(spatial[axis])))
-            position.append(index)
-        indices = (s.index(0), *position, s.index(1 + rank))
-        return s.load(x, indices) if inside is None else s.load_if(inside, x, indices)
-
+    w = _windows("im2col", x.type.shape[1:-1], attributes)
+    padded = pad_tensor(e, x, w, 0, axis=1)
+    channel = 1 + len(w.kernel)
     shape = (x.type.shape[0], *w.counts, x.type.shape[-1], *w.kernel)
-    return [e.reshape(e.map(x.type.with_shape(shape), [], element), types[0].shape)]
-
-
-def _times(s: BodyEmitter, x: Scalar, factor: int) -> Scalar:
-    return x if factor == 1 else s.binary("mul", x, s.constant(factor, I64))
-
-
-def _add(s: BodyEmitter, x: Scalar, y: Scalar) -> Scalar:
-    return s.binary("add", x, y)
-
-
-def _both(s: BodyEmitter, x: Scalar | None, y: Scalar) -> Scalar:
-    return y if x is None else s.binary("and", x, y)
+    read = (loop(0), *window_map(w, 1, channel + 1), loop(channel))
+    patches = e.map(x.type.with_shape(shape), [(padded, read)], lambda s, element: element)
+    return [e.reshape(patches, types[0].shape)]
 
 
 def _reference_im2col(x: Numbers, **attributes: Any) -> Numbers:
@@ -158,6 +134,10 @@ def _infer_col2im(types: Sequence[TensorType], attributes: Attributes) -> tuple[
     return (rows.with_shape((rows.shape[0], *sizes, channels)),)
 
 
+def _both(s: BodyEmitter, x: Scalar | None, y: Scalar) -> Scalar:
+    return y if x is None else s.binary("and", x, y)
+
+
 def _lower_col2im(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
@@ -166,16 +146,18 @@ def _lower_col2im(
     w = _windows("col2im", sizes, attributes)
     dtype, rank = compute_dtype(types[0].dtype), len(sizes)
     apart = e.reshape(rows, (*rows.type.shape[:-1], channels, *w.kernel))
+    is_never_empty = all(at_least(count, 1) for count in w.counts)
 
     def element(s: BodyEmitter) -> Scalar:
         total = s.constant(0, dtype)
         for offset in combinations(*map(range, integers(w.kernel))):
-            inside, window = _window_of(s, offset)
+            inside, window = window_of(s, offset)
             indices = (s.index(0), *window, s.index(1 + rank), *(s.constant(number, I64) for number in offset))
-            total = s.binary("add", total, s.cast(s.load_if(inside, apart, indices), dtype))
+            read = s.load(apart, indices) if is_never_empty else s.load_if(inside, apart, indices)
+            total = s.binary("add", total, s.cast(s.select(inside, read, s.constant(0, read.dtype)), dtype))
         return total
 
-    def _window_of(s: BodyEmitter, offset: Sequence[int]) -> tuple[Scalar, list[Scalar]]:
+    def window_of(s: BodyEmitter, offset: Sequence[int]) -> tuple[Scalar, list[Scalar]]:
         """Returns the index of the window that has the element of the result at `offset`, and whether there is one."""
         inside: Scalar | None = None
         window = []
@@ -188,7 +170,9 @@ def _lower_col2im(
                 inside = _both(s, inside, s.compare("eq", s.binary("rem", position, step), s.constant(0, I64)))
                 position = s.binary("div", position, step)
             inside = _both(s, inside, s.compare("lt", position, s.size(w.counts[axis])))
-            window.append(position)
+            # A load without a condition needs no branch.
+            last = s.size(w.counts[axis] - 1)
+            window.append(clamp(s, position, s.constant(0, I64), last) if is_never_empty else position)
         assert inside is not None, sizes
         return inside, window
 

@@ -10,6 +10,7 @@ from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.support.windows import conv_geometry
+from nacre.dialect.parser import parse_module
 from nacre.dialect.types import F32, F64, TensorType
 from nacre.passes.manager import Context
 from nacre.passes.pass_list import parse_pipeline
@@ -67,7 +68,28 @@ def test_results_are_the_same(seed: int) -> None:
         assert largest_error(run_net(module, F64), actual) < 1e-4
 
 
-def test_long_rows_few_channels_and_groups_stay() -> None:
+def test_long_rows_and_few_channels_stay() -> None:
     module = convolution_and_gradients(1)
     for passes in ("im2col{row=2,channels=1}", "im2col{row=100,channels=64}"):
         assert operators(rewrite(module, passes)) == operators(module)
+
+
+@pytest.mark.parametrize(
+    ("weight", "groups"),
+    [("%w", 2), ('parameter() {name = "p"}', 1)],
+    ids=["groups", "known"],
+)
+def test_groups_and_known_weights_stay(weight: str, groups: int) -> None:
+    each = 8 // groups
+    first = "" if weight == "%w" else f"%k = {weight} : f32[8, {each}, 3, 3]"
+    text = f"""
+    module test
+    param "p" : f32[8, {each}, 3, 3]
+    func main(%x: f32[2, 8, 4, 4], %w: f32[8, {each}, 3, 3]) -> (f32[2, 8, 2, 2]) {{
+      {first}
+      %1 = conv2d(%x, {"%k" if first else "%w"}) {{groups = {groups}}} : f32[2, 8, 2, 2]
+      return %1
+    }}
+    """
+    module = parse_module(text)
+    assert operators(rewrite(module, ANY_SIZE)) == operators(module)
