@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ..build_warnings import untiled_in_build, warn_of_untiled
+from ..codegen.workers.routes import MODULES
 from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
+from ..targets.target import Target
 from ..weight_sizes import folded_data, format_folded
 from .build_options import MODEL, Chosen, check_dims, compile_options, from_option, progress, read_dims
 from .dumping import ChosenDumps, dump_options, report_unmatched
@@ -48,6 +51,18 @@ def _check_paths(model: Path, paths: dict[str, Path]) -> None:
             raise click.BadParameter(
                 f"{kind} and another kind would both be written to `{path}`", param_hint="--output"
             )
+
+
+def _check_texts(kinds: Collection[str], targets: Sequence[Target]) -> None:
+    """Refuses kinds of output that would be empty, and tells if they are without the code for GPUs."""
+    modules = [name for name, kind in EMIT_KINDS.items() if name in kinds and kind.text in MODULES]
+    devices = [target.name for target in targets if target.is_device]
+    if not modules or not devices:
+        return
+    message = f"`--emit {modules[0]}` writes code for CPUs only; for `{devices[0]}`, use `nacre dump --stage assembly`"
+    if len(devices) == len(targets):
+        raise click.BadParameter(message, param_hint="--emit")
+    tell(f"note: {message}")
 
 
 @click.command("compile")
@@ -98,6 +113,7 @@ def compile_command(
     if output is not None and len(wanted) == 1:
         paths = dict.fromkeys(wanted, output)
     _check_paths(model, paths)
+    _check_texts(wanted, chosen.options().targets)
     with progress(f"compiling {model}"):
         dumps = dumped.dumps(chosen.options().stages, kept_texts(paths))
         build = chosen.build(model, dumps)

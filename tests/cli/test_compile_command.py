@@ -21,6 +21,18 @@ from nacre.passes.pass_list import run_pipeline_text
 from safetensors.numpy import save_file
 
 
+@pytest.mark.parametrize("form", ["llvm", "asm"])
+def test_texts_of_modules_have_no_code_for_gpus(cli: Cli, scaled: Path, form: str) -> None:
+    path = scaled.parent / "s.txt"
+    done = cli("compile", scaled, "--target", "cuda:sm_80", "--emit", form, "-o", path)
+    assert done.code == 2 and not path.exists()
+    told = f"`--emit {form}` writes code for CPUs only; for `cuda:sm_80`, use `nacre dump --stage assembly`"
+    assert told in " ".join(done.err.split())
+    done = cli("compile", scaled, "--target", "native,cuda:sm_80", "--emit", form, "-o", path)
+    assert done.code == 0 and path.stat().st_size > 0
+    assert told in " ".join(done.err.split())
+
+
 def test_every_form(cli: Cli, scaled: Path) -> None:
     folder = scaled.parent / "out"
     folder.mkdir()
