@@ -153,15 +153,14 @@ def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagn
             if summed_axes(node) is not None and all(v.type.dtype is BF16 for v in node.inputs[:2]):
                 found[any(_is_dequantized(v, definitions) for v in node.inputs[:2])] += 1
     diagnostics = []
-    for count, needed, effect in (
-        (found[False], plain, "take half the memory of f32 and are no faster"),
-        (found[True], blocks, "dequantize a weight to bf16 and are no faster than with activations in f32"),
-    ):
+    exact, rounded = (_plural(found[dequantized], "product") for dequantized in (False, True))
+    floats = f"{exact} in bf16 take half the memory of f32 and are no faster"
+    integers = f"{rounded} in bf16 dequantize a weight to bf16 and are no faster than with activations in f32"
+    for count, needed, message in ((found[False], plain, floats), (found[True], blocks, integers)):
         pairs = zip(targets, needed, strict=True)
         slow = [(target, features) for target, features in pairs if features and not any(map(target.has, features))]
         if count and slow:
             target, features = slow[0]
-            message = f"{_plural(count, 'product')} in bf16 {effect}"
             help = f"`{target.name}` has no instruction for them ({' or '.join(features)})"
             diagnostics.append(Diagnostic("precision-not-faster", message, help=help, severity="warning"))
     return tuple(diagnostics)
