@@ -221,11 +221,10 @@ class ContractionWriter:
                 self._place(loops, here)
                 self._place(self.groups.depth, deep)
                 read = load_element(text, operand, f"%m{number}", self.positions())
-                text.line(f"scf.yield {read} : {operand.element}")
-            zero = "0" if operand.element.startswith("i") else "0.0"
-            none = text.let(f"arith.constant {zero} : {operand.element}")
-            text.line(f"scf.yield {none} : {operand.element}")
-            text.line("}")
+                text.carry([read], [operand.element])
+            with text.next_region():
+                zero = "0" if operand.element.startswith("i") else "0.0"
+                text.carry([text.let(f"arith.constant {zero} : {operand.element}")], [operand.element])
             text.line(f"memref.store {value}, {self.shared[number]}[{self.tile_index(k, side)}] : {self.tiles[number]}")
 
     def _read(self, number: int, k: str, first: str) -> list[str]:

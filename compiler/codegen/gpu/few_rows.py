@@ -192,14 +192,12 @@ class _Writer:
             position = ", ".join(text.apply(expression, at) for expression in w.index)
             loaded = text.let(f"vector.load %m1[{position}] {{alignment = {self.bytes} : i64}} : {w.type}, {vector}")
             text.carry([loaded], [vector])
-        text.deeper(1)
-        single = []
-        for number in range(self.width):
-            at[self.column] = text.add(column, text.constant(number))
-            single.append(load(text, self.nest, 1, at))
-        text.carry([text.let(f"vector.from_elements {', '.join(single)} : {vector}")], [vector])
-        text.deeper(-1)
-        text.line("}")
+        with text.next_region():
+            single = []
+            for number in range(self.width):
+                at[self.column] = text.add(column, text.constant(number))
+                single.append(load(text, self.nest, 1, at))
+            text.carry([text.let(f"vector.from_elements {', '.join(single)} : {vector}")], [vector])
         return [text.let(f"vector.extract {found}[{n}] : {w.element} from {vector}") for n in range(self.width)]
 
     def _store(self, thread: str, begin: str) -> None:

@@ -156,10 +156,8 @@ class Source:
             return
         with text.block(f"scf.if {aligned}", "} else {"):
             self._copy_chunks(tile, first, threads, thread)
-        text.deeper(1)
-        self._copy_elements(tile, first, threads, thread, 1)
-        text.deeper(-1)
-        text.line("}")
+        with text.next_region():
+            self._copy_elements(tile, first, threads, thread, 1)
 
     def _copy_chunks(self, tile: Tile, first: tuple[str, str], threads: int, thread: str) -> None:
         text, in_row = self.text, tile.fast // self.chunk
@@ -251,10 +249,9 @@ class Source:
         inside = self._is_inside(here, there)
         with text.block(f"{value} = scf.if {inside} -> ({element})", "} else {"):
             read = load_element(text, replace(self.operand, padded=()), self.name, self.at(here, there))
-            text.line(f"scf.yield {read} : {element}")
-        none = text.let(f"arith.constant {'0' if element[0] == 'i' else '0.0'} : {element}")
-        text.line(f"scf.yield {none} : {element}")
-        text.line("}")
+            text.carry([read], [element])
+        with text.next_region():
+            text.carry([text.let(f"arith.constant {'0' if element[0] == 'i' else '0.0'} : {element}")], [element])
         return value
 
 

@@ -42,12 +42,10 @@ class Pairs:
             with text.block(f"scf.if {self.aligned}", "} else {"):
                 for number, pair in enumerate(zip(*both, strict=True)):
                     store_completed(text, self.nest, number, pair, loops[0])
-            text.deeper(1)
-            for made, positions in zip(both, loops, strict=True):
-                for number, value in enumerate(made):
-                    store_completed(text, self.nest, number, (value,), positions)
-            text.deeper(-1)
-            text.line("}")
+            with text.next_region():
+                for made, positions in zip(both, loops, strict=True):
+                    for number, value in enumerate(made):
+                        store_completed(text, self.nest, number, (value,), positions)
 
 
 def find_pairs(text: Text, nest: Nest, column: int) -> Pairs:

@@ -83,10 +83,8 @@ def load_element(text: Text, operand: Operand, name: str, loops: Sequence[str]) 
     value = text.fresh()
     with text.block(f"{value} = scf.if {is_inside(text, operand, name, indices)} -> ({operand.element})", "} else {"):
         text.carry([text.let(read)], [operand.element])
-    text.deeper(1)
-    text.carry([text.let(f"arith.constant {operand.padding}")], [operand.element])
-    text.deeper(-1)
-    text.line("}")
+    with text.next_region():
+        text.carry([text.let(f"arith.constant {operand.padding}")], [operand.element])
     return value
 
 

@@ -106,14 +106,12 @@ def read_elements(
             alignment = f"{{alignment = {_bytes(operand, width)} : i64}}"
             vectors.append(text.let(f"vector.load %m{number}[{indices}] {alignment} : {operand.type}, {type}"))
         text.carry(vectors, types)
-    text.deeper(1)
-    vectors = []
-    for number, type in zip(numbers, types, strict=True):
-        elements = ", ".join([load(text, nest, number, at) for at in positions])
-        vectors.append(text.let(f"vector.from_elements {elements} : {type}"))
-    text.carry(vectors, types)
-    text.deeper(-1)
-    text.line("}")
+    with text.next_region():
+        vectors = []
+        for number, type in zip(numbers, types, strict=True):
+            elements = ", ".join([load(text, nest, number, at) for at in positions])
+            vectors.append(text.let(f"vector.from_elements {elements} : {type}"))
+        text.carry(vectors, types)
     for position, (number, type) in enumerate(zip(numbers, types, strict=True)):
         vector, element = f"{name}#{position}" if count else name, nest.inputs[number].element
         made[number] = [text.let(f"vector.extract {vector}[{n}] : {element} from {type}") for n in range(width)]

@@ -46,6 +46,14 @@ class Text:
         self.line(tail)
 
     @contextmanager
+    def next_region(self) -> Iterator[None]:
+        """Encloses the second region of an operation whose first one is a `block` with a tail such as `} else {`."""
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
     def loop(
         self, bounds: str, carried: Sequence[str], starts: Sequence[str], types: Sequence[str]
     ) -> Iterator[list[str]]:
@@ -61,13 +69,9 @@ class Text:
             yield [f"{name}#{number}" for number in range(len(types))] if len(types) > 1 else [name]
 
     def carry(self, values: Sequence[str], types: Sequence[str]) -> None:
-        """Ends the body of such a loop."""
+        """Ends a region with the values that its operation carries on or returns."""
         if values:
             self.line(f"scf.yield {', '.join(values)} : {', '.join(types)}")
-
-    def deeper(self, steps: int) -> None:
-        """Changes the indentation, for a second region of one operation."""
-        self._depth += steps
 
     def constant(self, value: int, type: str = "index") -> str:
         """Returns a constant, defined at the top of the function."""

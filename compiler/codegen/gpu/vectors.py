@@ -63,10 +63,8 @@ def write_neighbours(text: Text, nest: Nest, known: dict[int, str]) -> None:
     first = known[nest.outer[-1]]
     with text.block(f"scf.if {_is_aligned(text, nest)}", "} else {"):
         _compute(text, nest, known, first, together=True)
-    text.deeper(1)
-    _compute(text, nest, known, first, together=False)
-    text.deeper(-1)
-    text.line("}")
+    with text.next_region():
+        _compute(text, nest, known, first, together=False)
 
 
 def _is_aligned(text: Text, nest: Nest) -> str:

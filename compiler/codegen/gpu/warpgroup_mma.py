@@ -68,16 +68,13 @@ def announce(text: Text, address: str, bytes: int) -> None:
 
 def wait_for(text: Text, address: str, parity: str) -> None:
     """Waits until the phase with a parity has ended; before the first phase, that of parity 1 has."""
-    text.line("scf.while : () -> () {")
-    text.deeper(1)
-    code = "mbarrier.try_wait.parity.shared::cta.b64 $0, [$1], $2;"
-    done = _run(text, code, "=b,r,r", [(address, "i32"), (parity, "i32")], "i1")
-    again = text.let(f"arith.xori {done}, {text.constant(1, 'i1')} : i1")
-    text.line(f"scf.condition({again})")
-    text.deeper(-1)
-    text.line("} do {")
-    text.line("  scf.yield")
-    text.line("}")
+    with text.block("scf.while : () -> ()", "} do {"):
+        code = "mbarrier.try_wait.parity.shared::cta.b64 $0, [$1], $2;"
+        done = _run(text, code, "=b,r,r", [(address, "i32"), (parity, "i32")], "i1")
+        again = text.let(f"arith.xori {done}, {text.constant(1, 'i1')} : i1")
+        text.line(f"scf.condition({again})")
+    with text.next_region():
+        text.line("scf.yield")
 
 
 # Copies

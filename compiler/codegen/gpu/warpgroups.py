@@ -174,10 +174,8 @@ class _Writer:
             copies = text.let(f"arith.cmpi eq, {group}, {text.constant(0)} : index")
             with text.block(f"scf.if {copies}", "} else {"):
                 self.produce()
-            text.deeper(1)
-            self.consume(text.index("subi", group, text.constant(1)))
-            text.deeper(-1)
-            text.line("}")
+            with text.next_region():
+                self.consume(text.index("subi", group, text.constant(1)))
         arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
         memory = f'memref.global "private" @{nest.name}_tiles_memory : {self.memory} = uninitialized'
         return f"{memory} {{alignment = 1024 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
