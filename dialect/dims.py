@@ -196,6 +196,7 @@ def _add(left: Size, right: Size) -> Size:
 
 
 def subtract(left: Size, right: Size) -> Size:
+    """Returns `left - right`, in one pass over the terms."""
     if isinstance(left, int) and isinstance(right, int):
         return left - right
     return _subtract(left, right)

@@ -25,8 +25,8 @@ class Family:
     used: the features that decide which instructions the tiler writes.
     base: those of `used` that every CPU of the family has.
     inexact: those of `used` with instructions that flush denormal numbers to zero.
-    bfloat_products: the features with instructions for products of bf16, one of which suffices; empty if every CPU of
-        the family has some.
+    bfloat_products: the features that add instructions for products of bf16; a CPU needs one of them. Empty if every
+        CPU of the family has such instructions.
     bfloat_blocks: the same for products of bf16 with a weight in blocks of quantized values.
     slow: by LLVM's name of a CPU, features that it has but that are no faster than code without them.
     slow_gathers: LLVM's names of CPUs that take longer for a gather than for a load of each element.

@@ -94,7 +94,7 @@ def test_schedules(built: tuple[Build, Path]) -> None:
     program = built[0].program
     assert program is not None
     (kernels,) = program.kernels.values()
-    both = ("warpgroups of 384 threads, 1 blocks", "tensor cores of 128 threads, 3 blocks")
+    both = ("warpgroups of 384 threads, 1 block", "tensor cores of 128 threads, 3 blocks")
     assert [code.report.schedules for code in kernels.values()] == [both] * len(NAMES)
     sizes = {int(found) for text in ptx_of(built[1]) for found in re.findall(r"mma_async\S*m64n(\d+)k16", text)}
     assert sizes == {128, 256}

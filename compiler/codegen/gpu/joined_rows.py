@@ -1,8 +1,8 @@
 """Launches that compute rows one after another become one: each row is computed by the threads of one block or warp.
 
-    greatest[n] = maximum of x[n, :]        four launches, of which each reads a tensor from memory
-    e[n, :] = exp(x[n, :] - greatest[n])    =>  a block has row n: it runs the four operations on it, with a barrier
-    total[n] = sum of e[n, :]                   after each, and reads again what its caches still hold
+    greatest[n] = maximum of x[n, :]        before: four launches, and each of them reads a tensor from memory
+    e[n, :] = exp(x[n, :] - greatest[n])    after: a block has row n. It runs the four operations on the row, with a
+    total[n] = sum of e[n, :]                      barrier after each, and later operations read the row from caches
     y[n, :] = e[n, :] / total[n]
 
 Every element that an operation of the launch writes is read by others at the same row only. Rows are short, so that

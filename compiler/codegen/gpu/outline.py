@@ -55,14 +55,15 @@ class Launch:
     blocks_at_once: int = 0
 
     def __str__(self) -> str:
-        blocks = f", {self.blocks_at_once} blocks" if self.blocks_at_once else ""
+        count = self.blocks_at_once
+        blocks = f", {count} block{'s' * (count != 1)}" if count else ""
         return f"{self.schedule} of {self.threads} threads{blocks}"
 
     @staticmethod
     def read(text: str) -> Launch:
-        rest, _, blocks = text.removesuffix(" blocks").partition(" threads, ")
+        rest, _, blocks = text.partition(" threads, ")
         schedule, _, threads = rest.removesuffix(" threads").rpartition(" of ")
-        return Launch(schedule, int(threads), int(blocks or 0))
+        return Launch(schedule, int(threads), int(blocks.partition(" ")[0] or 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from .nest import Nest
 
 
 def fold_padding(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection[Any]) -> list[Group]:
-    """Returns launches of which those that read a padded copy read the tensor that was copied. `scratch` are the
-    arguments that are not read after the kernel."""
+    """Returns the launches, without those that pad: a launch that reads a padded copy reads the original tensor.
+    `scratch` are the arguments that are not read after the kernel."""
     made = list(groups)
     for group in groups:
         # A kernel without results has a launch without operations.

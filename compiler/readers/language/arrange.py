@@ -2,7 +2,7 @@
 
 This step makes the three decisions that need more: which newlines end a statement, which `<` open hyper-parameters, and
 where a missing opening bracket of an unmatched closing one belongs. Of a statement it knows only the first word. An
-error is reported and leaves a INVALID token.
+error is reported and leaves an INVALID token.
 
     x = f(a,        the newline inside brackets ends nothing
           b)        this one ends the statement
@@ -87,7 +87,7 @@ class _Arranger:
         self.indent = 1  # column of the first token of the line
         self.is_conditional = False  # does the statement have an `if` or `else` before the current token?
         self.hyper_closes: set[int] = set()  # indices of `>` that close hyper-parameters
-        self.faulty_line = 0  # the last line with a INVALID; further bracket errors of this line are not reported
+        self.faulty_line = 0  # the last line with an INVALID token; its further bracket errors are not reported
 
     def run(self) -> list[Token]:
         line = 0
