@@ -558,7 +558,7 @@ class Session(Model):
 
     def with_results(self, results: Literal["numpy", "torch"]) -> Session:
         """Returns this session, with the same states, whose calls return arrays of numpy or tensors of PyTorch."""
-        return Session(self.path, self._session, DTypes(self._dtypes.raw_floats, results == "torch"))
+        return Session(self.path, self._session, _result_dtypes(results, self._dtypes.raw_floats))
 
     def fork(self) -> Session:
         """Returns a new session with the same dims and with copies of the states."""
@@ -594,10 +594,7 @@ def load(
     Raises NacreError, for example if the file is not an artifact for this machine. It is also a FileNotFoundError if
     there is no file at `path`, and a ValueError for an invalid argument.
     """
-    if results not in ("numpy", "torch"):
-        raise ArgumentError(f"results are `numpy` or `torch`, not `{results}`")
-    if results == "torch":
-        import_torch()
+    dtypes = _result_dtypes(results, raw_floats)
     if not os.path.exists(path):
         raise MissingFileError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     if threads < 0:
@@ -607,9 +604,16 @@ def load(
     library = open_library(path)
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
-    return Model(
-        path, _Session(library, (file, threads, huge_pages, device, graphs)), DTypes(raw_floats, results == "torch")
-    )
+    return Model(path, _Session(library, (file, threads, huge_pages, device, graphs)), dtypes)
+
+
+def _result_dtypes(results: str, raw_floats: bool) -> DTypes:
+    """Raises ArgumentError for another kind of results, and for PyTorch that is not installed."""
+    if results not in ("numpy", "torch"):
+        raise ArgumentError(f"results are `numpy` or `torch`, not `{results}`")
+    if results == "torch":
+        import_torch()
+    return DTypes(raw_floats, results == "torch")
 
 
 def load_later(path: str | os.PathLike[str], threads: int = 0) -> Model:

@@ -1,7 +1,7 @@
 """A session as a module of PyTorch, for training loops of other libraries.
 
     module = SessionModule(nacre.load("model.so").session())
-    optimizer = module.optimizer(lr=1e-3)
+    optimizer = SessionOptimizer(lr=1e-3)
     loss = optimizer.step(lambda: module.step(x, y, optimizer.lr))
 
 The entry of the artifact computes the gradients and updates the states, so nothing is left for autograd: loops call it
@@ -67,11 +67,6 @@ class SessionModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch has no ty
     def extra_repr(self) -> str:
         return ", ".join(self.session.entries)
 
-    def optimizer(self, lr: float = 1e-3) -> SessionOptimizer:
-        """Returns an optimizer whose `step` runs a closure that calls a training entry. Schedulers of PyTorch change
-        its learning rate, which the closure passes to the entry."""
-        return SessionOptimizer(lr)
-
     def _apply(self, function: Callable[[Any], Any], recurse: bool = True) -> SessionModule:
         """Refuses functions that move tensors or change their dtypes, which `to` and its kin apply."""
         for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
@@ -116,9 +111,10 @@ class SessionModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch has no ty
 
 
 class SessionOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # as above
-    """The step of a training loop: `step(closure)` runs the closure, which calls the entry that updates the states."""
+    """The step of a training loop: `step(closure)` runs the closure, which calls the entry that updates the states.
+    Schedulers of PyTorch change the learning rate `lr`, which the closure passes to the entry."""
 
-    def __init__(self, lr: float) -> None:
+    def __init__(self, lr: float = 1e-3) -> None:
         super().__init__([{"params": []}], {"lr": lr})
 
     @property

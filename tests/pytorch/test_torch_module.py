@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from nacre.runtime.torch_module import SessionModule  # noqa: E402  # after the check that PyTorch is there
+from nacre.runtime.torch_module import SessionModule, SessionOptimizer  # noqa: E402  # after the check that PyTorch is there
 
 TEXT = """language 1
 import "library/losses.nacre"
@@ -142,7 +142,7 @@ def test_lightning(module: SessionModule, model: nacre.Model, tmp_path: Path) ->
             self.inner = inner
 
         def configure_optimizers(self) -> Any:
-            optimizer = self.inner.optimizer(lr=0.1)
+            optimizer = SessionOptimizer(lr=0.1)
             return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)]
 
         def training_step(self, batch: Any, index: int) -> None:
@@ -195,7 +195,7 @@ def test_fastai(module: SessionModule, model: nacre.Model, tmp_path: Path) -> No
         loaders,
         module,
         loss_func=torch.nn.functional.mse_loss,
-        opt_func=lambda groups, **_: wrapper(opt=module.optimizer()),
+        opt_func=lambda groups, **_: wrapper(opt=SessionOptimizer()),
         cbs=[Step()],
         path=tmp_path,
     )

@@ -68,6 +68,15 @@ def _rows(count: int) -> list[np.ndarray]:
     return [drawn[0].astype(np.float16), drawn[1].astype(ml_dtypes.bfloat16), drawn[2].astype(np.int8)]
 
 
+def test_a_session_with_other_results_shares_the_states(model: Model) -> None:
+    session = model.session(S=7)
+    other = session.with_results("numpy")
+    other.states["calls"] = 5
+    assert session.states["calls"] == 5 and session.entries["count"]() == 5
+    with pytest.raises(ArgumentError, match="results are `numpy` or `torch`, not `jax`"):
+        session.with_results("jax")  # type: ignore[arg-type]  # the wrong word is the test
+
+
 def test_a_view_shares_the_memory_of_a_state(model: Model) -> None:
     session = model.session(S=7)
     half, calls = session.states.view("half"), session.states.view("calls")
