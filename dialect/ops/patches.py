@@ -21,7 +21,7 @@ import numpy as np
 from ..dims import Size, at_least, divide_exactly
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, clamp, loop
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
-from ..types import FLOATS, I64, TensorType
+from ..types import BOOL, FLOATS, I64, TensorType
 from .support.accumulate import Numbers, widen
 from .support.arguments import read_sizes
 from .support.common import compute_dtype, lower_cast
@@ -134,10 +134,6 @@ def _infer_col2im(types: Sequence[TensorType], attributes: Attributes) -> tuple[
     return (rows.with_shape((rows.shape[0], *sizes, channels)),)
 
 
-def _both(s: BodyEmitter, x: Scalar | None, y: Scalar) -> Scalar:
-    return y if x is None else s.binary("and", x, y)
-
-
 def _lower_col2im(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
@@ -159,21 +155,20 @@ def _lower_col2im(
 
     def window_of(s: BodyEmitter, offset: Sequence[int]) -> tuple[Scalar, list[Scalar]]:
         """Returns the index of the window that has the element of the result at `offset`, and whether there is one."""
-        inside: Scalar | None = None
+        inside = s.constant(True, BOOL)
         window = []
         for axis in range(rank):
             start = s.size(w.low[axis] - offset[axis] * w.dilation[axis])
             position = s.binary("add", s.index(1 + axis), start)
-            inside = _both(s, inside, s.compare("ge", position, s.constant(0, I64)))
+            inside = s.binary("and", inside, s.compare("ge", position, s.constant(0, I64)))
             if w.stride[axis] > 1:
                 step = s.constant(w.stride[axis], I64)
-                inside = _both(s, inside, s.compare("eq", s.binary("rem", position, step), s.constant(0, I64)))
+                inside = s.binary("and", inside, s.compare("eq", s.binary("rem", position, step), s.constant(0, I64)))
                 position = s.binary("div", position, step)
-            inside = _both(s, inside, s.compare("lt", position, s.size(w.counts[axis])))
+            inside = s.binary("and", inside, s.compare("lt", position, s.size(w.counts[axis])))
             # A load without a condition needs no branch.
             last = s.size(w.counts[axis] - 1)
             window.append(clamp(s, position, s.constant(0, I64), last) if is_never_empty else position)
-        assert inside is not None, sizes
         return inside, window
 
     total = e.map(types[0].with_dtype(dtype), [], element)

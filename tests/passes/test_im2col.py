@@ -64,8 +64,8 @@ def test_results_are_the_same(seed: int) -> None:
     if seed < 4:
         compiled = build_functions(after, level=2, load=load)["main"]
         actual = [r for dims in DIM_VALUES for r in compiled(arguments(module, dims))]
-        # Sums of up to 2 * 20 * 10 products in f32.
-        assert largest_error(run_net(module, F64), actual) < 1e-4
+        # Sums of up to 2 * 20 * 10 products in f32: the largest error of these seeds is 6.4e-7.
+        assert largest_error(run_net(module, F64), actual) < 2e-6
 
 
 def test_long_rows_and_few_channels_stay() -> None:
