@@ -222,6 +222,11 @@ def test_words_of_users_lead_to_a_page(capsys: pytest.CaptureFixture[str], word:
     assert shown(capsys, word).splitlines()[0] == line
 
 
+def test_a_generated_table_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "target")
+    assert all(f"  `{variant}`   " in text for variant in VARIANTS) and "<!--" not in text
+
+
 def test_every_page_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     for word in {*known_words(), *NAMED, *OPERATORS}:
         wide = [line for line in shown(capsys, word).splitlines() if len(line) > 80]

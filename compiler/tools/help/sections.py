@@ -176,13 +176,15 @@ class Section:
 
 @cache
 def read_sections(page: str) -> tuple[Section, ...]:
-    """Returns the sections of a page in order, each without the sections inside it."""
+    """Returns the sections of a page in order, each without the sections inside it, and without comments."""
     found: list[Section] = []
     lines: list[str] = []
     in_code = False
     heading, level = "", 0
     for line in (DOCS / f"{page}.md").read_text(encoding="utf-8").splitlines():
         in_code ^= line.startswith("```")
+        if line.startswith("<!--") and not in_code:
+            continue
         match = None if in_code else re.match(r"(#+) (.*)", line)
         if match is None:
             lines.append(line)

@@ -54,7 +54,7 @@ def _part(lines: Sequence[str]) -> Iterator[str]:
         items = re.split(r"\n(?=- )", "\n".join(lines))
         for item in items:
             yield from wrap(_plain(" ".join(item.split())), later="  ")
-    elif not lines[0].startswith("<!--"):
+    else:
         yield from wrap(_plain(" ".join(lines)))
 
 
