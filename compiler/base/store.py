@@ -13,6 +13,7 @@ import hashlib
 import os
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 MAXIMUM_BYTES = 1 << 29
@@ -62,6 +63,8 @@ class Store:
             temporary.replace(self._folder / key)
         except OSError:
             self._folder = None
+            with suppress(OSError):
+                temporary.unlink()
 
     def prune(self) -> None:
         """Removes old and excess files, at most once a day."""

@@ -211,6 +211,12 @@ def test_files_of_other_users_are_not_read(folder: Path) -> None:
     assert kept.get("key") is None
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path) -> None:
+    (folder / "key").mkdir(parents=True)  # a file cannot replace a folder
+    Store(folder).put("key", b"code")
+    assert [p.name for p in folder.iterdir()] == ["key"]
+
+
 def test_what_is_old_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Store(folder)
     for number in range(5):
