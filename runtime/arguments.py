@@ -163,13 +163,16 @@ def as_array(argument: Argument, value: object, dtypes: DTypes) -> Array:
     bits = bits_of_torch(argument, value, dtypes)
     if bits is not None:
         return bits
-    if is_on_device(value):
-        return _as_device_array(argument, value)
-    if hasattr(value, "__dlpack__"):
-        try:
+    try:
+        if is_on_device(value):
+            return _as_device_array(argument, value)
+        if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
-        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise refuse("argument", argument, f"{_article(kind)} that numpy cannot share: {error}") from None
+    except ArgumentError:
+        raise
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        dtype = f" of dtype {value.dtype}" if hasattr(value, "dtype") else ""
+        raise refuse("argument", argument, f"{_article(kind)}{dtype} that numpy cannot share: {error}") from None
     raise refuse("argument", argument, f"{_article(kind)}; pass a numpy array, or an object with __dlpack__")
 
 

@@ -7,7 +7,8 @@ nacre_status nacre_device_open(nacre_session *session, const nacre_options *opti
     session->device = NULL;
     const char *name = options->device; /* NACRE_DEVICE is ignored: it is for artifacts with code for GPUs */
     if (name == NULL || *name == '\0' || strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) return NACRE_OK;
-    return nacre_fail(NACRE_NO_DEVICE, "the artifact has no code for the device `%s`", name);
+    return nacre_fail(NACRE_NO_DEVICE, "the artifact has no code for the device `%s`: it was compiled for CPUs alone",
+                      name);
 }
 
 nacre_status nacre_device_load_weights(const nacre_session *session) {

@@ -32,6 +32,17 @@ X = f32(2, 3)
 FROZEN = f32(2, 3)
 FROZEN.flags.writeable = False
 Call = Callable[[Any], object]
+
+
+class Elsewhere:
+    """A tensor whose memory DLPack cannot name, such as one of PyTorch's device `meta`."""
+
+    dtype = "float32"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise ValueError("unknown device type meta")
+
+
 PASS = "; pass a numpy array, or an object with __dlpack__"
 SMALL = ", which does not fit"
 
@@ -96,6 +107,12 @@ REFUSED: list[tuple[str, Call, str]] = [
         "add",
         lambda e: e(X, Refusing()),
         "argument `y`: expected f32[B, T], got a Refusing that cannot be shared: it is on a GPU",
+    ),
+    (
+        "add",
+        lambda e: e(X, Elsewhere()),
+        "argument `y`: expected f32[B, T], got an Elsewhere of dtype float32 that numpy cannot share:"
+        " unknown device type meta",
     ),
     (
         "split",

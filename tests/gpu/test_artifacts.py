@@ -124,7 +124,7 @@ def test_each_device_has_its_own_code(machine: Machine, folder: Path) -> None:
     ("name", "device", "capability", "message"),
     [
         ("gpu", "cpu", 80, "the artifact has no code for a CPU"),
-        ("cpu", "cuda:0", 80, "the artifact has no code for the device `cuda:0`"),
+        ("cpu", "cuda:0", 80, "the artifact has no code for the device `cuda:0`: it was compiled for CPUs alone"),
         ("both", "cuda:1", 80, "there is no device `cuda:1`; the driver has 1"),
         ("both", "gpu", 80, "`gpu` is none of `auto`, `cpu`, `cuda` and `cuda:NUMBER`"),
         ("gpu", "cuda", 75, "the artifact is for cuda:sm_80 or newer, and the device is sm_75"),
