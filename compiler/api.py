@@ -70,8 +70,8 @@ def compile(
     Issues `nacre.NacreWarning` for the warnings that `nacre compile` prints. A model loaded from the cache does not
     repeat the warning about its size.
 
-    Raises ValueError for an invalid argument, DiagnosticError for an error in the input, CompilerError for an internal
-    compiler error.
+    Raises TypeError for a source of another kind, ValueError for another invalid argument, DiagnosticError for an error
+    in the input, CompilerError for an internal compiler error.
     """
     if opt_level not in GRAPH_PASSES:
         raise ValueError(f"opt_level must be 0, 1, 2 or 3, not {opt_level!r}")
@@ -84,6 +84,11 @@ def compile(
     options = Options(
         opt_level, targets, strict=strict, weights=placement, cc=cc, debug=debug, size=bound, graphs=graphs
     )
+    if not isinstance(source, str | os.PathLike | SourceModel):
+        raise TypeError(
+            "source must be a path, the text of a model, or the result of nacre.from_torch, from_jax or from_sklearn,"
+            f" not {type(source).__name__}"
+        )
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     source_model = source if isinstance(source, SourceModel) else read_model(source, weights, settings)
     source_model = with_warnings(in_precision(source_model, precision), targets)

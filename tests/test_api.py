@@ -12,6 +12,7 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.pipeline import Build
+from nacre.compiler.readers.table import READERS
 from safetensors.numpy import save_file
 
 MLP = """
@@ -222,6 +223,23 @@ def test_faults_of_the_source() -> None:
     assert "2 |   return x + y + z" in str(caught.value)
     assert nacre.check(text) == list(caught.value.diagnostics)
     assert all(isinstance(d, nacre.Diagnostic) for d in caught.value.diagnostics)
+
+
+@pytest.mark.parametrize("suffix", ["", *READERS])
+def test_a_missing_file_is_a_missing_file(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(FileNotFoundError, match=r"error.missing-file.*no such file or directory") as caught:
+        nacre.compile(tmp_path / f"none{suffix}")
+    assert isinstance(caught.value, nacre.DiagnosticError)
+
+
+def test_a_missing_file_has_a_proposal(tmp_path: Path) -> None:
+    (tmp_path / "network.onnx").write_bytes(b"")
+    assert "did you mean" in nacre.check(tmp_path / "netwrok.onnx")[0].help
+
+
+def test_a_source_of_another_kind() -> None:
+    with pytest.raises(TypeError, match=r"nacre.from_torch, from_jax or from_sklearn, not int"):
+        nacre.compile(42)  # type: ignore[arg-type]  # as a caller without types may
 
 
 def test_check_never_raises(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.lazy_dataclass import dataclass
+from ..base.similar import missing_file
 from ..model.source import SourceModel, WeightSource
 from .language.settings import Settings
 
@@ -43,6 +44,7 @@ READERS: Mapping[str, Reader] = {
     ".pt2": Reader("torch.torch_program", "read_pt2"),
     **dict.fromkeys((".pt", ".pth", ".ckpt"), Reader("torch.torch_program", "refuse_pickle")),
     ".skops": Reader("sklearn.skops_file", "read_skops"),
+    **dict.fromkeys((".safetensors", ".npz", ".npy", ".bin"), Reader("weights_only", "refuse_weights")),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), Reader("sklearn.skops_file", "refuse_pickle")),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
@@ -52,7 +54,9 @@ FOLDER = Reader("huggingface.model_folder", "read_folder", settings=True)
 
 def read_file(path: Path, weights: WeightSource | None = None, settings: Settings | None = None) -> SourceModel:
     """Reads the model of a file; `weights` replace the checkpoint that the file names, `settings` are values of the
-    hyper-parameters of its models. Raises DiagnosticError."""
+    hyper-parameters of its models. Raises DiagnosticError; it is a `MissingFileError` if there is no such file."""
+    if not path.exists():
+        raise missing_file(path)
     reader = FOLDER if path.is_dir() else READERS.get(path.suffix, READERS[".nacre"])
     if settings and not reader.settings:
         raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is not model text, and has no hyper-parameters")])

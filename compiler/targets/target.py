@@ -280,7 +280,10 @@ def _unknown(message: str, name: str = "", names: Iterable[str] = (), triple: st
     near = [n for n in near_names(name, (*own, *names)) if n != name]
     if triple and not near:
         return DiagnosticError([Diagnostic("unknown-target", message)])
-    known = f"known CPU variants: {', '.join(('native', *VARIANTS, PORTABLE))}; any LLVM CPU name is accepted too"
+    known = (
+        f"known CPU variants: {', '.join(('native', *VARIANTS, PORTABLE))}; any LLVM CPU name is accepted too;"
+        " `nacre help target` lists GPUs and other machines"
+    )
     help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else known
     return DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
 

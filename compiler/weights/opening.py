@@ -54,6 +54,7 @@ def _find_in_folder(folder: Path) -> Path:
     )
 
 
+_MISSING_HELP = "`--checkpoint`, or `weights=` in Python, names another checkpoint"
 _PICKLE_HELP = "convert them to safetensors; reading a pickle would execute code of the file"
 
 
@@ -69,7 +70,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     path = Path(path)
     try:
         if not path.exists():
-            raise checkpoint_error("checkpoint-missing", f"the checkpoint `{path}` does not exist")
+            raise checkpoint_error("checkpoint-missing", f"the checkpoint `{path}` does not exist", _MISSING_HELP)
         file = _find_in_folder(path) if path.is_dir() else path
         for suffix, (module, function) in _READERS.items():
             if file.name.endswith(suffix):

@@ -177,6 +177,17 @@ def test_a_refusal_names_its_cause(module: object, code: str) -> None:
     assert caught.value.diagnostics[0].code == code
 
 
+def test_example_arguments_are_a_tuple() -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        nacre.from_torch(nn.Linear(4, 4), torch.ones(2, 4))  # type: ignore[arg-type]  # as a caller without types may
+    [found] = caught.value.diagnostics
+    assert (found.code, found.message) == (
+        "not-exportable",
+        "`args` must be a tuple of example arguments, not a Tensor",
+    )
+    assert "(x,)" in found.help
+
+
 def test_pickles_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     torch.save(nn.Linear(2, 2), tmp_path / "net.pt")
     torch.save({"a": torch.ones(2)}, tmp_path / "net.pt2")

@@ -8,7 +8,6 @@ DiagnosticError.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
-from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
+from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from ....dialect.lazy_dataclass import dataclass
-from ...base.similar import similar_file
+from ...base.similar import missing_file
 from .arrange import tokenize
 from .build import build
 from .explain import Mistake, explain
@@ -147,14 +146,13 @@ def read_text(path: Path) -> str:
     """Returns the text of a file. Raises DiagnosticError if it cannot be read."""
     try:
         data = path.read_bytes()
+    except FileNotFoundError:
+        raise missing_file(path) from None
     except (OSError, ValueError) as error:
         reason = (
             (error.strerror or "the system refuses access").lower() if isinstance(error, OSError) else "no such name"
         )
-        wrong = Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")
-        if isinstance(error, FileNotFoundError):
-            raise MissingFileError([replace(wrong, help=similar_file(path))]) from None
-        raise DiagnosticError([wrong]) from None
+        raise DiagnosticError([Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")]) from None
     return decode(data, str(path))
 
 

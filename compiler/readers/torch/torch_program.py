@@ -78,6 +78,9 @@ def from_torch(
         return read_exported(module, name or "model")
     if not isinstance(module, torch.nn.Module):
         raise _error("no-module", f"`from_torch` takes a torch.nn.Module or an ExportedProgram, not {type(module)}")
+    if not isinstance(args, Sequence):
+        message = f"`args` must be a tuple of example arguments, not a {type(args).__name__}"
+        raise _error("not-exportable", message, "write `from_torch(module, (x,))`")
     title = name or type(module).__name__
     exported = export(title, module, args, kwargs or {}, dynamic_shapes)
     return read_exported(exported, title, names=_dim_names(exported))
