@@ -426,6 +426,13 @@ def _device_name(session: _Session) -> str:
     return "cpu" if session.device < 0 else f"cuda:{session.device}"
 
 
+class _Entries(dict[str, Entry]):
+    """Entries by name; the error for another name lists them."""
+
+    def __missing__(self, name: str) -> Entry:
+        raise KeyError(f"there is no entry `{name}`; the entries are {', '.join(self)}")
+
+
 class Model:
     """A loaded artifact. Calling it calls its only entry, or the one named `main`."""
 
@@ -437,7 +444,7 @@ class Model:
         self.name: str = library.description["name"]
         self._text = library.text
         entries = [Entry(path, session, i, dtypes) for i in range(len(library.description["entries"]))]
-        self.entries: Mapping[str, Entry] = MappingProxyType({e.name: e for e in entries})
+        self.entries: Mapping[str, Entry] = MappingProxyType(_Entries({e.name: e for e in entries}))
         self.main = self.entries.get("main", entries[0] if len(entries) == 1 else None)
         """The entry that a call of the model runs, or None: the one named `main`, or the only one."""
 

@@ -85,6 +85,8 @@ class States(MutableMapping[str, Array]):
         return tuple(shape[:rank])
 
     def __getitem__(self, name: str) -> Array:
+        if name not in self._types:
+            raise KeyError(f"there is no state `{name}`; the states are {', '.join(self._types)}")
         result = np.empty(self.shape(name), self._dtypes.of(self._types[name]))
         self._access("state_read", name, result)
         return result

@@ -142,8 +142,10 @@ def test_states_are_read_assigned_and_reset(model: Model) -> None:
         session.states["other"] = 1
     with pytest.raises(ArgumentError, match="there is no state `other`"):
         session.reset("other")
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="there is no state `other`; the states are"):
         session.states["other"]
+    with pytest.raises(KeyError, match="there is no entry `other`; the entries are"):
+        session.entries["other"]
 
 
 def test_sessions_are_independent_and_fork_copies(model: Model) -> None:
