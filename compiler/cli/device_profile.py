@@ -64,7 +64,7 @@ def model_tables(
     sizes = ", ".join(f"{name}={size}" for name, size in dims.items())
     launches = sum(len(bound.code) for bound in bounds)
     yield Text(
-        f"{entry}{f' at {sizes}' if sizes else ''}: at least {show_seconds(total)} on a {chip.name},\n"
+        f"{entry}{f' at {sizes}' if sizes else ''}: at least {show_seconds(total)} on {chip.name},\n"
         f"in {launches} launches; {chip.bandwidth / 1e9:,.0f} GB/s, {chip.flops / 1e12:.4g} TFLOP/s, "
         f"{chip.rate('f16') / 1e12:.4g} in products of f16"
     )
@@ -105,4 +105,4 @@ def launch_table(codes: Sequence[Code], chip: Chip, width: int = WIDTH) -> Itera
         sizes = (str(code.threads), used, spilled, show_bytes(code.shared), occupancy)
         rows.append((*sizes, *counts, *accesses, code.name))
     columns = [*map(Column, titles), Column("launch", is_name=True)]
-    yield from titled_table(f"\nlaunches on a {chip.name}", columns, rows, width)
+    yield from titled_table(f"\nlaunches on {chip.name}", columns, rows, width)

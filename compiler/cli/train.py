@@ -11,9 +11,10 @@ import click
 from ...dialect.types import DTYPES
 from ...dialect.wrapping import fit
 from ...runtime.loader import Entry, Model
+from ..base.files import check_writable
 from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
 from ..tools.training_logs import Opener, lines_log, open_logs, picture_log, tensorboard_log, wandb_log
-from ..weights import open_tensors
+from ..weights import Checkpoint, open_tensors
 from .build_options import Chosen, build_options, progress_line, read_dims
 from .completion import ENTRIES
 from .figures import show_seconds
@@ -108,6 +109,10 @@ def train_command(
     if (validate is None) != (validation is None):
         raise click.UsageError("--validate and --validation belong together")
     openers = _choose_logs(log, resume, picture, tensorboard, wandb, model.stem)
+    # Errors of these paths are reported before the model is compiled.
+    samples, validated = open_tensors(data), None if validate is None else open_tensors(validate)
+    path = output or Path(f"{model.stem}.safetensors")
+    check_writable(path)
     opened, build = open_with_build(context, model, chosen, weights, threads)
     step = _choose_step(opened, entry)
     types = {argument.name: DTYPES[argument.dtype] for argument in step.arguments}
@@ -119,16 +124,15 @@ def train_command(
     kinds = _read_schedules(schedules, fixed)
     plan = Plan(epochs, batch, seed, fixed, kinds, warm_up)
     trainer = Trainer(
-        opened, step, _read_data(data, step, plan), plan, dims, None if build is None else build.source_model
+        opened, step, _read_data(data, samples, step, plan), plan, dims, None if build is None else build.source_model
     )
     checked = None
-    if validate is not None and validation is not None:
+    if validate is not None and validated is not None and validation is not None:
         if validation not in opened.entries:
             raise click.BadParameter(
                 f"the model has the entries {', '.join(opened.entries)}", param_hint="--validation"
             )
-        checked = _read_data(validate, opened.entries[validation], plan)
-    path = output or Path(f"{model.stem}.safetensors")
+        checked = _read_data(validate, validated, opened.entries[validation], plan)
     click.echo(fit(f"memory of a step: {_mebibytes(trainer.workspace)}; states: {_mebibytes(trainer.state_bytes)}"))
     if resume and path.exists():
         trainer.resume(path)
@@ -193,6 +197,8 @@ def _choose_step(model: Model, name: str | None) -> Entry:
             raise click.BadParameter(f"the model has the entries {', '.join(model.entries)}", param_hint="--entry")
         return model.entries[name]
     found = [e for e in model.entries.values() if e.name == "step"] or [e for e in model.entries.values() if e.states]
+    if not found:
+        raise click.UsageError(f"the model has no training step: its entries are {', '.join(model.entries)}")
     if len(found) != 1:
         raise click.UsageError(f"--entry names the training step: the entries are {', '.join(model.entries)}")
     return found[0]
@@ -208,6 +214,5 @@ def _read_schedules(texts: Sequence[str], fixed: Mapping[str, object]) -> dict[s
     return found
 
 
-def _read_data(path: Path, entry: Entry, plan: Plan) -> Data:
-    tensors = open_tensors(path)
+def _read_data(path: Path, tensors: Checkpoint, entry: Entry, plan: Plan) -> Data:
     return Data(path, {name: tensors.read(name) for name in tensors.names()}, entry, plan.fixed)

@@ -56,8 +56,8 @@ def test_bound_is_that_of_the_data_sheet(cli: Cli, device_so: Path) -> None:
 
 def test_tables(cli: Cli, device_so: Path) -> None:
     done = cli("profile", device_so, "--model", "a100")
-    assert done.code == 0 and "launches on a a100" in done.out and "at B=64" in done.out
-    assert "launches on a a100" in cli("inspect", device_so).out
+    assert done.code == 0 and "launches on a100" in done.out and "at B=64" in done.out
+    assert "launches on a100" in cli("inspect", device_so).out
     assert len(cli("inspect", device_so, "--json").json["launches"]) == 1
 
 

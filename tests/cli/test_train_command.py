@@ -160,6 +160,23 @@ def test_a_run_of_wandb_is_kept_offline(tmp_path: Path) -> None:
     assert all(key in content for key in (b"loss", b"error", b"lr"))
 
 
+def test_wrong_paths_are_reported_before_the_model_is_compiled(folder: Path, cli: Cli) -> None:
+    (folder / "wrong.nacre").write_text("model m(")
+    for options, message in (
+        (("--data", "none.npz"), "there is no file `none.npz`"),
+        (("--data", "data.npz", "--validate", "none.npz", "--validation", "error"), "there is no file `none.npz`"),
+        (("--data", "data.npz", "--output", "none/line.safetensors"), "there is no folder `none`"),
+    ):
+        result = cli("train", "wrong.nacre", *options)
+        assert result.code == 1 and message in result.err and "syntax" not in result.err, result.err
+
+
+def test_a_model_without_a_training_step(folder: Path, cli: Cli) -> None:
+    (folder / "double.nacre").write_text("model double(x: f32[2]) -> f32[2] { return x * 2 }")
+    result = cli("train", "double.nacre", "--data", "data.npz")
+    assert result.code == 2 and "no training step: its entries are double" in " ".join(result.err.split())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
