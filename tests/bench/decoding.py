@@ -17,13 +17,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nacre
 import numpy as np
 from machine import Probe, pinned
+from measure import Contender, Plan, interleave
 from nacre.compiler.weights.gguf_header import read_header
 from peers.llama_cpp_peer import LlamaCpp
 
@@ -51,15 +52,6 @@ class Timed:
     def best(self, call: Callable[[int], object]) -> float:
         """Returns the shortest of several calls, which take their number."""
         return min(self.once(lambda i=i: call(i)) for i in range(self.steps))  # type: ignore[misc]  # i is bound early
-
-
-def rounds(count: int, calls: Mapping[str, Call]) -> dict[str, list[float]]:
-    """Calls each in turn, and returns the figures of all rounds."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(count):
-        for name, call in calls.items():
-            found[name].append(call())
-    return found
 
 
 def random_tokens(count: int, vocabulary: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -220,10 +212,15 @@ def main() -> None:
         print(ROW.format("call", "of", "ms", "tokens/s", "GB/s", "of read rate", "llama.cpp ms", "ratio"))
         for case, tokens, calls, other in cases:
             peers = {} if other is None else {"llama.cpp": other}
-            found = rounds(options.rounds, {"read": read_rate, **calls, **peers})
-            rate, theirs = max(found["read"]), min(found.get("llama.cpp", [float("nan")]))
+            contenders = [
+                Contender(name, call, list, lambda count, call=call: count * call())
+                for name, call in {**calls, **peers}.items()
+            ]
+            times = interleave(contenders, Plan(options.rounds, 0), read_rate)
+            least, rate = times.least(), max(times.peaks)
+            theirs = least.get("llama.cpp", float("nan"))
             for name in calls:
-                seconds = min(found[name])
+                seconds = least[name]
                 reached = (loaded[name].describe()["weights"]["bytes"] - unread_bytes(peer)) / seconds / 1e9
                 read = ("", "") if tokens == PREFILL else (f"{reached:.1f}", f"{reached / rate:.0%} of {rate:.1f}")
                 own, other_ms = f"{seconds * 1e3:.2f}", f"{theirs * 1e3:.2f}"

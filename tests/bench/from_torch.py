@@ -62,7 +62,7 @@ def compare(name: str, folder: Path, threads: int) -> str:
     difference = float(np.abs(model(*arrays) - call(module)().numpy()).max())
     calls = {"nacre": lambda: model(*arrays), "eager": call(module), "compiled": call(compiled)}
     contenders = [Contender(each, called, lambda made: [made]).timed_by_threads(max) for each, called in calls.items()]
-    times = {each: min(seconds) for each, seconds in interleave(contenders, _PLAN).seconds.items()}
+    times = interleave(contenders, _PLAN).least()
     ratios = " | ".join(f"{times[each] / times['nacre']:.2f}" for each in ("eager", "compiled"))
     return f"| {name} | {times['nacre'] * 1e3:.2f} ms | {ratios} | {difference:.1e} |"
 

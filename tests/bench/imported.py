@@ -125,8 +125,7 @@ def compare(model: Imported, data: Path, folder: Path, rounds: int, threads: int
     times = {}
     for kind, combine in kinds(threads).items():
         contenders = [Contender(name, call, list).timed_by_threads(combine) for name, call in calls.items()]
-        seconds = interleave(contenders, Plan(rounds, SLOT)).seconds
-        times[kind] = {name: min(each) for name, each in seconds.items()}
+        times[kind] = interleave(contenders, Plan(rounds, SLOT)).least()
     return times
 
 

@@ -72,7 +72,7 @@ class Contender:
 class Plan:
     rounds: int
     slot: float
-    """Seconds that a contender's calls take in one round, at least one call."""
+    """Seconds that a contender's calls take in one round, at least one call: 0 for rounds of one call."""
 
 
 @dataclass
@@ -82,6 +82,10 @@ class Times:
     seconds: dict[str, list[float]] = field(default_factory=dict)
     peaks: list[float] = field(default_factory=list)
     void: int = 0
+
+    def least(self) -> dict[str, float]:
+        """Returns the shortest time of each contender, for CPU clocks: other work on the machine only adds to it."""
+        return {name: min(seconds) for name, seconds in self.seconds.items()}
 
 
 class NoQuietMomentError(Exception):

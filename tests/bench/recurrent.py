@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ import nacre
 import numpy as np
 import onnx
 import onnxruntime
+from measure import Contender, Plan, interleave
 from nacre.compiler.tools.profile.machine import processor
 from onnx import TensorProto, helper, numpy_helper
 
@@ -112,8 +113,7 @@ LAYERS = {
 WIDTHS = (8, 16, 32, 64, 128, 256)
 BATCHES = (1, 8)
 STEPS = 100
-ROUNDS = 12
-Call = Callable[[], Any]
+PLAN = Plan(rounds=12, slot=0.05)
 
 
 def onnx_session(layer: Layer, weights: Mapping[str, Any], n: int) -> onnxruntime.InferenceSession:
@@ -147,19 +147,7 @@ def onnx_session(layer: Layer, weights: Mapping[str, Any], n: int) -> onnxruntim
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def least_times(calls: tuple[Call, Call], repeats: int) -> list[float]:
-    """Returns the least thread time of a call of each, measured in turn."""
-    least = [float("inf")] * 2
-    for _ in range(ROUNDS):
-        for number, call in enumerate(calls):
-            began = time.thread_time()
-            for _ in range(repeats):
-                call()
-            least[number] = min(least[number], (time.thread_time() - began) / repeats)
-    return least
-
-
-def measure(layer: Layer, n: int) -> Iterator[tuple[int, float, float]]:
+def measure_layer(layer: Layer, n: int) -> Iterator[tuple[int, float, float]]:
     """Yields a batch size, and the seconds of a call of Nacre and of ONNX Runtime."""
     weights = layer.draw_weights(n)
     session = onnx_session(layer, weights, n)
@@ -174,9 +162,10 @@ def measure(layer: Layer, n: int) -> Iterator[tuple[int, float, float]]:
             given = {"x": x, **{f"{name}0": state[None] for name, state in zip("hc", states, strict=False)}}
             right = session.run(None, given)[0][:, 0]
             assert np.abs(np.asarray(model(x, *states)[0]) - right).max() < 1e-4
-            repeats = max(3, min(200, 5 * 10**8 // (STEPS * batch * n * n * 16)))
-            ours, theirs = least_times((partial(model, x, *states), partial(session.run, None, given)), repeats)
-            yield batch, ours, theirs
+            calls = {"ours": partial(model, x, *states), "theirs": partial(session.run, None, given)}
+            contenders = [Contender(name, call, list).timed_by(time.thread_time) for name, call in calls.items()]
+            least = interleave(contenders, PLAN).least()
+            yield batch, least["ours"], least["theirs"]
 
 
 def main() -> int:
@@ -192,7 +181,7 @@ def main() -> int:
     print(*lines, sep="\n")
     for name in given.layers.split(","):
         for n in map(int, given.widths.split(",")):
-            for batch, ours, theirs in measure(LAYERS[name], n):
+            for batch, ours, theirs in measure_layer(LAYERS[name], n):
                 line = f"| {name} | {n} | {batch} | {ours * 1e6:.0f} us | {theirs * 1e6:.0f} us | {ours / theirs:.2f} |"
                 print(line, flush=True)
                 lines.append(line)

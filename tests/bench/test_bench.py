@@ -151,8 +151,15 @@ def test_times_are_compared_round_by_round(clock: Clock) -> None:
     assert summarize(times.seconds, "a")["b"].ratio == pytest.approx(10)
     # Two calls to estimate; then, in each round, a pause, a call to warm up, and the calls of the slot.
     assert clock.now == pytest.approx(2 * 0.055 + 3 * (2 * measure.PAUSE + 0.005 * (1 + 2) + 0.05 * (1 + 1)))
+    assert times.least() == pytest.approx({"a": 0.005, "b": 0.05})
     drift = summarize({"a": [1.0, 2.0, 4.0], "b": [2.0, 4.0, 8.0]}, "a")["b"]
     assert (drift.ratio, drift.ratio_p10, drift.ratio_p90) == (2, 2, 2)
+
+
+def test_the_shortest_round_counts(clock: Clock) -> None:
+    rounds = iter([0.4, 0.4, 0.3, 0.1, 0.2])  # two calls to estimate, then a call in each round
+    contender = Contender("a", lambda: None, lambda _: [], lambda count: count * next(rounds))
+    assert interleave([contender], Plan(3, 0.0)).least() == {"a": 0.1}
 
 
 def test_cpu_time_is_that_of_the_busiest_thread_or_of_all() -> None:

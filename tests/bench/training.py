@@ -27,6 +27,7 @@ from typing import Any
 import nacre
 import numpy as np
 import torch
+from measure import Contender, Plan, interleave
 from torch import nn
 from torch.nn import functional
 
@@ -326,15 +327,10 @@ def contenders(name: str, work: Workload, path: str, threads: int) -> dict[str, 
     return makers
 
 
-def measure(name: str, steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> None:
+def measure_time(name: str, steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> None:
     """Prints the least time of a step, in milliseconds, and the ratio to Nacre's."""
-    least = dict.fromkeys(steps, float("inf"))
-    for number in range(rounds + 2):
-        for key, step in steps.items():
-            start = clock()
-            step()
-            if number > 1:  # the first calls may compile
-                least[key] = min(least[key], clock() - start)
+    contenders = [Contender(key, step, list).timed_by(clock) for key, step in steps.items()]
+    least = interleave(contenders, Plan(rounds, 0)).least()
     ratios = " | ".join(f"{key} {value * 1e3:.3f} ms ({value / least['nacre']:.2f})" for key, value in least.items())
     print(f"{name}: {ratios}", flush=True)
 
@@ -389,7 +385,7 @@ def main() -> None:
             if not arguments.compiled:
                 del makers["torch.compile"]
             if not arguments.memory:
-                measure(name, {key: make() for key, make in makers.items()}, work.rounds, clock)
+                measure_time(name, {key: make() for key, make in makers.items()}, work.rounds, clock)
                 continue
             for contender in makers:
                 command = [sys.executable, __file__, name, "--threads", str(threads), "--alone", contender, path]

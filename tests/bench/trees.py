@@ -17,22 +17,22 @@ import importlib
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nacre
 import numpy as np
+from measure import Contender, Plan, interleave
 from nacre.compiler.readers.trees.lightgbm import read_text
-from thread_clocks import seconds_by_thread
 from tree_models import FEATURES, lleaves_code, tl2cgen_code, train_catboost, train_lightgbm, train_xgboost
 
 ROWS = 10_000
 DEPTHS = (6, 10)
-ROUNDS, CALLS_OF_TWO_THREADS = 8, 60
-SLOW, ROUNDS_OF_SLOW = 10, 2
-"""A call that takes SLOW times as long as the fastest is measured in fewer rounds."""
+PLANS = {1: Plan(20, 0.002), ROWS: Plan(8, 0)}
+"""By the number of rows. Calls with one row follow one another in a slot, so that the trees are in the cache."""
+PLAN_OF_THREADS = Plan(60, 0)
 Call = Callable[[Any], Any]
 
 
@@ -135,17 +135,22 @@ def onnx_session(path: Path) -> Call:
     return lambda rows: session.run(None, {"x": rows.astype(np.float32)})[0]
 
 
-def measure(calls: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+def least_times(calls: dict[str, Callable[[], Any]], plan: Plan, clock: Callable[[], float]) -> dict[str, float]:
     """Returns the least time of each call, in seconds."""
-    best = dict.fromkeys(calls, float("inf"))
-    for number in range(rounds):
-        for name, call in calls.items():
-            if number >= ROUNDS_OF_SLOW and best[name] > SLOW * min(best.values()):
-                continue
-            start = clock()
-            call()
-            best[name] = min(best[name], clock() - start)
-    return best
+    contenders = [Contender(name, call, list).timed_by(clock) for name, call in calls.items()]
+    return interleave(contenders, plan).least()
+
+
+def least_shares(call: Callable[[], Any], plan: Plan) -> list[float]:
+    """Returns the CPU time of each of two threads in the call whose busier thread took the least time."""
+    shares: list[list[float]] = []
+
+    def busiest(seconds: Iterable[float]) -> float:
+        shares.append(list(seconds)[:2])
+        return max(shares[-1])
+
+    interleave([Contender("two", call, list).timed_by_threads(busiest)], plan)
+    return min(shares, key=max)
 
 
 def compare(
@@ -158,11 +163,11 @@ def compare(
         print(
             f"{library}, depth {depth}: compiled in {time.process_time() - start:.1f} s of this process, {size:.1f} MB"
         )
-        for count in (1, ROWS):
+        for count, plan in PLANS.items():
             rows = rng.normal(size=(count, FEATURES)).astype(dtype)
             assert np.array_equal(raw(rows), np.reshape(peers[library](rows), -1)), (library, depth)
-            calls = {name: lambda r=rows, p=p: p(r) for name, p in {"Nacre": raw, **peers}.items()}
-            best = measure(calls, ROUNDS if count > 1 else 40 * ROUNDS, time.process_time)
+            calls = {name: partial(predict, rows) for name, predict in {"Nacre": raw, **peers}.items()}
+            best = least_times(calls, plan, time.process_time)
             for name, seconds in best.items():
                 shown = f"| {library} | {depth} | {count} | {name} | {seconds / count * 1e6:.3f} "
                 print(f"{shown}| {count / seconds / 1e3:.0f} | {seconds / best['Nacre']:.2f} |", flush=True)
@@ -176,12 +181,10 @@ def scale(folder: Path, depths: Sequence[int], rng: np.random.Generator) -> None
             one = nacre.compile(path, path.with_suffix(".so"), threads=1).entries["raw"]
             two = nacre.load(path.with_suffix(".so"), threads=2).entries["raw"]
             assert np.array_equal(one(rows), two(rows)), library
-            best = measure({"one": lambda r=rows, m=one: m(r)}, CALLS_OF_TWO_THREADS, time.thread_time)["one"]
-            shares = min(
-                (seconds_by_thread(lambda r=rows, m=two: m(r))[:2] for _ in range(CALLS_OF_TWO_THREADS)), key=max
-            )
-            calls = {"one": lambda r=rows, m=one: m(r), "two": lambda r=rows, m=two: m(r)}
-            elapsed = measure(calls, CALLS_OF_TWO_THREADS, time.perf_counter)
+            calls = {"one": partial(one, rows), "two": partial(two, rows)}
+            best = least_times({"one": calls["one"]}, PLAN_OF_THREADS, time.thread_time)["one"]
+            shares = least_shares(calls["two"], PLAN_OF_THREADS)
+            elapsed = least_times(calls, PLAN_OF_THREADS, time.perf_counter)
             shown = " and ".join(f"{share * 1e3:.2f}" for share in shares)
             both = f"{elapsed['one'] * 1e3:.2f} | {elapsed['two'] * 1e3:.2f} | {elapsed['one'] / elapsed['two']:.2f}"
             ratio = best / max(shares)
