@@ -129,7 +129,7 @@ def generate_command(
       nacre generate model.gguf "The capital of France is" --seed 7
 
     Prints the prompt and the tokens that follow it, as they are generated. The text ends where the model ends it, after
-    --tokens, or where the session is full. A model file or a folder of Hugging Face is compiled first, and kept in the
+    --tokens, or where the session is full. A model file or a Hugging Face folder is compiled first, and kept in the
     cache.
     """
     if lookup and sampling.temperature > 0:

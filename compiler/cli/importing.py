@@ -46,7 +46,7 @@ def import_command(file: Path, output: Path | None) -> None:
       nacre import net.pt2 -o net.nacre
       nacre import FOLDER -o net.nacre
 
-    FOLDER is a folder of Hugging Face with a `config.json`.
+    FOLDER is a Hugging Face folder with a `config.json`.
 
     The parameters become a file of the same name with the suffix .safetensors. The text can be read, changed and
     compiled. `nacre compile net.onnx` needs no text.

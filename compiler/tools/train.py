@@ -242,6 +242,9 @@ class Trainer:
         name = self.entry.results[0].name
         message = f"`{name}` is {loss} after step {self.step}, in epoch {epoch}"
         help_text = "a smaller rate, or `clip 1.0` in the `minimize`, keeps updates small"
+        wrong = [f"`{key}`" for key, array in self.data.arrays.items() if not are_finite({key: array})]
+        if wrong:
+            help_text = f"the samples of {', '.join(wrong)} contain a NaN or an infinity"
         found = None if self.source is None else self._find_culprit(self.source)
         if found is None or self.source is None:
             return _error("not-finite", message, help_text)

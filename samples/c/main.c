@@ -1,4 +1,4 @@
-/* Calls the digits model from C: reads images of 8x8 numbers, 0 (paper) to 16 (ink), and prints what they show.
+/* Calls the digits model from C: reads images of 8x8 numbers, 0 (paper) to 16 (ink), and prints the digits.
  *
  *     sh samples/c/build.sh build/c && build/c/classify < samples/c/digits.txt
  *
@@ -15,7 +15,7 @@ static int fail(const char *what, const char *why) {
     return 1;
 }
 
-/* How many whole images the input holds, or -1 where it is no list of 1 to 256 of them. */
+/* Returns the number of images of the input, or -1 if the input is not 1 to 256 whole images. */
 static int read_images(FILE *input, float images[MOST * PIXELS + 1]) {
     int count = 0, read = 0;
     while (count <= MOST * PIXELS && (read = fscanf(input, "%f", &images[count])) == 1) count++;
@@ -34,7 +34,7 @@ int main(void) {
     nacre_session *session = NULL;
     if (api->session_create(NULL, &session)) return fail("session", api->last_error());
 
-    /* What a call needs is known before it: one allocation, and none while it runs. */
+    /* The size of the workspace is known before a call, so calls allocate nothing. */
     const int64_t bytes = digits_classify_workspace(batch);
     void *workspace = aligned_alloc(NACRE_ALIGNMENT, (size_t)(bytes / NACRE_ALIGNMENT + 1) * NACRE_ALIGNMENT);
     if (!workspace) return fail("workspace", "out of memory");

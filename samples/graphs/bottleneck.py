@@ -1,4 +1,4 @@
-"""Finds what a sentence encoder spends its time on, changes that, and shows what it brings and what it costs.
+"""Finds the most expensive operations of a sentence encoder, replaces them, and measures the speed and the error.
 
     python samples/graphs/bottleneck.py FOLDER [NEW.nacre]
 
@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parents[1] / "minilm" / "minilm.nacre"
 graph = nacre.graph.read(SOURCE, weights=FOLDER)
 print(graph)
 
-# %% What the compiler makes of it, and which of its kernels take longest by the roofline of this or another machine
+# %% The compiled graph, and the kernels that take longest by the roofline model of this or another machine
 machine = nacre.graph.Machine(flops_per_second=100e9, bytes_per_second=20e9)
 tokens = min(128, graph.dims["T"][1])
 costs = nacre.graph.read(SOURCE, weights=FOLDER, level=2).costs(machine, B=1, T=tokens)
@@ -31,12 +31,12 @@ print(f"{costs.flops:,} operations on {costs.bytes:,} bytes, {costs.peak_memory:
 for cost in costs.bottlenecks(3):
     print(f"{cost.seconds / costs.seconds:6.1%}  {cost}")
 
-# %% Every layer computes the error function in its largest kernel. The formula with tanh is near to it.
+# %% Every layer computes the error function in its largest kernel. The formula with tanh approximates it.
 gelu = graph.find("gelu")
 changed = graph.replace(gelu, lambda b, x: b.gelu(x, approximate="tanh"))
 print(f"{', '.join(gelu.names)} in {gelu[0].scope}: {changed.find('gelu')[0]}")
 
-# %% Whether it pays is for the clock to say: both are called in turn, so that all that disturbs hits both alike
+# %% The times of both models. They are called in turns, so that disturbances affect both alike
 ids = np.random.default_rng(0).integers(0, 50, (1, tokens))
 arrays = ids, np.ones_like(ids)
 models = {"erf": graph.compile(), "tanh": changed.compile()}
@@ -50,7 +50,7 @@ medians = {name: statistics.median(times) for name, times in seconds.items()}
 print(", ".join(f"{name}: {median * 1e3:.3f} ms" for name, median in medians.items()))
 print(f"tanh takes {medians['tanh'] / medians['erf']:.2f} of the time")
 
-# %% What it costs: how far the embeddings move, beside what rounding alone does to them
+# %% The errors of the embeddings, beside the errors by rounding alone
 exact = graph.run(*arrays, float64=True)
 for name, model in models.items():
     print(f"{name}: largest error {np.abs(model(*arrays) - exact).max():.2g}")

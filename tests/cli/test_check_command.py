@@ -114,6 +114,13 @@ def test_files_that_are_no_source(cli: Cli, tmp_path: Path, content: bytes | Non
 def test_folder_is_no_source(cli: Cli, tmp_path: Path) -> None:
     done = cli("check", tmp_path)
     assert done.code == 1 and "error[bad-folder]" in done.err and "is a directory without" in done.err
+    assert "name a model file" in done.err
+
+
+def test_folder_with_one_model_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "m.nacre").write_text("model m(x: f32[2]) -> f32[2] { return x }")
+    done = cli("check", tmp_path)
+    assert done.code == 1 and "did you mean" in done.err and "m.nacre`?" in done.err
 
 
 def test_checkpoint_beside_the_model_is_checked(cli: Cli, scaled: Path) -> None:

@@ -106,6 +106,16 @@ def test_scheduled_rates(folder: Path, cli: Cli) -> None:
     assert refused.code == 1 and "was written by a run with" in refused.err
 
 
+def test_samples_that_are_not_finite_are_named(folder: Path, cli: Cli) -> None:
+    with np.load("data.npz") as file:
+        x, y = file["x"], file["y"]
+    x[5, 1] = np.nan
+    np.savez("nan.npz", x=x, y=y)
+    result = cli("train", "line.nacre", "--data", "nan.npz", "--input", "lr=0.05", "--epochs", "1")
+    shown = " ".join(result.err.split())
+    assert result.code == 1 and "the samples of `x` contain a NaN or an infinity" in shown and "rate" not in shown
+
+
 def test_a_loss_that_is_not_finite_ends_the_run(folder: Path, cli: Cli) -> None:
     """The logarithm of the mask is infinite in every step, and `exp` overflows once the weights are large."""
     masked = "y = log(where(x[:, :2] > 9, 1.0, 0.0))\n  return exp(x @ weight.T + bias) + where(x[:, :2] > 9, y, 0.0)"

@@ -113,7 +113,7 @@ def test_sample_shows_the_digit(index: str, digit: int, name: str) -> None:
     assert sum(shares.values()) == pytest.approx(100, abs=0.6)
     assert "░" in done.stdout and "█" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
-    match = re.search(r"Of all 360 held-out images it names (\d+) rightly", done.stdout)
+    match = re.search(r"Of all 360 held-out images, it classifies (\d+) correctly", done.stdout)
     assert match and int(match[1]) >= 353
 
 

@@ -1,1 +1,1 @@
-"""The reader of folders of Hugging Face: `config.json` configures a model source, safetensors hold its weights."""
+"""The reader of Hugging Face folders: `config.json` configures a model source, safetensors hold its weights."""

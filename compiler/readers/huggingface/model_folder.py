@@ -1,4 +1,4 @@
-"""Reads a folder of Hugging Face as a model: `config.json`, safetensors in one or several files, and the tokenizer."""
+"""Reads a Hugging Face folder as a model: `config.json`, safetensors in one or several files, and the tokenizer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def read_folder(
     """Reads the model of a folder; `weights` replace its checkpoint, and `settings` are those of its configuration that
     a caller chooses. Raises DiagnosticError."""
     if not (path / CONFIG).is_file():
-        help_text = "a folder of Hugging Face has a `config.json` and weights in safetensors"
+        help_text = "name a model file; a Hugging Face folder has a `config.json` and weights in safetensors"
+        models = list(path.glob("*.nacre"))
+        if len(models) == 1:
+            help_text = f"did you mean `{models[0]}`?"
         raise bad_folder(f"`{path}` is a directory without a `{CONFIG}`", help_text)
     values = read_json(path / CONFIG)
     kind = values.get("model_type")

@@ -1,7 +1,7 @@
 """Autoregressive decoding: a session with its KV cache, and the sampling of the next token.
 
 The model has the entries `prefill(tokens)`, `decode(token)` and `sample(logits, ...)`. Models that are read from GGUF
-files and from folders of Hugging Face have them.
+files and from Hugging Face folders have them.
 """
 
 from __future__ import annotations
