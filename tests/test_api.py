@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.base.compiler_errors import WrongNumbersError
 from nacre.compiler.pipeline import Build
 from safetensors.numpy import save_file
 
@@ -212,6 +215,14 @@ def test_bad_arguments(
     with pytest.raises(error, match=told):
         nacre.compile(DOUBLE, **arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_exceptions_that_the_page_names_are_public() -> None:
+    page = Path(__file__).parents[1] / "compiler" / "docs" / "python.md"
+    named = set(re.findall(r"\b[A-Z]\w*Error\b", page.read_text(encoding="utf-8")))
+    assert {"CompilerError", "DiagnosticError", "NacreError"} <= named
+    assert {name for name in named if not hasattr(builtins, name) and name not in nacre.__all__} == set()
+    assert issubclass(WrongNumbersError, nacre.CompilerError)
 
 
 def test_faults_of_the_source() -> None:
