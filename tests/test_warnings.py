@@ -61,7 +61,7 @@ def test_warnings_are_those_of_the_command_line(path: Path, capfd: pytest.Captur
     assert compile_it(path, "int8") == issued, "a model from the cache is as slow"
 
 
-def test_size_is_told_when_weights_grow(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_growing_weights_cause_a_warning(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     err = told(capfd, path)
     (text,) = compile_it(path, None)
     assert text.startswith(SIZE) and in_one_line(text) in err
@@ -78,7 +78,7 @@ def no_vector_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_vector_code")
-def test_kernels_without_vector_code_are_told(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_kernels_without_vector_code_cause_a_warning(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path.write_text(PLAIN)
     err = told(capfd, path)
     (text,) = issued = compile_it(path, None)

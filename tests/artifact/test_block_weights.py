@@ -42,7 +42,7 @@ LEVELS = [{"opt_level": 0}, {"opt_level": 1}, {}, {"strict": True}, {"target": "
 
 
 @pytest.mark.parametrize("types", [tuple(BYTES)[:2] * 2, tuple(BYTES)[2:] * 2], ids=["symmetric", "zero"])
-def test_artifacts_compute_what_the_interpreter_does(types: tuple[str, ...], tmp_path: Path) -> None:
+def test_artifacts_agree_with_the_interpreter(types: tuple[str, ...], tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     text = MODEL.format(first=types[0], second=types[1], table=types[3])
     arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}

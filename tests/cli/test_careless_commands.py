@@ -63,7 +63,7 @@ def test_a_wrong_model(cli: Cli, folder: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in LIBRARIES])
-def test_a_library_in_place_of_a_model(cli: Cli, folder: Path, command: str) -> None:
+def test_a_library_instead_of_a_model(cli: Cli, folder: Path, command: str) -> None:
     done = cli(command, "m.so", *COMMANDS[command])
     assert done.code == 1 and "`m.so` is a shared library, not a model file" in done.err
 

@@ -78,7 +78,7 @@ def test_one_form_goes_where_output_says(cli: Cli, double: Path) -> None:
     assert sorted(p.name for p in double.parent.iterdir()) == ["anything.txt", "double.nacre"]
 
 
-def test_default_places(cli: Cli, double: Path) -> None:
+def test_default_output_paths(cli: Cli, double: Path) -> None:
     assert cli("compile", double, "--emit", "graph").code == 0
     assert (double.parent / "double.graph").exists()
 
@@ -115,7 +115,7 @@ def test_same_bytes_from_two_folders(cli: Cli, scaled: Path, tmp_path: Path) -> 
     assert [n for n in found[0] if found[0][n] != found[1][n]] == []
 
 
-def test_warnings_are_told(cli: Cli, tmp_path: Path) -> None:
+def test_warnings_are_printed(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "m.nacre"
     path.write_text("model m(x: f32[2]) -> f32[2] {\n  unused = x * 2\n  return x\n}\n")
     for command in (["check", path], ["compile", path, "--emit", "graph"], ["dump", path, "--stage", "dce"]):
@@ -281,7 +281,9 @@ def test_json_is_alone_on_standard_output(cli: Cli, double: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_artifacts_are_the_same_whatever_was_kept(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contents_of_the_cache_do_not_change_artifacts(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a cold cache and a warm one, without any, in one child and in many, and with texts beside."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("NACRE_CACHE", str(cache))

@@ -188,7 +188,7 @@ def test_nan_and_other_types_diverge(cli: Cli, folder: Path, tmp_path: Path) -> 
     assert by_name(data)["layer.0.h_2"]["histogram"][">65536"] == 1
 
 
-def test_text_says_what_differs(cli: Cli, folder: Path) -> None:
+def test_text_names_the_differences(cli: Cli, folder: Path) -> None:
     done = cli("diff", folder / "model.nacre", *given(folder))
     assert done.code == 0
     assert "0 beyond" in done.out and "first divergence" not in done.out

@@ -167,7 +167,7 @@ def test_llvm_ir_that_says_too_little(cli: Cli, double: Path, tmp_path: Path) ->
     assert "error[bad-kernel]: the text of `nacre_entry_double` cannot be read" in told(f"{text}\ndefine nonsense\n")
 
 
-def test_other_programs_read_what_comes_after(cli: Cli, double: Path, tmp_path: Path) -> None:
+def test_other_programs_read_the_output(cli: Cli, double: Path, tmp_path: Path) -> None:
     dumps, library = tmp_path / "dumps", tmp_path / "double.so"
     assert cli("compile", double, "--dump-dir", dumps, "--emit", "asm", "--emit", "llvm", "-o", library).code == 0
     subprocess.run(["cc", "-c", library.with_suffix(".s"), "-o", tmp_path / "assembly.o"], check=True)

@@ -105,7 +105,7 @@ def test_peaks_that_are_none(cli: Cli, digits_so: Path, peak: str) -> None:
     assert done.code == 2 and "neither `measure` nor GFLOP/s and GB/s" in " ".join(done.err.split())
 
 
-def test_a_trace_that_cannot_be_written_is_told_first(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_refused_first(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
     done = cli("profile", "--json", digits_so, "--trace", tmp_path / "none" / "t.json")
     assert done.code == 1 and "cannot-write" in done.err and done.out == ""
 

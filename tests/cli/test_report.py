@@ -56,7 +56,7 @@ def test_kernels_with_their_costs_and_calls() -> None:
     assert {(o.scope, o.span.line) for o in product.operations if o.span} == {("layer.0", 5)}
 
 
-def test_neighbours_are_told_once_with_the_kernel_that_they_come_from() -> None:
+def test_neighbours_are_listed_once_with_their_kernel() -> None:
     _, gather, product, norm = report(TEXT).kernels
     assert [(n.kernel, n.source, n.reader, n.reason) for n in norm.neighbours] == [
         (product.name, "add", "layer_norm", "would place a reduction after a contraction")

@@ -120,7 +120,7 @@ def made(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path, made: Path) -> None:
+def test_an_error_has_a_short_message_and_a_reproducer(name: str, tmp_path: Path, made: Path) -> None:
     fault = FAULTS[name]
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE + fault.plant + "\n")

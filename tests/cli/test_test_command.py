@@ -104,7 +104,7 @@ def test_everything_holds(cli: Cli, net: Path) -> None:
     assert lines[-1] == "12 passed, 0 failed"
 
 
-def test_failures_are_all_told(cli: Cli, net: Path) -> None:
+def test_all_failures_are_reported(cli: Cli, net: Path) -> None:
     budgets = (
         "".join(f"budget net {{ {budget} }}\n" for budget in MISSED) + "budget net { size <= 1 B\n time(N=1) <= 0 s }\n"
     )
@@ -178,7 +178,7 @@ def test_a_file_without_tests(cli: Cli, double: Path) -> None:
     assert "no test and no budget" in done.out
 
 
-def test_faults_of_the_source_are_told(cli: Cli, net: Path) -> None:
+def test_errors_of_the_source_are_reported(cli: Cli, net: Path) -> None:
     net.write_text(MODEL + 'test nett "t" { expect [1] }\n')
     done = cli("test", net)
     assert done.code == 1 and "did you mean `net`?" in done.err

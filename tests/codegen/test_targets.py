@@ -70,12 +70,12 @@ def test_names(text: str, names: list[str]) -> None:
         ("native-avx9", "is not a CPU, or `avx9` is not a CPU feature"),
     ],
 )
-def test_what_is_none(text: str, told: str) -> None:
+def test_invalid_targets(text: str, told: str) -> None:
     with pytest.raises(DiagnosticError, match=told):
         parse_targets(text)
 
 
-def test_what_variants_need() -> None:
+def test_features_of_variants() -> None:
     for name, variant in VARIANTS.items():
         (target,) = parse_targets(name)
         assert set(target.needs) == set(variant.features), name

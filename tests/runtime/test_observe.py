@@ -57,7 +57,7 @@ def inputs(batch: int = 2, length: int = 5) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("length", [1, 5])
-def test_every_kernel_is_told_with_what_it_wrote(build: tuple[Build, Path], length: int) -> None:
+def test_every_kernel_is_observed_with_its_results(build: tuple[Build, Path], length: int) -> None:
     made, path = build
     assert made.optimized is not None
     expected: dict[str, Array] = {}
@@ -88,7 +88,7 @@ def test_every_kernel_is_told_with_what_it_wrote(build: tuple[Build, Path], leng
     assert len(told) == len(set(told)) >= 8 and numbers == list(range(len(calls(model)["main"])))
 
 
-def test_a_call_says_what_it_computes_and_where_that_stands(model: nacre.Model) -> None:
+def test_a_call_has_its_operators_and_their_spans(model: nacre.Model) -> None:
     matmuls = [o for c in calls(model)["main"] for o in c.operations if o.op == "matmul"]
     assert [(o.scope, evaluate(o.flops, {"B": 1, "T": 2})) for o in matmuls] == [
         *((f"layer.{i}", 2 * 2 * 16 * 16) for i in range(3)),

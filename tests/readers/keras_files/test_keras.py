@@ -258,7 +258,7 @@ def test_configurations_of_another_form_are_diagnostics() -> None:
                 decode_model({"class_name": kind, "config": each}, "f")
 
 
-def test_the_page_lists_what_is_supported() -> None:
+def test_the_page_lists_the_supported_names() -> None:
     """After a change: `python -m nacre.compiler.tools.reference.reader_operators`."""
     assert KERAS.path.read_text(encoding="utf-8") == KERAS.current()
 

@@ -60,7 +60,7 @@ def test_a_model_becomes_a_function_with_named_arguments_and_results() -> None:
     assert two.results[0] == two.arguments[0]
 
 
-def test_nodes_know_their_instance_and_their_place() -> None:
+def test_nodes_have_their_instance_and_their_span() -> None:
     text = f"{LINEAR}\nmodel f(x: f32[2, 4]) -> f32[2, 4] {{\n  use up = Linear<4, 4>\n  return up(x) + 1\n}}\n"
     function = load(text).module.function("f")
     product = next(node for node in function.body if node.op == "matmul")
@@ -137,7 +137,7 @@ def test_loops_run_as_often_as_they_say(count: int, expected: float) -> None:
     assert run(text, np.float32(1))[0] == expected
 
 
-def test_loops_carry_what_they_assign_and_read_what_is_outside() -> None:
+def test_loops_carry_assigned_values_and_read_outer_values() -> None:
     text = """
 model fibonacci(a: i64, step: i64) -> i64, i64 {
   b = a
@@ -443,7 +443,7 @@ def test_a_size_is_traced_to_where_it_was_given(tmp_path: Path) -> None:
     ]
 
 
-def test_a_fault_of_a_block_is_told_once_however_often_it_is_called() -> None:
+def test_an_error_of_a_block_is_reported_once_for_all_its_calls() -> None:
     text = "block Bad(x: f32[2]) -> f32[2] { return x + y }\n\nmodel f(x: f32[2]) -> f32[2] { return Bad(Bad(x)) }\n"
     assert codes(text) == ["unknown-name"]
 

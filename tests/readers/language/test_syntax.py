@@ -345,7 +345,7 @@ def test_sources_below_the_limits_parse() -> None:
     parse("block A() -> f32 {\n" + "x = y\n" * 2000 + "}", "test")
 
 
-def test_most_single_mistakes_are_told_once() -> None:
+def test_most_single_mistakes_are_reported_once() -> None:
     """Every word of a model is left out, once; what follows from one mistake must not be told as others."""
     text = MINILM.read_text(encoding="utf-8")
     spots = [match.span() for match in re.finditer(r"\w+|->|\|>|\.\.\.|[^\w\s]", re.sub(r"#.*", "", text))]

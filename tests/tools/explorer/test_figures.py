@@ -38,7 +38,7 @@ def test_views_and_weights_move_nothing() -> None:
     assert costs.peak_memory == 96
 
 
-def test_optimized_graph_costs_what_the_report_says() -> None:
+def test_costs_of_the_optimized_graph_are_those_of_the_report() -> None:
     build = Build(load_module(LOOP, text=True))
     build.optimize()
     (report,) = build.report({"B": 5})

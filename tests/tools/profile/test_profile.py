@@ -69,7 +69,7 @@ def test_a_model_that_copies_has_a_profile(artifact: Path) -> None:
         (0, 0, "neither"),
     ],
 )
-def test_what_bounds_a_kernel(flops: int, size: int, bound: str) -> None:
+def test_the_bound_of_a_kernel(flops: int, size: int, bound: str) -> None:
     kernel = KernelTime("k", "rows", 1, 1.0, flops, size, 1.0, 1.0, (Operation("exp", "", None, 0),))
     assert kernel.bound(Peak(1000, 100)) == bound
     assert (kernel.compute(Peak(1000, 100)), kernel.bandwidth(Peak(1000, 100))) == (flops / 1000, size / 100)
