@@ -1,7 +1,7 @@
 /* The memory of the pool of worker threads.
  *
- * All artifacts of a process share one pool: memory that belongs to none of them. A library depends on this layout also
- * where another library has written the memory.
+ * All artifacts of a process share one pool: memory that belongs to none of them. They must agree on this layout, since
+ * each library reads memory that others write.
  *
  *   pool.c      callers: distribute the work items of a kernel, and wake workers
  *   helpers.c   workers: find jobs, help, spin and sleep

@@ -192,7 +192,7 @@ def test_dumps_are_made_even_if_the_model_is_cached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "told"),
+    ("arguments", "error", "reported"),
     [
         ({"opt_level": 4}, ValueError, "opt_level must be 0, 1, 2 or 3, not 4"),
         ({"opt_level": "2"}, ValueError, "not '2'"),
@@ -207,12 +207,12 @@ def test_dumps_are_made_even_if_the_model_is_cached(tmp_path: Path) -> None:
     ids=str,
 )
 def test_bad_arguments(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict[str, Any], error: type[Exception], told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict[str, Any], error: type[Exception], reported: str
 ) -> None:
     """They are refused before any code is generated."""
     monkeypatch.setattr(Build, "generate", None)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=reported):
         nacre.compile(DOUBLE, **arguments)
     assert list(tmp_path.iterdir()) == []
 

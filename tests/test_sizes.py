@@ -1,4 +1,4 @@
-"""The bytes of an artifact's weights: what they grow by is told, and a bound holds."""
+"""The bytes of an artifact's weights: growth causes a warning, and a bound holds."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [("Haswell", {"portable", "x86-64-v3", "x86-64-v2"}), ("Nehalem", {"x86-64-v2"}), ("core2duo", set())],
 )
 def test_older_cpus(artifact: Path, program: Path, cpu: str, runs: set[str]) -> None:
-    """On an emulated CPU that knows no more than it should, what is not told beforehand is an illegal instruction."""
+    """On an emulated CPU, the use of a feature that was not detected is an illegal instruction."""
     assert QEMU
     done = subprocess.run([QEMU, "-cpu", cpu, program, artifact], capture_output=True, text=True)
     if artifact.stem in runs:

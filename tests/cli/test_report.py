@@ -40,8 +40,8 @@ def report(text: str, passes: str = PASSES, **dims: int) -> FunctionReport:
 def test_kernels_with_their_costs_and_calls() -> None:
     found = report(TEXT, T=10)
     assert found.dims == {"T": 10} and found.calls == 8
-    told = [(k.kind, [o.op for o in k.operations], k.calls) for k in found.kernels]
-    assert told == [
+    message = [(k.kind, [o.op for o in k.operations], k.calls) for k in found.kernels]
+    assert message == [
         ("check", ["check_indices"], 1),
         ("movement", ["embedding"], 1),
         ("contraction", ["matmul", "tanh", "add"], 3),

@@ -113,7 +113,7 @@ def test_all_failures_are_reported(cli: Cli, net: Path) -> None:
     assert done.code == 1, done.err
     failed = [o for o in done.json if not o["passed"]]
     assert sum(o["passed"] for o in done.json) == 4
-    for title, told in {
+    for title, message in {
         "wrong by one": "`result` differs by 1, 0.5 is allowed",
         "wrong by one in 2**60": "`result` differs by 1, 0 is allowed",
         "another shape": "`result` has the shape [2], expected [1]",
@@ -122,7 +122,7 @@ def test_all_failures_are_reported(cli: Cli, net: Path) -> None:
     }.items():
         means = {o["means"]: o["detail"] for o in failed if o["title"] == title}
         assert set(means) == {"interpreter", "artifact"}, title
-        assert all(told in detail for detail in means.values()), means
+        assert all(message in detail for detail in means.values()), means
     wrong = {o["title"]: (o["at"], o["wrong"]) for o in failed if o["wrong"]}
     assert wrong["wrong by one"] == (
         f"{net}:29:10",

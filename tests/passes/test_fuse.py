@@ -90,13 +90,13 @@ def test_a_recurrent_cell_is_two_products_and_one_group() -> None:
 def test_a_kind_alone_forms_only_its_groups(kind: str) -> None:
     kernels = groups(MODELS / "gpt2.nacre", "logits", f"fuse{{kinds={kind}}}")
     fused = {k for k in kernels if " " in k}
-    told = {
+    message = {
         "attention": "softmax matmul" in " ".join(fused),
         "contraction": "matmul add gelu" in fused,
         "rows": "embedding slice add layer_norm" in fused,
         "elements": "triangular_mask divide where" in fused,
     }
-    assert [name for name, formed in told.items() if formed] == [kind]
+    assert [name for name, formed in message.items() if formed] == [kind]
 
 
 # --- remarks ---

@@ -1,4 +1,4 @@
-"""A policy that changes nothing for a layer, or makes it no faster, is told with the names of the layers."""
+"""A policy that changes nothing for a layer, or makes it no faster, causes a warning with the names of layers."""
 
 from __future__ import annotations
 

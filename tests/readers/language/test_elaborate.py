@@ -360,8 +360,10 @@ model f(x: f32[1, 4]) -> f32[1, 3] {
 """
     )
     faults = frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))
-    told = {(fault.code, fault.message.split("`")[1] if "more" not in fault.message else "more") for fault in faults}
-    assert told == {
+    reported = {
+        (fault.code, fault.message.split("`")[1] if "more" not in fault.message else "more") for fault in faults
+    }
+    assert reported == {
         ("tensor-shape", "b.weight"),
         ("missing-tensor", "w.safetensors"),
         ("missing-tensor", "more"),
@@ -408,7 +410,7 @@ model f(x: f32[1, 4]) -> f32[1, 4] {
     (fault,) = frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))
     assert fault.code == "missing-tensor" and fault.help == help_text
     assert re.fullmatch(r"`w.safetensors` is missing `net\.\S+` and 10 more tensors", fault.message)
-    # Where one of them is missing for another reason, they are told one by one.
+    # Where one of them is missing for another reason, they are reported one by one.
     tensors.popitem()
     save_file(tensors, tmp_path / "w.safetensors")
     assert len(frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))) == 2 + 3 + 1
@@ -430,8 +432,8 @@ def test_a_size_is_traced_to_where_it_was_given(tmp_path: Path) -> None:
     )
     with pytest.raises(DiagnosticError) as failure:
         frontend.load_module(source)
-    told = [line.strip() for line in str(failure.value).replace(f"{tmp_path}/", "").splitlines()]
-    assert told == [
+    reported = [line.strip() for line in str(failure.value).replace(f"{tmp_path}/", "").splitlines()]
+    assert reported == [
         "error[shape-mismatch]: `@` cannot multiply f32[B, 384] by f32[512, 100]",
         "--> minilm.nacre:6:10",
         "|",

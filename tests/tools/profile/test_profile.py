@@ -87,8 +87,8 @@ def test_products_of_narrow_dtypes_have_their_own_peak(tmp_path: Path) -> None:
     save_npz(tmp_path / "w.npz", {"weight": np.ones((128, 64), np.int8)})
     (tmp_path / "m.nacre").write_text(INT8)
     model = nacre.compile(tmp_path / "m.nacre", tmp_path / "a.so")
-    told = profile_entry(model, model.entries["main"], [np.ones((64, 128), np.uint8)], 1, 0.0).kernels()
-    (kernel,) = (k for k in told if k.products)
+    message = profile_entry(model, model.entries["main"], [np.ones((64, 128), np.uint8)], 1, 0.0).kernels()
+    (kernel,) = (k for k in message if k.products)
     assert kernel.products == {"i8": 2 * 64 * 128 * 64}
     plain, narrow = Peak(1e9, 1e10), Peak(1e9, 1e10, {"i8": 4e9, "bf16": 2e9})
     others = kernel.flops - kernel.products["i8"]
