@@ -49,7 +49,7 @@ def specify(
     """Returns the description of the artifact and its weights."""
     lowered = program.lowered
     functions = {f.name: f for f in source_model.module.functions}
-    # Named values belong to the source model, whatever its precision.
+    # Named values are those of the source model, also for a lower precision.
     written = (source_model.written or source_model).module
     calls = []
     for function, entry in zip(lowered.functions, program.entries, strict=True):

@@ -42,10 +42,11 @@ _ALL: tuple[type[Pass], ...] = (
     ChannelsLast,  # convolutions and the operators between them have their channels as the last axis
     CheckIndices,  # indices that may be out of range are checked by nodes of their own
     Cse,  # common subexpressions are computed once
-    DepthLast,  # known matrices of 8-bit integers are stored along the sums
     Dce,  # nodes that no result depends on are removed
-    Decompose,  # operators that are defined by others become them
-    DeferChecks,  # kernels that read by index watch their indices, and checks run only after an alarm
+    Decompose,  # operators are replaced by the operators that define them
+    DeferChecks,  # kernels that read by index watch their indices; a check runs only after an alarm
+    DepthLast,  # known matrices of 8-bit integers are stored along the sums
+    ExpandBlockQuantized,  # block-quantized values become quantized values and scales
     FoldBatchNorm,  # scales and shifts of channels go into the weights of contractions
     FoldConstants,  # constant-only subgraphs are evaluated
     FoldParameters,  # parameter-only subgraphs are computed when weights are written
@@ -59,12 +60,11 @@ _ALL: tuple[type[Pass], ...] = (
     QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values
     QuantizeActivations,  # activations of contractions are rounded to a shorter type
     QuantizeWeights,  # weights of contractions are stored in a shorter type
-    ExpandBlockQuantized,  # block-quantized values become quantized values and scales
     Recompute,  # values are computed again instead of kept, where memory is limited
     SplitSums,  # long sums of products with few results are computed in parts, which are added then
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     UnrollRepeat,  # a loop becomes copies of its body
-    Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently
+    Winograd,  # 3x3 convolutions are computed with fewer products, rounded differently
 )
 
 PASSES: Mapping[str, type[Pass]] = {each.name: each for each in _ALL}

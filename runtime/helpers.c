@@ -4,13 +4,15 @@
  * sleeps. Seated callers and workers that are awake do not outnumber the CPUs.
  */
 #define _GNU_SOURCE
-#include <limits.h>
+#include "helpers.h"
+
 #include <sched.h>
 
+#include "affinity.h"
 #include "floating.h"
 #include "job.h"
-#include "pool.h"
 #include "ticks.h"
+#include "workers.h"
 
 enum { MOVE = 1000 }; /* microseconds after which a worker may move to another CPU again */
 
@@ -110,7 +112,7 @@ void *nacre_work(void *argument) {
     const int64_t patience = SPIN * nacre_ticks_per_microsecond(), step = YIELD * nacre_ticks_per_microsecond();
     int64_t since = nacre_ticks(), offered = since;
     /* A new worker starts the next one, so that a call starts at most one. */
-    if (atomic_load(&pool->started) < atomic_load(&pool->wanted)) nacre_start_worker(pool, 1);
+    if (atomic_load(&pool->started) < atomic_load(&pool->wanted)) nacre_start_worker(pool, nacre_work, 1);
     while (!nacre_library_stops()) {
         const int crowded = atomic_load(&pool->awake) > nacre_spare_cpus(pool);
         const int seat = crowded ? -1 : find_job(pool, own.ended, &state);
@@ -135,9 +137,4 @@ void *nacre_work(void *argument) {
     atomic_fetch_sub(&pool->started, 1);
     atomic_fetch_sub(&pool->awake, 1);
     return NULL;
-}
-
-void nacre_wake_everyone(nacre_pool *pool) {
-    atomic_fetch_add(&pool->bell, 1);
-    nacre_unpark(&pool->parking, &pool->bell, INT_MAX);
 }

@@ -5,7 +5,7 @@
    api -> observe -> session -> state -> check -> error
           session -> weights, cpu -> error
           session, state -> workers, pool, share, helpers (the worker threads, which call one another) -> park, affinity
-          api, session, state -> cuda/ (see device.h), or no_device in its place
+          api, session, state -> cuda/ (see device.h), or no_device instead
    single_thread replaces weights, workers and pool where there are no threads. */
 #ifndef NACRE_INTERNAL_H
 #define NACRE_INTERNAL_H

@@ -11,7 +11,7 @@
 #ifndef NACRE_JOB_H
 #define NACRE_JOB_H
 
-#include "pool.h"
+#include "pool_layout.h"
 
 #define OPEN (UINT64_C(1) << 31)
 #define WAITING (UINT64_C(1) << 30)

@@ -11,11 +11,13 @@
 #include "pool.h"
 
 #include <sched.h>
-#include <unistd.h>
 
+#include "affinity.h"
 #include "floating.h"
+#include "helpers.h"
 #include "job.h"
 #include "ticks.h"
+#include "workers.h"
 
 enum {
     SHARE = 1,          /* least work for each helper that is awake, in microseconds */
@@ -24,21 +26,6 @@ enum {
     CHUNK = 1,          /* least work in a chunk, in microseconds: taking one is an atomic operation on shared memory */
     PACE_FRACTION = 256 /* the pace of a kernel is the ticks of one work item, times this factor */
 };
-
-void nacre_pool_start(nacre_pool *pool) {
-    pool->process = getpid();
-    nacre_parking_start(&pool->parking);
-    atomic_store(&pool->seats, 0);
-    atomic_store(&pool->crowd, 0);
-    atomic_store(&pool->started, 0);
-    atomic_store(&pool->awake, 0);
-    atomic_store(&pool->wanted, 0);
-    atomic_store(&pool->grants, 0);
-    for (int seat = 0; seat < NACRE_SEATS; seat++) {
-        const uint64_t state = atomic_load(&pool->jobs[seat].state);
-        atomic_store(&pool->jobs[seat].state, (uint64_t)GENERATION(state) << 32);
-    }
-}
 
 static int32_t smaller(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
 
@@ -126,7 +113,7 @@ static void call_workers(nacre_pool *pool, int32_t helpers) {
     }
     if (started < target) {
         atomic_store(&pool->wanted, target);
-        nacre_start_worker(pool, 0);
+        nacre_start_worker(pool, nacre_work, 0);
     }
 }
 

@@ -6,8 +6,8 @@
 #include "device.h"
 #include "internal.h"
 #include "memory.h"
-#include "pool.h"
 #include "state.h"
+#include "workers.h"
 
 /* The size of nacre_options in the first release: the least that a caller passes. */
 #define FIRST_OPTIONS (offsetof(nacre_options, weights) + sizeof(char *))

@@ -1,4 +1,4 @@
-/* Finds the pool of the process.
+/* Finds the pool of the process, or creates it.
  *
  * The variables of an artifact are hidden, so another one cannot refer to them by name. Each has an ELF note with the
  * address of its anchor, a variable that is NULL or points to the pool; the dynamic loader lists the notes of all
@@ -11,11 +11,14 @@
  *   c shares            pool                   pool                   pool       c has found it in the anchor of a
  */
 #define _GNU_SOURCE
+#include "share.h"
+
 #include <link.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#include "pool.h"
+#include "job.h"
 
 #define NOTE_TYPE 2u
 #define TEXT_OF(x) #x
@@ -89,6 +92,21 @@ static int take_down(struct dl_phdr_info *info, size_t size, void *context) {
     anchor *seen = find_anchor(info);
     if (seen) atomic_compare_exchange_strong(seen, &pool, NULL);
     return 0;
+}
+
+void nacre_pool_start(nacre_pool *pool) {
+    pool->process = getpid();
+    nacre_parking_start(&pool->parking);
+    atomic_store(&pool->seats, 0);
+    atomic_store(&pool->crowd, 0);
+    atomic_store(&pool->started, 0);
+    atomic_store(&pool->awake, 0);
+    atomic_store(&pool->wanted, 0);
+    atomic_store(&pool->grants, 0);
+    for (int seat = 0; seat < NACRE_SEATS; seat++) {
+        const uint64_t state = atomic_load(&pool->jobs[seat].state);
+        atomic_store(&pool->jobs[seat].state, (uint64_t)GENERATION(state) << 32);
+    }
 }
 
 static void make(search *found) {

@@ -1,9 +1,8 @@
 /* Replaces workers, pool and weights on systems without threads and files: calls run on the calling thread, and weights
  * are embedded. */
-#include <pthread.h>
-
 #include "internal.h"
 #include "pool.h"
+#include "workers.h"
 
 nacre_status nacre_library_open(int32_t *cpus) {
     *cpus = 1;

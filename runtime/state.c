@@ -10,8 +10,8 @@
 
 #include "device.h"
 #include "memory.h"
-#include "pool.h"
 #include "state.h"
+#include "workers.h"
 
 static const nacre_artifact *artifact(void) { return &nacre_this_artifact; }
 

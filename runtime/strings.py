@@ -21,7 +21,8 @@ def encode_strings(strings: Any, width: int | None = None) -> Bytes:
 
     width: the bytes of each string; by default those of the longest one, at least 1.
 
-    Raises ArgumentError for values that are not strings, for a longer string, and for one with the character U+0000.
+    Raises NacreError, which is also a ValueError, for values that are not strings, for a longer string, and for one
+    with the character U+0000.
     """
     given = np.asarray(strings, object)
     encoded = []
@@ -47,7 +48,7 @@ def encode_strings(strings: Any, width: int | None = None) -> Bytes:
 def decode_strings(data: Any) -> Any:
     """Returns bytes `u8[..., width]` as an array of strings, without their last axis.
 
-    Raises ArgumentError if they are not UTF-8.
+    Raises NacreError, which is also a ValueError, if they are not UTF-8.
     """
     given = np.asarray(data)
     if given.dtype != np.uint8 or not given.ndim:

@@ -68,7 +68,7 @@ class SessionModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch has no ty
         return ", ".join(self.session.entries)
 
     def _apply(self, function: Callable[[Any], Any], recurse: bool = True) -> SessionModule:
-        """Refuses functions that move tensors or change their dtypes, which `to` and its kin apply."""
+        """Refuses functions that move tensors or change their dtypes, which `to` and similar methods apply."""
         for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
             probe = torch.empty(0, dtype=tensor.dtype)
             changed = function(probe)

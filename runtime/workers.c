@@ -4,13 +4,17 @@
  * child of a fork has no workers, and starts its own.
  */
 #define _GNU_SOURCE
+#include "workers.h"
+
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include "affinity.h"
 #include "internal.h"
-#include "pool.h"
+#include "share.h"
 
 #define STACK_BYTES ((size_t)1 << 20) /* stack of a worker; kernels use at most 384 KiB */
 
@@ -76,7 +80,7 @@ nacre_pool *nacre_process_pool(void) {
     return pool;
 }
 
-static int create(nacre_pool *pool, pthread_t *thread) {
+static int create(nacre_pool *pool, nacre_worker_body *body, pthread_t *thread) {
     sigset_t all, before;
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes)) return 0;
@@ -84,7 +88,7 @@ static int create(nacre_pool *pool, pthread_t *thread) {
     sigfillset(&all);
     /* Workers inherit a mask without signals: the program's own threads handle them. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int refused = pthread_create(thread, &attributes, nacre_work, pool);
+    const int refused = pthread_create(thread, &attributes, body, pool);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (refused) return 0;
@@ -95,8 +99,7 @@ static int create(nacre_pool *pool, pthread_t *thread) {
     return 1;
 }
 
-/* Starts a worker if the pool wants more. Without `insist`, does nothing while another thread holds the lock. */
-void nacre_start_worker(nacre_pool *pool, int insist) {
+void nacre_start_worker(nacre_pool *pool, nacre_worker_body *body, int insist) {
     while (pthread_mutex_trylock(&library.lock)) {
         /* The thread that stops the workers holds the lock until they have ended: a worker must not wait for it. */
         if (!insist || nacre_library_stops()) return;
@@ -109,7 +112,7 @@ void nacre_start_worker(nacre_pool *pool, int insist) {
         while (room && !atomic_compare_exchange_weak(&pool->started, &started, started + 1));
         if (room) {
             atomic_fetch_add(&pool->awake, 1);
-            if (create(pool, &library.threads[library.workers])) {
+            if (create(pool, body, &library.threads[library.workers])) {
                 library.workers++;
             } else {
                 atomic_fetch_sub(&pool->awake, 1);
@@ -127,7 +130,8 @@ static void stop_workers(void) {
     nacre_pool *pool = atomic_load(&library.pool);
     if (pool == NULL) return;
     atomic_store(&library.stopping, 1);
-    nacre_wake_everyone(pool);
+    atomic_fetch_add(&pool->bell, 1);
+    nacre_unpark(&pool->parking, &pool->bell, INT_MAX);
     while (library.workers > 0) pthread_join(library.threads[--library.workers], NULL);
     atomic_store(&library.stopping, 0);
 }

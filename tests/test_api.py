@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.base.compiler_errors import WrongNumbersError
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.table import READERS
 from safetensors.numpy import save_file
@@ -190,7 +193,7 @@ def test_dumps_are_made_even_if_the_model_is_cached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "told"),
+    ("arguments", "error", "reported"),
     [
         ({"opt_level": 4}, ValueError, "opt_level must be 0, 1, 2 or 3, not 4"),
         ({"opt_level": "2"}, ValueError, "not '2'"),
@@ -205,14 +208,22 @@ def test_dumps_are_made_even_if_the_model_is_cached(tmp_path: Path) -> None:
     ids=str,
 )
 def test_bad_arguments(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict[str, Any], error: type[Exception], told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict[str, Any], error: type[Exception], reported: str
 ) -> None:
     """They are refused before any code is generated."""
     monkeypatch.setattr(Build, "generate", None)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=reported):
         nacre.compile(DOUBLE, **arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_exceptions_that_the_page_names_are_public() -> None:
+    page = Path(__file__).parents[1] / "compiler" / "docs" / "python.md"
+    named = set(re.findall(r"\b[A-Z]\w*Error\b", page.read_text(encoding="utf-8")))
+    assert {"CompilerError", "DiagnosticError", "NacreError"} <= named
+    assert {name for name in named if not hasattr(builtins, name) and name not in nacre.__all__} == set()
+    assert issubclass(WrongNumbersError, nacre.CompilerError)
 
 
 def test_faults_of_the_source() -> None:

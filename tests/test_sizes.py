@@ -1,4 +1,4 @@
-"""The bytes of an artifact's weights: what they grow by is told, and a bound holds."""
+"""The bytes of an artifact's weights: growth causes a warning, and a bound holds."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_passes_with_options_keep_the_bound(path: Path) -> None:
     assert sizes(path, passes=passes, size=limit).transformed == MORE
 
 
-def test_a_bound_of_what_cannot_be_lowered_is_a_fault(tmp_path: Path) -> None:
+def test_a_bound_of_a_size_that_cannot_be_lowered_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "row.nacre").write_text("language 1\nmodel row(x: f32[5], i: i64) -> f32[] { return gather(x, i) }\n")
     with pytest.raises(nacre.DiagnosticError, match="unchecked indices remain after the passes"):
         sizes(tmp_path / "row.nacre", passes="dce", size=SizeBound(1e6, relative=False))

@@ -43,7 +43,7 @@ def compile_it(path: Path, precision: str | None) -> list[str]:
     return [str(warning.message) for warning in issued]
 
 
-def told(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+def reported(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     """Returns the messages of a compilation, in one line: `nacre` breaks lines."""
     assert run(["compile", *map(str, arguments)]) == 0
     return in_one_line(capfd.readouterr().err)
@@ -54,15 +54,15 @@ def in_one_line(text: str) -> str:
 
 
 def test_warnings_are_those_of_the_command_line(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    err = told(capfd, path, "--precision", "int8")
+    err = reported(capfd, path, "--precision", "int8")
     issued = compile_it(path, "int8")
     assert issued[0].startswith("warning[precision-not-faster]: 1 convolution of `net`")
     assert [text for text in issued if in_one_line(text) not in err] == []
     assert compile_it(path, "int8") == issued, "a model from the cache is as slow"
 
 
-def test_size_is_told_when_weights_grow(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    err = told(capfd, path)
+def test_growing_weights_cause_a_warning(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    err = reported(capfd, path)
     (text,) = compile_it(path, None)
     assert text.startswith(SIZE) and in_one_line(text) in err
 
@@ -78,9 +78,9 @@ def no_vector_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_vector_code")
-def test_kernels_without_vector_code_are_told(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_kernels_without_vector_code_cause_a_warning(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path.write_text(PLAIN)
-    err = told(capfd, path)
+    err = reported(capfd, path)
     (text,) = issued = compile_it(path, None)
     assert text.startswith("warning[untiled-kernels]: 1 kernel is plain loops for native") and in_one_line(text) in err
     assert compile_it(path, None) == issued

@@ -1,1 +1,1 @@
-"""The lowest layer of the compiler: files, spans, caches on disk, reports of internal errors, the import of MLIR."""
+"""The lowest layer of the compiler: files, spans, caches on disk, sessions, internal errors, the import of MLIR."""

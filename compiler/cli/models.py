@@ -16,12 +16,12 @@ from ...dialect.dims import INFINITY, Symbol
 from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, load
 from ...runtime.observe import evaluate
+from ..base.repeated import MissingDimsError, Restart, begin_session, find_session_dims
 from ..cache import cached_path, load_cached
 from ..model.weight_notes import initial_value_notes
 from ..options import option_flags
 from ..pipeline import Build
 from ..report import usual_size
-from ..tools.repeated import MissingDimsError, Restart, begin_session, find_session_dims
 from ..tools.validate.inputs import ORDINARY, random_array
 from .build_options import Chosen, build_options, check_dims, progress, read_dims
 from .completion import ENTRIES

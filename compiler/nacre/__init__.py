@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import graph as graph
     from .compiler.api import compile
+    from .compiler.base.compiler_errors import CompilerError
     from .compiler.checking import check
     from .compiler.readers.sklearn.model import from_sklearn
     from .compiler.readers.stablehlo.from_jax import from_jax
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BusyError",
+    "CompilerError",
     "Diagnostic",
     "DiagnosticError",
     "Model",
@@ -50,6 +52,7 @@ __all__ = [
 # Where each public name lives. The module is imported when the name is first asked for.
 _HOMES = {
     "BusyError": ".runtime.loader",
+    "CompilerError": ".compiler.base.compiler_errors",
     "Diagnostic": ".dialect.diagnostics",
     "DiagnosticError": ".dialect.diagnostics",
     "Model": ".runtime.loader",

@@ -14,11 +14,11 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Function, Value, walk
 from ...dialect.types import Array
 from ...runtime.loader import load
+from ..base.repeated import new_session
 from ..model.samples import MOST, open_samples
 from ..model.source import SourceModel
 from ..options import Options
 from ..pipeline import Build
-from ..tools.repeated import new_session
 
 Progress = Callable[[str], None]
 """Receives progress messages."""

@@ -21,13 +21,13 @@ from ...dialect.interpreter import Interpreter, Load, bind_dims
 from ...dialect.states import initial_values
 from ...dialect.types import Array
 from ...runtime.loader import Model, NacreError, load
+from ..base.repeated import begin_session
 from ..budgets import Costs, holds, over_budget, show
 from ..model.checks import ModelBudget, ModelTest
 from ..model.parameters import ParameterReader, open_parameters
 from ..model.source import SourceModel
 from ..pipeline import Build
 from ..stages import LINK
-from .repeated import begin_session
 from .validate.array_errors import Numbers, absolute_errors, measure_errors
 from .validate.stateful import call_function, session_sizes
 

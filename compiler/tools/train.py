@@ -23,10 +23,10 @@ from ...dialect.ops.support.conversion import cast_array
 from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, Session
 from ...runtime.states import read_metadata
+from ..base.repeated import find_session_dims
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
 from .first_nonfinite import Culprit, are_finite, first_new, watch_step
-from .repeated import find_session_dims
 
 PROGRESS = "nacre.train"
 """The key of the progress in the metadata of a checkpoint."""

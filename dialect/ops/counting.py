@@ -67,7 +67,7 @@ _INDICES = np.asarray([3, 0, 3, 1, 3, 0, 2], np.int64)
 
 bincount = Operator(
     name="bincount",
-    summary="how often each of the numbers 0 to size - 1 occurs in a vector, or the sum of the weights of each",
+    summary="the number of occurrences of each number from 0 to size - 1 in a vector, or the sum of their weights",
     operands=(Operand("x", INDICES, group="I"), Operand("weights", NUMBERS, optional=True)),
     attributes=(AttributeSpec("size", "size"), MODE),
     infer=_infer_bincount,

@@ -124,9 +124,9 @@ def _scores(*shape: int) -> Numbers:
 
 nms = Operator(
     name="nms",
-    summary="the indices of the boxes with the best scores, from the best on, without those that overlap a better one "
-    "by more than `iou_threshold` (intersection over union), and their number; boxes [..., N, 4] are x1, y1, x2, y2; "
-    "`size` indices at most, followed by zeros; a step of the loop takes N comparisons",
+    summary="the indices of the boxes by descending score, without boxes that overlap a better one by more than "
+    "`iou_threshold` (intersection over union), and the number of these indices; boxes [..., N, 4] are x1, y1, "
+    "x2, y2; at most `size` indices, followed by zeros; each index takes N comparisons",
     operands=(Operand("boxes", _DTYPES), Operand("scores", _DTYPES)),
     attributes=(
         AttributeSpec("iou_threshold", "float"),

@@ -253,7 +253,7 @@ def _differentiate_solve(b: Builder, use: Use) -> Sequence[Value]:
 
 triangular_solve = Operator(
     name="triangular_solve",
-    summary="the solution of a @ x = y for triangular matrices a: the lower triangle, or the `upper`; `transpose` "
+    summary="the solution of a @ x = y for triangular matrices a, lower ones or, with `upper`, upper ones; `transpose` "
     "solves a.mT @ x = y, and `unit_diagonal` takes the diagonal as 1; the other triangle is not read",
     operands=(Operand("a", _DTYPES), Operand("y", _DTYPES)),
     attributes=tuple(AttributeSpec(name, "bool", False) for name in ("upper", "transpose", "unit_diagonal")),

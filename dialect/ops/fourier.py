@@ -231,7 +231,7 @@ OPERATORS = (
     _operator(
         "fft",
         "the discrete Fourier transform over `axes` of complex numbers, given by their real and imaginary parts; "
-        "without the second, of real numbers; any size, by butterflies or products with matrices",
+        "without `imaginary`, of real numbers; any size, by butterflies or matrix products",
         (_REAL, _OPTIONAL),
         [((2, 6), {}), ((3, 1), {}), ((0, 3), {}), ((5, 4, 3), {"axes": (0, 2), "pair": True, "norm": "ortho"}),
          ((68,), {"pair": True, "norm": "forward"})],
@@ -253,7 +253,7 @@ OPERATORS = (
     ),
     _operator(
         "irfft",
-        "the real numbers whose `rfft` is given; `size` is their number along the last of `axes`, by default "
+        "the inverse of `rfft`: real numbers; `size` is their number along the last of `axes`, by default "
         "2 * (elements - 1)",
         (_REAL, _IMAGINARY),
         [((2, 4), {}), ((2, 4), {"size": 7, "norm": "ortho"}), ((3, 1), {"size": 1}), ((0, 3), {}),

@@ -190,7 +190,7 @@ def _reference_col2im(rows: Numbers, *, sizes: Sequence[int], **attributes: Any)
 
 col2im = Operator(
     name="col2im",
-    summary="sums rows [N, *windows, C * kernel] into the windows of a tensor [N, *sizes, C] that they are patches of; "
+    summary="the adjoint of `im2col`: adds rows [N, *windows, C * kernel] to their windows of zeros [N, *sizes, C]; "
     "the elements of a row are in the order of the channels, then of the kernel",
     operands=(Operand("rows", FLOATS),),
     attributes=(AttributeSpec("sizes", "sizes"), AttributeSpec("kernel", "sizes"), *WINDOW_ATTRIBUTES),

@@ -326,7 +326,7 @@ OPERATORS = (
         "lstm",
         "a long short-term memory (LSTM) layer over x [T, B, input]: the outputs of all steps [T, B, H], and the last "
         "states; weights [4 * H, input] and [4 * H, H] hold the gates i, f, g, o, as in PyTorch; `batch_first` takes "
-        "[B, T, input]; with `lengths` [B], later steps leave the states of a row, and their outputs are zeros",
+        "[B, T, input]; with `lengths` [B], steps of a row after its length do not change its states, and give zeros",
         _LSTM,
         cases=_cases(_LSTM),
     ),

@@ -82,8 +82,8 @@ def _grids(*shape: int) -> Numbers:
 grid_sample = Operator(
     name="grid_sample",
     summary="samples of x [N, C, *spatial] at the positions of a grid [N, *sizes, axes], whose coordinates are -1 and "
-    "1 at the ends of the axes, that of the last axis first; -1 and 1 are the centres of the outer elements if "
-    "`align_corners`, else their outer edges",
+    "1 at the ends of the axes; the coordinate of the last axis comes first; -1 and 1 are the centres of the outer "
+    "elements if `align_corners`, else their outer edges",
     operands=(Operand("x", _DTYPES), Operand("grid", _DTYPES)),
     attributes=(
         AttributeSpec("mode", "str", "linear", choices=("linear", "nearest", "cubic")),
@@ -185,7 +185,7 @@ def _reference_roi(
 roi_align = Operator(
     name="roi_align",
     summary="the part of an image in each box, as [K, C, *size]: every element is the mean of `samples` bilinear "
-    "samples in its cell; boxes [K, 4] are x1, y1, x2, y2, times `scale`; `image` holds the number of the image of "
+    "samples in its cell; boxes [K, 4] are x1, y1, x2, y2, times `scale`; `image` holds the index of the image of "
     "each box; `aligned` moves boxes by half an element",
     operands=(Operand("x", _DTYPES), Operand("boxes", _DTYPES), Operand("image", INDICES, group="I")),
     attributes=(

@@ -151,7 +151,7 @@ OPERATORS = (
     ),
     _view(
         "squeeze",
-        "x without the given axes of size 1; without all axes of size 1 if none are given",
+        "x without the given axes of size 1; by default without all axes of size 1",
         (AttributeSpec("axes", "axes", None),),
         _squeezed,
         lambda x, axes: x.reshape(_squeezed(x.shape, axes)),

@@ -296,8 +296,8 @@ def _apart(*shape: int) -> Numbers:
 svd = Operator(
     name="svd",
     summary="the singular value decomposition x = u @ diag(s) @ vh of matrices [m, n]: u [m, k], the k = min(m, n) "
-    "singular values in falling order, vh [k, n]; the greatest element of each singular vector of the longer side is "
-    "positive; vectors of singular values that are 0 are 0",
+    "singular values in descending order, vh [k, n]; the greatest element of each singular vector of the longer side "
+    "is positive; vectors of singular values that are 0 are 0",
     operands=(Operand("x", _DTYPES),),
     infer=_infer,
     reference=_reference,

@@ -223,7 +223,7 @@ stft = Operator(
 
 istft = Operator(
     name="istft",
-    summary="the signals of the transforms that `stft` gives: overlapping frames times the window are added, and "
+    summary="the inverse of `stft`: overlapping frames times the window are added, and "
     "divided by the sum of the squared windows; `length` is the number of elements, by default all of them",
     operands=(Operand("real", _DTYPES), Operand("imaginary", _DTYPES), Operand("window", _DTYPES, optional=True)),
     attributes=(*_COMMON, AttributeSpec("length", "any", None)),

@@ -226,7 +226,7 @@ def _reference_leaves(*arrays: Numbers, compare: str = "le", routing: str = "com
 
 walk_ensemble = Operator(
     name="walk_ensemble",
-    summary="`tree_ensemble` of tables that a check has passed",
+    summary="`tree_ensemble` for tables that a check has accepted",
     operands=(*SUMMED, _RECORD),
     attributes=(COMPARE, ROUTING),
     infer=infer_ensemble,
@@ -239,7 +239,7 @@ walk_ensemble = Operator(
 
 walk_leaves = Operator(
     name="walk_leaves",
-    summary="`tree_leaves` of tables that a check has passed",
+    summary="`tree_leaves` for tables that a check has accepted",
     operands=(*OPERANDS, _RECORD),
     attributes=(COMPARE, ROUTING),
     infer=infer_leaves,

@@ -24,9 +24,9 @@ class FoldBatchNorm(Pass):
     - `(x + shift) * scale` becomes `x * scale + shift * scale`, and `(x + a) + b` becomes `x + (a + b)`, where x is a
       contraction; shifts are added to its bias, if it has one
 
-    Floats only. The pass changes rounding: a scaled weight is rounded once more, and sums start from other values. It
-    leaves expressions of parameters, which `fold-parameters` computes at compile time. Without that pass they would be
-    computed in each call.
+    Applies to floats only. The pass changes rounding: a scaled weight is rounded once more, and sums start from other
+    values. It leaves expressions of parameters, which `fold-parameters` computes at compile time. Without that pass
+    they would be computed in each call.
     """
 
     name: ClassVar[str] = "fold-batch-norm"

@@ -36,12 +36,12 @@ class Recompute(Pass):
     """Computes values of `entry` again until its intermediate tensors fit in `limit` bytes at the sizes `at`, which are
     pairs such as `B:64`; the fewest segments that suffice are chosen, or else those with the least memory.
 
-    The nodes before the point where most memory is in use are divided into segments. Values that only their own segment
-    and nodes after this point read are not kept: a copy of the segment computes them again, before the first of these
-    nodes.
+    The nodes before the point where most memory is in use are divided into segments. A value is not kept if only nodes
+    of its own segment and nodes after this point read it: a copy of the segment computes it again, before the first of
+    these nodes.
 
-    The memory is estimated for the graph after `fuse`, if that pass follows: `fuses`. The budget is checked
-    with the memory plan.
+    If `fuses` is set, the memory is estimated for the graph after the pass `fuse`. The budget is checked with the
+    memory plan.
     """
 
     name: ClassVar[str] = "recompute"

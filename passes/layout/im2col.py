@@ -33,7 +33,7 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 @dataclass(frozen=True)
 class Im2col(Pass):
     """Rewrites convolutions in f32 with weights that change from call to call, transposes of such convolutions, and
-    gradients of weights, as products of matrices, where rows of windows have fewer than `row` windows.
+    gradients of weights, as matrix products, where a row of results has fewer than `row` elements.
 
     At least `channels` channels must be read and computed, so that the products take longer than the patches. Known
     weights stay: they are packed when the artifact is written. Assumes channels-first layout, and leaves transposes

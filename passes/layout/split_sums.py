@@ -23,9 +23,9 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 class SplitSums(Pass):
     """Rewrites a product with a matrix as partial sums and their sum, where it has fewer than `blocks` blocks.
 
-    The matrix must be a parameter or an argument as it is stored, and its sizes static. The parts are as many as keep
-    `depth` terms in each, at most `parts`, and a power of two. Partial sums are f32 or i32, in the workspace, and are
-    added in a fixed order, so that a call always returns the same bits. The pass only reassociates sums.
+    The matrix must be a parameter or an argument as it is stored, and its sizes static. The number of parts is a power
+    of two, at most `parts`, and each part has at least `depth` terms. Partial sums are f32 or i32, in the workspace,
+    and are added in a fixed order, so that a call always returns the same bits. The pass only reassociates sums.
     """
 
     name: ClassVar[str] = "split-sums"

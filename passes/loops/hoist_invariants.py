@@ -21,7 +21,7 @@ class HoistInvariants(Pass):
           %y = matmul(%h, %w2)                 %y = matmul(%h, %w2)
 
     Assumes that `check-indices` has run: a node that can fail a call stays, since the loop may not run at all. Nodes
-    stay on their side of an `if`, and loops inside loops stay whole.
+    stay on their side of an `if`, and a nested loop moves as a whole or not at all.
     """
 
     name: ClassVar[str] = "hoist-invariants"

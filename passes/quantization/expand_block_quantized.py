@@ -31,7 +31,7 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter, constant_array
 @dataclass(frozen=True)
 class ExpandBlockQuantized(Pass):
     """Expands block-quantized values: `dequantize_blocks` becomes arithmetic on quantized values and scales,
-    `quantize_blocks` of activations computes them, and those of parameters are left to `fold-parameters`.
+    `quantize_blocks` becomes arithmetic that computes them; for parameters, this is left to `fold-parameters`.
 
     For a gather from a block-quantized table, or a window of whole rows, only these rows are dequantized. With
     `contract`, a product of floats and a transposed dequantized matrix becomes one `block_matmul`, which dequantizes

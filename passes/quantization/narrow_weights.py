@@ -22,8 +22,8 @@ from .quantized_movements import with_rank
 class NarrowWeights(Pass):
     """Rewrites contractions of an f32 activation and a dequantized weight to contractions with the short weight.
 
-    - `contraction(x, dequantize(q, scale))` becomes `contraction(x, q, into=f32) * scale`, where the scale is the same
-      all along the sums and there is no zero point
+    - `contraction(x, dequantize(q, scale))` becomes `contraction(x, q, into=f32) * scale`, where the scale is constant
+      along the sums and there is no zero point
     - `contraction(x, cast(w, f32))` becomes `contraction(x, w, into=f32)`
 
     The artifact then stores the short weight, and the kernel widens it while it multiplies. Each product is exact or

@@ -41,7 +41,7 @@ class QdqPropagation(Pass):
       a `dequantize` as well as before a `quantize`
     - `quantize(dq(q, s, z), s, z)` becomes `q`
     - with `requantize`, `quantize(cast(total) * m + bias, s, z)` becomes `requantize(total, m / s, zero=z,
-      offset=bias / s)`, where all but the sums is known
+      offset=bias / s)`, where everything except the sums is known at compile time
 
     Integer sums are exact, whereas sums of dequantized values are rounded; the difference is that of a reassociated
     sum. `requantize` rounds m / s and bias / s, instead of the product with 1 / s, so a value very close to the

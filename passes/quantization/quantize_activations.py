@@ -40,7 +40,7 @@ class QuantizeActivations(Pass):
     `only` and `but` select by the path of the weight, by the scope, and by the operator.
 
     If a parameter is a state, because a training step changes it, `bf16` and `f16` also round the operands of the
-    products that compute its gradient. They are selected as the product whose gradient they compute.
+    products that compute its gradient. `only` and `but` select them together with that product.
 
     Changes results.
     """

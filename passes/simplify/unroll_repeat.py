@@ -20,9 +20,9 @@ MOST_NODES = 200_000
 class UnrollRepeat(Pass):
     """Replaces every `repeat` with at most `limit` iterations (by default all) by one copy of its body per iteration.
 
-    The index is a constant in each copy. Numbered parameters become single ones, `layer.{}.weight` becomes
-    `layer.0.weight`, if none of their loops is left, and the braces of scopes are filled likewise. An index that is
-    computed first becomes a constant in `fold-constants`. Loops stay once a function has grown by 200,000 nodes
+    The index is a constant in each copy. If none of its loops is left, a numbered parameter `layer.{}.weight` becomes
+    single parameters such as `layer.0.weight`; the braces in scopes are replaced in the same way. An index that is
+    computed from it becomes a constant in `fold-constants`. Loops stay once a function has grown by 200,000 nodes
     (`MOST_NODES`).
     """
 

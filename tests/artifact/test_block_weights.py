@@ -42,7 +42,7 @@ LEVELS = [{"opt_level": 0}, {"opt_level": 1}, {}, {"strict": True}, {"target": "
 
 
 @pytest.mark.parametrize("types", [tuple(BYTES)[:2] * 2, tuple(BYTES)[2:] * 2], ids=["symmetric", "zero"])
-def test_artifacts_compute_what_the_interpreter_does(types: tuple[str, ...], tmp_path: Path) -> None:
+def test_artifacts_agree_with_the_interpreter(types: tuple[str, ...], tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     text = MODEL.format(first=types[0], second=types[1], table=types[3])
     arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
@@ -55,7 +55,7 @@ def test_artifacts_compute_what_the_interpreter_does(types: tuple[str, ...], tmp
         model = nacre.compile(text, tmp_path / f"{number}.so", weights=tmp_path / "w.npz", **options)
         for call, results in zip(calls, expected, strict=True):
             for name, actual, wanted in zip(("y", "rows", "again"), model(*call), results, strict=True):
-                # Sums of at most 384 products in another order; codes of a call are told by divisions, which may be
+                # Sums of at most 384 products in another order; values are quantized by divisions, which may be
                 # rounded otherwise, and then are one step off.
                 scale = np.abs(wanted).max()
                 allowed = {"y": 40 * 2.0**-24 * scale, "rows": 0.0, "again": 0.15 * scale}[name]

@@ -84,7 +84,7 @@ def test_artifacts_have_all_variants() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux's own list of features")
-def test_this_cpu_is_told_as_linux_tells_it(shown: dict[str, set[str]]) -> None:
+def test_detected_features_are_those_that_linux_lists(shown: dict[str, set[str]]) -> None:
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
     assert shown["this"] == {name for name in shown["all"] if LINUX_NAMES.get(name, name) in flags}
 
@@ -139,7 +139,7 @@ def test_each_session_chooses(several: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert second() == 1 and first() != 1
 
 
-def test_an_unknown_level_is_told(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_level_is_an_error(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NACRE_CPU_LEVEL", "x86-64-v9")
     with pytest.raises(nacre.NacreError, match="NACRE_CPU_LEVEL is `x86-64-v9`, which is none of x86-64, x86-64-v2"):
         nacre.load(several)
@@ -244,7 +244,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [("Haswell", {"portable", "x86-64-v3", "x86-64-v2"}), ("Nehalem", {"x86-64-v2"}), ("core2duo", set())],
 )
 def test_older_cpus(artifact: Path, program: Path, cpu: str, runs: set[str]) -> None:
-    """On an emulated CPU that knows no more than it should, what is not told beforehand is an illegal instruction."""
+    """On an emulated CPU, the use of a feature that was not detected is an illegal instruction."""
     assert QEMU
     done = subprocess.run([QEMU, "-cpu", cpu, program, artifact], capture_output=True, text=True)
     if artifact.stem in runs:

@@ -36,7 +36,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_says_what_it_is(artifact: Path) -> None:
+def test_the_description_names_the_machine(artifact: Path) -> None:
     text = artifact.read_bytes()
     assert b'"target":{"triple":"aarch64-linux-gnu","levels":[{"name":"aarch64-linux-gnu","cpu":"generic"' in text
 

@@ -74,7 +74,7 @@ class Look:
 
 
 def run(workload: Workload, setting: Setting, folder: Path) -> Report:
-    """The report of one workload; what fails is told in it."""
+    """The report of one workload, with its failures."""
     report: Report = {"workload": workload.name, "kind": workload.kind.value, "failures": {}}
     try:
         model = prepare(workload, folder)

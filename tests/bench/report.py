@@ -92,8 +92,8 @@ def _notes(document: Mapping[str, Any]) -> list[str]:
     lines = [f"- {name} is not installed: {', '.join(packages)}" for name, packages in document["missing"].items()]
     reasons: dict[str, list[str]] = {}
     for report in document["reports"]:
-        told = [f"{name} failed: {reason}" for name, reason in report["failures"].items()]
-        for reason in [*told, *([f"refused: {report['refused']}"] if "refused" in report else [])]:
+        message = [f"{name} failed: {reason}" for name, reason in report["failures"].items()]
+        for reason in [*message, *([f"refused: {report['refused']}"] if "refused" in report else [])]:
             reasons.setdefault(reason, []).append(report["workload"])
     return lines + [f"- {', '.join(workloads)}: {reason}" for reason, workloads in reasons.items()]
 

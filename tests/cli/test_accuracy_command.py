@@ -120,7 +120,7 @@ def test_picture_is_drawn(cli: Cli, rough: Path, digits_so: Path, data: Path, tm
     assert not leftovers(tmp_path)
 
 
-def test_pictures_that_cannot_be_drawn_are_told_before_the_work(
+def test_pictures_that_cannot_be_drawn_are_refused_before_the_work(
     cli: Cli, digits_so: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("accuracy", digits_so, "--reference", digits_so, "--data", tmp_path / "none.npz", "--picture")

@@ -216,7 +216,7 @@ def test_a_path_spelled_otherwise_is_the_same(source: Path, monkeypatch: pytest.
     assert path_of(Path("main.nacre")) == path_of(source)
 
 
-def test_a_missing_checkpoint_is_told(source: Path) -> None:
+def test_a_missing_checkpoint_is_an_error(source: Path) -> None:
     (source.parent / "w.safetensors").unlink()
     with pytest.raises(nacre.DiagnosticError, match="does not exist"):
         path_of(source)

@@ -48,7 +48,7 @@ def folder(tmp_path: Path, double_so: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_model(cli: Cli, folder: Path, command: str) -> None:
     before = sorted(folder.iterdir())
-    for name, told in (
+    for name, message in (
         ("missing.nacre", "no such file or directory"),
         ("folder", "is a directory"),
         ("blocks.nacre/m.nacre", "not a directory"),
@@ -58,12 +58,12 @@ def test_a_wrong_model(cli: Cli, folder: Path, command: str) -> None:
         done = cli(command, name, *COMMANDS[command])
         if name == "empty.so" and command in ("check", "fmt", "opt"):
             continue
-        assert done.code == 1 and told in done.err.lower() and name in done.err, (name, done)
+        assert done.code == 1 and message in done.err.lower() and name in done.err, (name, done)
     assert sorted(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in LIBRARIES])
-def test_a_library_in_place_of_a_model(cli: Cli, folder: Path, command: str) -> None:
+def test_a_library_instead_of_a_model(cli: Cli, folder: Path, command: str) -> None:
     done = cli(command, "m.so", *COMMANDS[command])
     assert done.code == 1 and "`m.so` is a shared library, not a model file" in done.err
 
@@ -77,12 +77,12 @@ def test_inputs_that_are_missing(cli: Cli, folder: Path, command: str) -> None:
 
 
 def test_samples_and_references_that_are_missing(cli: Cli, folder: Path) -> None:
-    told = "error[missing-file]: there is no file `missing.npz`"
-    assert told in cli("accuracy", "m.nacre", "--data", "missing.npz").err
+    message = "error[missing-file]: there is no file `missing.npz`"
+    assert message in cli("accuracy", "m.nacre", "--data", "missing.npz").err
     done = cli("quantize", "m.nacre", "--budget", "error <= 0.1", "--data", "missing.npz")
     assert done.code == 1 and "error[missing-file]: `missing.npz` cannot be read" in done.err
-    assert told in cli("diff", "m.nacre", "missing.npz", "--input", "x=x.npy").err
-    assert told in cli("bisect", "m.nacre", "--reference", "missing.npz", "--input", "x=x.npy").err
+    assert message in cli("diff", "m.nacre", "missing.npz", "--input", "x=x.npy").err
+    assert message in cli("bisect", "m.nacre", "--reference", "missing.npz", "--input", "x=x.npy").err
 
 
 def test_builds_without_a_common_entry(cli: Cli, folder: Path) -> None:
@@ -93,15 +93,15 @@ def test_builds_without_a_common_entry(cli: Cli, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ("crahs", "cannot run `crahs`: there is no such command (exit code 127)\n = help: did you mean `crash`?"),
         ("./x.npy {}", "cannot run `./x.npy {}`: it is not executable (exit code 126)"),
     ],
 )
-def test_a_command_that_cannot_be_run(cli: Cli, folder: Path, command: str, told: str) -> None:
+def test_a_command_that_cannot_be_run(cli: Cli, folder: Path, command: str, message: str) -> None:
     done = cli("reduce", "m.nacre", "--fails", command, "-o", "small.nacre")
-    assert done.code == 1 and told in done.err and not (folder / "small.nacre").exists()
+    assert done.code == 1 and message in done.err and not (folder / "small.nacre").exists()
 
 
 @pytest.mark.parametrize("command", ["bisect", "reduce"])

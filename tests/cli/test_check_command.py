@@ -102,13 +102,13 @@ def test_faults_of_imported_files_show_their_lines(cli: Cli, tmp_path: Path) -> 
     assert "2 |   return x + nothing\n" in done.err
 
 
-@pytest.mark.parametrize(("content", "told"), [(None, "no such file"), (b"\xff\xfe", "is not UTF-8"), (b"", "")])
-def test_files_that_are_no_source(cli: Cli, tmp_path: Path, content: bytes | None, told: str) -> None:
+@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), (b"\xff\xfe", "is not UTF-8"), (b"", "")])
+def test_files_that_are_no_source(cli: Cli, tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "m.nacre").write_bytes(content)
     done = cli("check", tmp_path / "m.nacre")
-    assert done.code == (1 if told else 0)
-    assert told in done.err
+    assert done.code == (1 if message else 0)
+    assert message in done.err
 
 
 def test_folder_is_no_source(cli: Cli, tmp_path: Path) -> None:

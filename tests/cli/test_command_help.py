@@ -74,7 +74,7 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["bake"], "No such command 'bake'"),
         (["chek"], "No such command 'chek'. Did you mean `check`?"),
@@ -105,13 +105,13 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_command_line(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     """None of the files exists: whatever is looked at first is the command line."""
     monkeypatch.chdir(tmp_path)
     done = cli(*arguments)
     assert done.code == 2, done
-    assert told in " ".join(done.err.split())
+    assert message in " ".join(done.err.split())
     assert done.out == ""
     assert list(tmp_path.iterdir()) == []
 

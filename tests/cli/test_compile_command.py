@@ -1,4 +1,4 @@
-"""`nacre compile`: every form, all or nothing, and what is told where it cannot be done."""
+"""`nacre compile`: every emit kind, all or no files, and the errors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_texts_of_modules_have_no_code_for_gpus(cli: Cli, scaled: Path, form: st
     path = scaled.parent / "s.txt"
     done = cli("compile", scaled, "--target", "cuda:sm_80", "--emit", form, "-o", path)
     assert done.code == 2 and not path.exists()
-    told = f"`--emit {form}` writes code for CPUs only; for `cuda:sm_80`, use `nacre dump --stage assembly`"
-    assert told in " ".join(done.err.split())
+    message = f"`--emit {form}` writes code for CPUs only; for `cuda:sm_80`, use `nacre dump --stage assembly`"
+    assert message in " ".join(done.err.split())
     done = cli("compile", scaled, "--target", "native,cuda:sm_80", "--emit", form, "-o", path)
     assert done.code == 0 and path.stat().st_size > 0
-    assert told in " ".join(done.err.split())
+    assert message in " ".join(done.err.split())
 
 
 def test_every_form(cli: Cli, scaled: Path) -> None:
@@ -78,7 +78,7 @@ def test_one_form_goes_where_output_says(cli: Cli, double: Path) -> None:
     assert sorted(p.name for p in double.parent.iterdir()) == ["anything.txt", "double.nacre"]
 
 
-def test_default_places(cli: Cli, double: Path) -> None:
+def test_default_output_paths(cli: Cli, double: Path) -> None:
     assert cli("compile", double, "--emit", "graph").code == 0
     assert (double.parent / "double.graph").exists()
 
@@ -115,7 +115,7 @@ def test_same_bytes_from_two_folders(cli: Cli, scaled: Path, tmp_path: Path) -> 
     assert [n for n in found[0] if found[0][n] != found[1][n]] == []
 
 
-def test_warnings_are_told(cli: Cli, tmp_path: Path) -> None:
+def test_warnings_are_printed(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "m.nacre"
     path.write_text("model m(x: f32[2]) -> f32[2] {\n  unused = x * 2\n  return x\n}\n")
     for command in (["check", path], ["compile", path, "--emit", "graph"], ["dump", path, "--stage", "dce"]):
@@ -153,7 +153,7 @@ def no_checkpoint(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (no_checkpoint, "does not exist"),
         (broken_checkpoint, "checkpoint-broken"),
@@ -163,13 +163,13 @@ def no_checkpoint(folder: Path) -> None:
         (wrong_dtype, "and the stored dtype cannot be converted to it"),
     ],
 )
-def test_checkpoints_that_do_not_fit(cli: Cli, scaled: Path, spoil: object, told: str) -> None:
+def test_checkpoints_that_do_not_fit(cli: Cli, scaled: Path, spoil: object, message: str) -> None:
     (scaled.parent / "scaled.so").write_text("the one before")
     assert callable(spoil)
     spoil(scaled.parent)
     done = cli("compile", scaled)
     assert done.code == 1
-    assert told in done.err
+    assert message in done.err
     assert (scaled.parent / "scaled.so").read_text() == "the one before"
     assert leftovers(scaled.parent) == []
 
@@ -191,7 +191,7 @@ def test_missing_files(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["none/d.so", "double.nacre/d.so", "folder", "/dev/null"])
 def test_outputs_that_cannot_be(cli: Cli, double: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
-    """It is told before anything is compiled, and a device stays one."""
+    """The error comes before compilation, and a device stays one."""
     monkeypatch.setattr(Build, "generate", None)
     (double.parent / "folder").mkdir()
     before = sorted(double.parent.iterdir())
@@ -252,17 +252,17 @@ def test_links_stay_links(cli: Cli, double: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ("pentagon", "unknown CPU `pentagon`"),
         ("x86-64+wings", "unknown CPU feature `wings`"),
         ("i486", "not a 64-bit CPU"),
     ],
 )
-def test_unknown_cpu_is_a_fault_of_the_input(cli: Cli, double: Path, target: str, told: str) -> None:
+def test_unknown_cpu_is_a_fault_of_the_input(cli: Cli, double: Path, target: str, message: str) -> None:
     done = cli("compile", double, "--target", target)
     assert done.code == 1
-    assert "error[unknown-target]" in done.err and told in done.err
+    assert "error[unknown-target]" in done.err and message in done.err
     assert not double.with_suffix(".so").exists()
 
 
@@ -281,7 +281,9 @@ def test_json_is_alone_on_standard_output(cli: Cli, double: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_artifacts_are_the_same_whatever_was_kept(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contents_of_the_cache_do_not_change_artifacts(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a cold cache and a warm one, without any, in one child and in many, and with texts beside."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("NACRE_CACHE", str(cache))

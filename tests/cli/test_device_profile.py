@@ -44,12 +44,12 @@ def device_so(cli: Cli, tmp_path: Path) -> Path:
 def test_bound_is_that_of_the_data_sheet(cli: Cli, device_so: Path) -> None:
     done = cli("profile", device_so, "--model", "h100", "--at", "B=16", "--json")
     assert done.code == 0, done.err
-    told, (kernel,) = done.json, done.json["kernels"]
+    message, (kernel,) = done.json, done.json["kernels"]
     flops, size = 2 * 16 * 64 * 32, 2 * (16 * 64 + 64 * 32 + 16 * 32)
-    assert (told["model"], told["entry"], told["dims"]) == ("h100", "m", {"B": 16})
+    assert (message["model"], message["entry"], message["dims"]) == ("h100", "m", {"B": 16})
     assert kernel["bytes"] == size and kernel["memory"] == pytest.approx(size / 3.35e12)
     assert kernel["compute"] == pytest.approx(flops / 989e12 + 16 * 32 / 66.9e12)
-    assert told["seconds"] == kernel["seconds"] == kernel["memory"] and kernel["by"] == "memory"
+    assert message["seconds"] == kernel["seconds"] == kernel["memory"] and kernel["by"] == "memory"
     (code,) = kernel["code"]
     assert code["products"] > 0 and max(size for size, _ in code["reads"]) == 16
 

@@ -188,7 +188,7 @@ def test_nan_and_other_types_diverge(cli: Cli, folder: Path, tmp_path: Path) -> 
     assert by_name(data)["layer.0.h_2"]["histogram"][">65536"] == 1
 
 
-def test_text_says_what_differs(cli: Cli, folder: Path) -> None:
+def test_text_names_the_differences(cli: Cli, folder: Path) -> None:
     done = cli("diff", folder / "model.nacre", *given(folder))
     assert done.code == 0
     assert "0 beyond" in done.out and "first divergence" not in done.out
@@ -244,16 +244,16 @@ def test_values_of_an_onnx_model_are_matched_by_name_and_by_order(cli: Cli, tmp_
         onnx.save(model, str(path))
         return path
 
-    def told(scale: float) -> Any:
+    def message(scale: float) -> Any:
         done = cli("diff", tmp_path / "model.nacre", save(tmp_path / "m.onnx", scale), *given(tmp_path), "--json")
         assert done.code == int(scale != 1), done.err
         return done.json
 
-    same = told(1.0)
+    same = message(1.0)
     assert "of A were matched with values of B" in same["note"] and same["only_b"] == [] and len(same["points"]) >= 4
     assert {"h", "g", LAST} <= by_name(same).keys()
     # The first value behind the other weight.
-    assert told(1.5)["first_divergence"] not in ("h", "g", LAST)
+    assert message(1.5)["first_divergence"] not in ("h", "g", LAST)
 
 
 def test_without_onnx_values_in_between_are_not_compared(
@@ -268,8 +268,8 @@ def test_without_onnx_values_in_between_are_not_compared(
 
 def test_parameters_are_compared_however_they_are_stored(cli: Cli, folder: Path, tmp_path: Path) -> None:
     levels = cli("diff", folder / "model.nacre", *given(folder), "--json").json
-    told = [name for name in by_name(levels) if name.startswith("parameter ")]
-    assert len(told) == len(checkpoint()) and levels["parameters_not_compared"] == []
+    message = [name for name in by_name(levels) if name.startswith("parameter ")]
+    assert len(message) == len(checkpoint()) and levels["parameters_not_compared"] == []
     weights = checkpoint()
     weights["layer.1.weight"][3, 5] += 1e-3
     save_npz(tmp_path / "weights.npz", weights)

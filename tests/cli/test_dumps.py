@@ -68,7 +68,7 @@ def test_every_level_has_a_file(dumped: Path) -> None:
     assert {"linalg", "bufferized", "loops", "llvm-dialect", "llvm-ir", "optimized", "assembly"} <= set(stages)
 
 
-def test_each_level_is_what_it_says(dumped: Path) -> None:
+def test_each_dump_has_the_form_of_its_stage(dumped: Path) -> None:
     texts = {re.sub(r"\.\w+$", "", p.name[3:]): p.read_text() for p in dumped.glob("??-*")}
     assert "tensor<" in texts["linalg"] and "linalg." in texts["linalg"]
     assert "memref<" in texts["bufferized"] and "tensor<" not in texts["bufferized"]

@@ -1,4 +1,4 @@
-"""`--from`: builds that go on from the text of a stage, and what is told where they cannot."""
+"""`--from`: builds that continue from the text of a stage, and their errors."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_graph_of_results_without_names(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_texts_that_say_too_little(cli: Cli, folder: Path, tmp_path: Path) -> None:
-    def told(path: Path, stage: str, *options: str) -> str:
+    def message(path: Path, stage: str, *options: str) -> str:
         done = cli("compile", path, "--from", stage, "-o", tmp_path / "m.so", *options)
         assert done.code == 1 and not (tmp_path / "m.so").exists()
         return done.err
@@ -129,17 +129,17 @@ def test_texts_that_say_too_little(cli: Cli, folder: Path, tmp_path: Path) -> No
     graph, linalg = tmp_path / "m.graph", tmp_path / "m.mlir"
     graph.write_text(cli("dump", source, "--stage", "fuse").out)
     linalg.write_text(text := cli("dump", source, "--stage", "linalg").out)
-    assert "error[missing-constant]: " in told(graph, "fuse", *weights)
+    assert "error[missing-constant]: " in message(graph, "fuse", *weights)
     assert cli("compile", source, "--emit", "graph", "-o", graph, "--dump-dir", tmp_path).code == 0
-    assert "error[no-weights]" in told(graph, "fuse")
-    assert "error[missing-kernel]: the graph needs a kernel `" in told(linalg, "linalg", *weights, "-O1")
+    assert "error[no-weights]" in message(graph, "fuse")
+    assert "error[missing-kernel]: the graph needs a kernel `" in message(linalg, "linalg", *weights, "-O1")
     linalg.write_text("".join(text.partition("// -----\n")[1:]))
-    assert "error[no-graph]" in told(linalg, "linalg", *weights)
+    assert "error[no-graph]" in message(linalg, "linalg", *weights)
     linalg.write_text(text.replace("func.func @fusion", "fun.func @fusion", 1))
-    assert "error[bad-kernel]: the text of `fusion_" in told(linalg, "linalg", *weights)
+    assert "error[bad-kernel]: the text of `fusion_" in message(linalg, "linalg", *weights)
     linalg.write_text(text.replace("// func main", "// funk main"))
-    assert "error[graph-syntax]" in told(linalg, "linalg", *weights)
-    assert "error[missing-file]" in told(tmp_path / "none.graph", "graph")
+    assert "error[graph-syntax]" in message(linalg, "linalg", *weights)
+    assert "error[missing-file]" in message(tmp_path / "none.graph", "graph")
 
 
 def test_stages_that_no_build_goes_on_from(cli: Cli, double: Path) -> None:
@@ -151,23 +151,25 @@ def test_llvm_ir_that_says_too_little(cli: Cli, double: Path, tmp_path: Path) ->
     path = tmp_path / "double.ll"
     text = cli("dump", double, "--stage", "llvm-ir").out
 
-    def told(changed: str) -> str:
+    def message(changed: str) -> str:
         assert changed != text
         path.write_text(changed)
         done = cli("compile", path, "--from", "llvm-ir", "-o", tmp_path / "m.so")
         assert done.code == 1 and not (tmp_path / "m.so").exists()
         return done.err
 
-    assert "does not say which of its 2 tensors it uses" in told(re.sub(r"; uses .*\n", "", text))
-    assert "does not say which of its 2 tensors it uses" in told(re.sub(r"; uses .*\n", "; uses 1\n", text))
-    assert "does not say which of its 2 tensors it uses" in told(re.sub(r"(; uses \d+).*\n", r"\1, 7 over 0\n", text))
-    assert "error[missing-entries]: the text does not define the entries, such as `nacre_entry_double`" in told(
+    assert "does not say which of its 2 tensors it uses" in message(re.sub(r"; uses .*\n", "", text))
+    assert "does not say which of its 2 tensors it uses" in message(re.sub(r"; uses .*\n", "; uses 1\n", text))
+    assert "does not say which of its 2 tensors it uses" in message(
+        re.sub(r"(; uses \d+).*\n", r"\1, 7 over 0\n", text)
+    )
+    assert "error[missing-entries]: the text does not define the entries, such as `nacre_entry_double`" in message(
         text.partition("; -----\n; entries")[0]
     )
-    assert "error[bad-kernel]: the text of `nacre_entry_double` cannot be read" in told(f"{text}\ndefine nonsense\n")
+    assert "error[bad-kernel]: the text of `nacre_entry_double` cannot be read" in message(f"{text}\ndefine nonsense\n")
 
 
-def test_other_programs_read_what_comes_after(cli: Cli, double: Path, tmp_path: Path) -> None:
+def test_other_programs_read_the_output(cli: Cli, double: Path, tmp_path: Path) -> None:
     dumps, library = tmp_path / "dumps", tmp_path / "double.so"
     assert cli("compile", double, "--dump-dir", dumps, "--emit", "asm", "--emit", "llvm", "-o", library).code == 0
     subprocess.run(["cc", "-c", library.with_suffix(".s"), "-o", tmp_path / "assembly.o"], check=True)

@@ -75,7 +75,7 @@ def test_wrong_command_lines(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_faults_of_the_model_are_told(cli: Cli, tmp_path: Path) -> None:
+def test_errors_of_the_model_are_reported(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "wrong.nacre"
     path.write_text("model f(x: f32[2]) -> f32[3] { return x }\n")
     done = cli("graph", path, "-o", tmp_path / "wrong.html")
@@ -122,7 +122,7 @@ def test_a_folder_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), [("d.html", 1), ("d.svg", 1), ("d.dot", 0)])
-def test_without_what_finds_layouts(
+def test_without_the_layout_solver(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
     found = importlib.util.find_spec

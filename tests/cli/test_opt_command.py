@@ -68,7 +68,7 @@ def test_standard_input_and_output_file(cli: Cli, graph: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"module m\n\nfunc f(", "m.graph:3:"),
         (GRAPH.replace("%0, %1", "%0, %9").encode(), "m.graph:6:"),
@@ -76,13 +76,13 @@ def test_standard_input_and_output_file(cli: Cli, graph: Path) -> None:
         (b"", "error["),
     ],
 )
-def test_faults_of_the_text(cli: Cli, graph: Path, content: bytes, told: str) -> None:
+def test_faults_of_the_text(cli: Cli, graph: Path, content: bytes, message: str) -> None:
     output = graph.with_name("out.graph")
     output.write_text("the one before")
     graph.write_bytes(content)
     done = cli("opt", graph, "-O2", "-o", output)
     assert done.code == 1
-    assert told in done.err
+    assert message in done.err
     assert output.read_text() == "the one before"
 
 

@@ -18,19 +18,23 @@ def test_profile_of_an_artifact(cli: Cli, digits_so: Path, tmp_path: Path) -> No
     trace = tmp_path / "trace.json"
     done = cli("profile", "--json", digits_so, "--at", "B=3", "--threads", "1", *SHORT, *PEAK, "--trace", trace)
     assert done.code == 0, done.err
-    told = done.json
-    assert (told["entry"], told["dims"], told["threads"]) == ("classify", {"B": 3}, 1)
-    assert told["peak"] == {"flops_per_second": 1e12, "bytes_per_second": 1e11, "products_per_second": {}}
-    seconds = sum(k["seconds"] for k in told["kernels"])
-    assert 0 < seconds <= told["seconds"] and seconds + told["outside_kernels"] == pytest.approx(told["seconds"])
-    assert sum(line["seconds"] for line in told["lines"]) == pytest.approx(seconds)
-    assert sum(line["share"] for line in told["lines"]) <= 1
-    assert sum(c["seconds"] for c in told["calls"]) == pytest.approx(seconds)
-    assert [c["number"] for c in told["calls"]] == list(range(len(told["calls"])))
-    largest = max(told["kernels"], key=lambda k: k["flops"])
+    message = done.json
+    assert (message["entry"], message["dims"], message["threads"]) == ("classify", {"B": 3}, 1)
+    assert message["peak"] == {"flops_per_second": 1e12, "bytes_per_second": 1e11, "products_per_second": {}}
+    seconds = sum(k["seconds"] for k in message["kernels"])
+    assert 0 < seconds <= message["seconds"] and seconds + message["outside_kernels"] == pytest.approx(
+        message["seconds"]
+    )
+    assert sum(line["seconds"] for line in message["lines"]) == pytest.approx(seconds)
+    assert sum(line["share"] for line in message["lines"]) <= 1
+    assert sum(c["seconds"] for c in message["calls"]) == pytest.approx(seconds)
+    assert [c["number"] for c in message["calls"]] == list(range(len(message["calls"])))
+    largest = max(message["kernels"], key=lambda k: k["flops"])
     assert largest["kind"] == "contraction" and largest["operations"][0]["op"] == "conv2d"
     assert largest["compute_share"] == pytest.approx(largest["flops"] / largest["seconds"] / 1e12)
-    assert all(k["bound"] in ("compute", "memory", "caches", "neither") and k["balance"] <= 1 for k in told["kernels"])
+    assert all(
+        k["bound"] in ("compute", "memory", "caches", "neither") and k["balance"] <= 1 for k in message["kernels"]
+    )
     assert json.loads(trace.read_text())["traceEvents"] and leftovers(tmp_path) == []
 
 
@@ -47,16 +51,16 @@ def test_bench(cli: Cli, digits_so: Path) -> None:
     done = cli("bench", "--json", digits_so, "--at", "B=2", "--threads", "1", "--seconds", "0.1", "--warm-up", "0")
     taken = time.perf_counter() - start
     assert done.code == 0, done.err
-    told = done.json
-    assert (told["entry"], told["dims"], told["threads"]) == ("classify", {"B": 2}, 1)
-    times = told["seconds"]
+    message = done.json
+    assert (message["entry"], message["dims"], message["threads"]) == ("classify", {"B": 2}, 1)
+    times = message["seconds"]
     order = [times[key] for key in ("min", "p50", "p90", "p99", "p99.9", "max")]
     assert order[0] > 0 and order == sorted(order) and order[0] <= times["mean"] <= order[-1]
-    assert taken >= 0.1 and 0 < told["calls"] * times["mean"] <= taken
-    assert told["per_second"] == pytest.approx(1 / times["mean"])
-    assert told["bytes"]["file"] == digits_so.stat().st_size and told["bytes"]["workspace"] > 0
-    assert 0 < told["bytes"]["resident"] <= told["bytes"]["peak_resident"]
-    assert told["cold"]["load"] > 0 and told["cold"]["first_call"] > 0
+    assert taken >= 0.1 and 0 < message["calls"] * times["mean"] <= taken
+    assert message["per_second"] == pytest.approx(1 / times["mean"])
+    assert message["bytes"]["file"] == digits_so.stat().st_size and message["bytes"]["workspace"] > 0
+    assert 0 < message["bytes"]["resident"] <= message["bytes"]["peak_resident"]
+    assert message["cold"]["load"] > 0 and message["cold"]["first_call"] > 0
 
 
 def test_bench_on_a_terminal(double: Path) -> None:
@@ -74,7 +78,7 @@ def test_bfloat16_goes_through_the_process(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["bench", "profile"])
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["--at", "B=0"], 2, "`B` cannot be 0"),
         (["--at", "Q=1"], 2, "there is no dim `Q`; there are B"),
@@ -91,12 +95,12 @@ def test_bfloat16_goes_through_the_process(cli: Cli, tmp_path: Path) -> None:
 )
 def test_refused_options(
     cli: Cli, digits_so: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, arguments: list[str],
-    code: int, told: str,
+    code: int, message: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.zeros((2, 3), np.float32))
     done = cli(command, digits_so, *arguments)
-    assert (done.code, done.out) == (code, "") and told in " ".join(done.err.split())
+    assert (done.code, done.out) == (code, "") and message in " ".join(done.err.split())
 
 
 @pytest.mark.parametrize("peak", ["fast", "1", "1,2,3", "0,1", "-1,2", "1,x", "nan,1"])
@@ -105,7 +109,7 @@ def test_peaks_that_are_none(cli: Cli, digits_so: Path, peak: str) -> None:
     assert done.code == 2 and "neither `measure` nor GFLOP/s and GB/s" in " ".join(done.err.split())
 
 
-def test_a_trace_that_cannot_be_written_is_told_first(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_refused_first(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
     done = cli("profile", "--json", digits_so, "--trace", tmp_path / "none" / "t.json")
     assert done.code == 1 and "cannot-write" in done.err and done.out == ""
 

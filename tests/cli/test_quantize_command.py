@@ -152,7 +152,7 @@ def test_digits_keep_their_classes(cli: Cli, tmp_path: Path) -> None:
     assert 'weights "strokes.weight" to bf16' in found.read_text()
 
 
-def test_wrong_commands_and_data_are_told_before_the_work(cli: Cli, model: Path) -> None:
+def test_wrong_commands_and_data_are_refused_before_the_work(cli: Cli, model: Path) -> None:
     assert cli(*command(model, "--budget", "loss <= 1")).code == 2
     done = cli(*command(model, "--budget", "error <= 1", "--choices", "bf17"))
     assert done.code == 2 and "there is no precision `bf17`" in done.err

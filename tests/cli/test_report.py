@@ -40,8 +40,8 @@ def report(text: str, passes: str = PASSES, **dims: int) -> FunctionReport:
 def test_kernels_with_their_costs_and_calls() -> None:
     found = report(TEXT, T=10)
     assert found.dims == {"T": 10} and found.calls == 8
-    told = [(k.kind, [o.op for o in k.operations], k.calls) for k in found.kernels]
-    assert told == [
+    message = [(k.kind, [o.op for o in k.operations], k.calls) for k in found.kernels]
+    assert message == [
         ("check", ["check_indices"], 1),
         ("movement", ["embedding"], 1),
         ("contraction", ["matmul", "tanh", "add"], 3),
@@ -56,7 +56,7 @@ def test_kernels_with_their_costs_and_calls() -> None:
     assert {(o.scope, o.span.line) for o in product.operations if o.span} == {("layer.0", 5)}
 
 
-def test_neighbours_are_told_once_with_the_kernel_that_they_come_from() -> None:
+def test_neighbours_are_listed_once_with_their_kernel() -> None:
     _, gather, product, norm = report(TEXT).kernels
     assert [(n.kernel, n.source, n.reader, n.reason) for n in norm.neighbours] == [
         (product.name, "add", "layer_norm", "would place a reduction after a contraction")

@@ -55,11 +55,11 @@ def invalid(self, module, context):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A statement that plants the fault in a process, and what is told of it."""
+    """A statement that plants the error in a process, and the message of it."""
 
     plant: str
     stage: str
-    told: str
+    message: str
     options: tuple[str, ...] = ()
     code: int = 70
     exit: int = 70
@@ -120,7 +120,7 @@ def made(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path, made: Path) -> None:
+def test_an_error_has_a_short_message_and_a_reproducer(name: str, tmp_path: Path, made: Path) -> None:
     fault = FAULTS[name]
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE + fault.plant + "\n")
@@ -133,7 +133,7 @@ def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path
     assert done.code == fault.exit, done.err
     first, *_, last = lines = [line for line in done.err.splitlines() if not line.endswith("are compiled")]
     # A time-out is a diagnostic of the kernel, with its origin and a help.
-    assert len(lines) <= (3 if fault.exit == 70 else 4) and fault.told in first, done.err
+    assert len(lines) <= (3 if fault.exit == 70 else 4) and fault.message in first, done.err
     head = (
         f"nacre: the compiler failed at stage {fault.stage}" if fault.exit == 70 else "error[timeout]: code generation"
     )
@@ -153,7 +153,7 @@ def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path
     again = subprocess.run(["sh", folder / "rerun.sh"], env=variables, capture_output=True, text=True, cwd=tmp_path)
     assert again.returncode == fault.code, again.stderr
     if fault.code == 70:
-        assert fault.told in " ".join(again.stderr.split())
+        assert fault.message in " ".join(again.stderr.split())
     # Without the fault, the same command ends well.
     if name != "time-out":
         sound = subprocess.run(["sh", folder / "rerun.sh"], capture_output=True, text=True)

@@ -47,7 +47,7 @@ def test_digits(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "code", "told"),
+    ("inputs", "code", "message"),
     [
         (["x=[[1, 2, 3]]"], 1, "argument `x`: expected f32[N, 2], got f32[1, 3]"),
         (["x=[1, 2]"], 1, "expected f32[N, 2]"),
@@ -73,7 +73,13 @@ def test_digits(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
     ids=lambda value: str(value)[:30],
 )
 def test_inputs_that_are_refused(
-    cli: Cli, double_so: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[str], code: int, told: str
+    cli: Cli,
+    double_so: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    inputs: list[str],
+    code: int,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("f64.npy", np.zeros((1, 2)))
@@ -82,7 +88,7 @@ def test_inputs_that_are_refused(
     Path("broken.npy").write_bytes(b"\x93NUMPY")
     done = cli("run", "--json", double_so, *(f"--input={i}" for i in inputs), "--output", "out")
     assert done.code == code, done
-    assert told in " ".join(done.err.split())
+    assert message in " ".join(done.err.split())
     assert not Path("out").exists()
 
 

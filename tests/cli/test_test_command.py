@@ -104,7 +104,7 @@ def test_everything_holds(cli: Cli, net: Path) -> None:
     assert lines[-1] == "12 passed, 0 failed"
 
 
-def test_failures_are_all_told(cli: Cli, net: Path) -> None:
+def test_all_failures_are_reported(cli: Cli, net: Path) -> None:
     budgets = (
         "".join(f"budget net {{ {budget} }}\n" for budget in MISSED) + "budget net { size <= 1 B\n time(N=1) <= 0 s }\n"
     )
@@ -113,7 +113,7 @@ def test_failures_are_all_told(cli: Cli, net: Path) -> None:
     assert done.code == 1, done.err
     failed = [o for o in done.json if not o["passed"]]
     assert sum(o["passed"] for o in done.json) == 4
-    for title, told in {
+    for title, message in {
         "wrong by one": "`result` differs by 1, 0.5 is allowed",
         "wrong by one in 2**60": "`result` differs by 1, 0 is allowed",
         "another shape": "`result` has the shape [2], expected [1]",
@@ -122,7 +122,7 @@ def test_failures_are_all_told(cli: Cli, net: Path) -> None:
     }.items():
         means = {o["means"]: o["detail"] for o in failed if o["title"] == title}
         assert set(means) == {"interpreter", "artifact"}, title
-        assert all(told in detail for detail in means.values()), means
+        assert all(message in detail for detail in means.values()), means
     wrong = {o["title"]: (o["at"], o["wrong"]) for o in failed if o["wrong"]}
     assert wrong["wrong by one"] == (
         f"{net}:29:10",
@@ -178,7 +178,7 @@ def test_a_file_without_tests(cli: Cli, double: Path) -> None:
     assert "no test and no budget" in done.out
 
 
-def test_faults_of_the_source_are_told(cli: Cli, net: Path) -> None:
+def test_errors_of_the_source_are_reported(cli: Cli, net: Path) -> None:
     net.write_text(MODEL + 'test nett "t" { expect [1] }\n')
     done = cli("test", net)
     assert done.code == 1 and "did you mean `net`?" in done.err

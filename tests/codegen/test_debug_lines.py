@@ -104,7 +104,7 @@ def test_the_code_of_a_kernel_leads_to_the_lines_of_its_nodes(level: int, model:
     }
 
 
-def test_kernels_are_named_after_the_function_and_what_they_compute(model: Path, tmp_path: Path) -> None:
+def test_kernel_names_contain_the_function_and_the_operator(model: Path, tmp_path: Path) -> None:
     nacre.compile(model, tmp_path / "lines.so", debug=True)
     symbols = [line.split()[-1] for line in output_of("nm", str(tmp_path / "lines.so")).splitlines()]
     assert {"main.exp_1", "main.matmul_add_relu_1", "main.softmax_1"} <= set(symbols)

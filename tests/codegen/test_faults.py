@@ -151,15 +151,15 @@ class SlowChild:
 
 
 def test_the_time_limit_is_one_of_each_job() -> None:
-    told: list[object] = []
+    message: list[object] = []
     children: Any = Children([SlowChild(0.2)])  # type: ignore[list-item]  # a part of one
-    children.run([None] * 8, 1.2, lambda _, outcome: told.append(outcome))
+    children.run([None] * 8, 1.2, lambda _, outcome: message.append(outcome))
     children.close()
-    assert told == [b"."] * 8
+    assert message == [b"."] * 8
     children = Children([SlowChild(0.01), SlowChild(5)])  # type: ignore[list-item]
-    children.run([None] * 40, 0.5, lambda number, outcome: told.append((number, outcome)))
+    children.run([None] * 40, 0.5, lambda number, outcome: message.append((number, outcome)))
     children.close()
-    assert told[-1] == (1, "no answer within 0.5 seconds")
+    assert message[-1] == (1, "no answer within 0.5 seconds")
 
 
 def test_one_child_does_many_kernels_and_ends_at_the_first_fault(faults: list[CompilerError]) -> None:

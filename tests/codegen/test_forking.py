@@ -162,7 +162,7 @@ def test_a_child_that_hangs_ends_when_it_is_closed(started: list[int]) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL])
-def test_the_signal_that_ends_a_child_is_told(how: signal.Signals, started: list[int]) -> None:
+def test_the_signal_that_ends_a_child_is_reported(how: signal.Signals, started: list[int]) -> None:
     child = take_child(ENTRY_WORKER)
     do_job(child)
     (process,) = children_of(started[0])

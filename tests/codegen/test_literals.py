@@ -62,7 +62,7 @@ def test_spelling_is_exact(type: str) -> None:
 
 
 @pytest.mark.parametrize("type", FORMATS)
-def test_what_the_bindings_print_keeps_its_bits(type: str) -> None:
+def test_printed_literals_keep_their_bits(type: str) -> None:
     """From bits through MLIR's translation, its printer and the fix-up to bits: nothing is lost on the way."""
     values = patterns(type)
     digits = FORMATS[type].width // 4
@@ -166,7 +166,7 @@ UNTOUCHED = [
 
 
 @pytest.mark.parametrize("line", UNTOUCHED)
-def test_what_is_no_literal_stays(line: str) -> None:
+def test_lines_without_literals_are_unchanged(line: str) -> None:
     assert rewrite_literals(line) == line
 
 

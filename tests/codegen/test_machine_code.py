@@ -80,7 +80,7 @@ def instructions(b: Builder, x: Value) -> Value:
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "native"])
-def test_what_is_one_instruction_is_no_call(cpu: str, tmp_path: Path) -> None:
+def test_single_instructions_are_not_calls(cpu: str, tmp_path: Path) -> None:
     lowered = lower_module(module(function("f", F32, instructions)))
     _, objects = generate_objects(lowered, CodeOptions((Target(cpu=cpu),)), tmp_path / "dump")
     assert undefined_symbols(objects, tmp_path) == set()

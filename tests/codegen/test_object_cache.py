@@ -66,7 +66,7 @@ def lowered(*ops: str, name: str = "f", span: Span | None = None) -> Lowered:
     return lower_module(Module("m", (T,), (), (Function(name, (x,), tuple(b.nodes), (y,), ("y",)),)))
 
 
-def test_what_was_made_before_is_not_made_again(compiled: list[str]) -> None:
+def test_cached_objects_are_not_compiled_again(compiled: list[str]) -> None:
     _, cold = generate_objects(lowered("exp", "tanh", "exp"), QUICK)
     assert sorted(name.split("_")[0] for name in compiled) == ["entries", "exp", "tanh"]
     compiled.clear()
@@ -140,7 +140,7 @@ def test_a_folder_that_cannot_be_written_is_done_without(folder: Path, compiled:
     assert len(compiled) == 4 and folder.read_text() == "a file"
 
 
-def test_what_an_object_follows_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_inputs_of_a_cache_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, job = ObjectCache(folder), Job(2, "x86-64-v3", "", "", ("f",), "loops")
     changed = (
         replace(job, level=3),
@@ -217,7 +217,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path) -> None:
     assert [p.name for p in folder.iterdir()] == ["key"]
 
 
-def test_what_is_old_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_objects_are_removed_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Store(folder)
     for number in range(5):
         kept.put(f"{number}", bytes(1000))

@@ -28,7 +28,7 @@ def kept(code: Node, type: str = "i8") -> Node:
     return Node("arith.trunci", type, (code,))
 
 
-def test_what_is_rounded_is_found_below_an_addition_too() -> None:
+def test_the_rounded_value_is_found_below_an_addition() -> None:
     (plain,) = find_nearest(kept(whole(known(X)))).operands
     assert (plain.kind, plain.operands) == ("nearest", (X,))
     shift = Node("read", "i32", number=1)
@@ -50,7 +50,7 @@ def test_nothing_else_is(node: Node) -> None:
     assert all(n.kind != "nearest" for n in find_nearest(node).walk())
 
 
-def test_only_what_is_zero_for_nan_is_left_out() -> None:
+def test_only_factors_that_are_zero_for_nan_are_left_out() -> None:
     one = Node("constant", "f32", text="1.000000e+00 : f32")
     (rounded,) = find_nearest(kept(whole(known(X, one)))).operands
     assert rounded.operands[0].kind == "arith.select"

@@ -41,7 +41,7 @@ def stage(classes: list[tuple[int, ...]], *ops: Op) -> Stage:
     return Stage(list(ops), known, [sizes[c] for c in sorted(sizes)], [ops[-1]])
 
 
-def test_elements_at_the_same_place() -> None:
+def test_elements_at_the_same_index() -> None:
     same = Access(lying(X, 1), at(0))
     assert share_elements(stage([(0,)], stored(computed(same)))) == ((R, X),)
     assert share_elements(stage([(0,)], stored(computed(same, same)))) == ((R, X),)
@@ -55,14 +55,14 @@ def test_an_axis_of_size_one_has_any_step() -> None:
     assert share_elements(stage([(0, 1)], stored(computed(one_column, loops=(N, 2))))) == ()
 
 
-def test_elements_at_other_places() -> None:
+def test_elements_at_other_indices() -> None:
     same, next_one = Access(lying(X, 1), at(0)), Access(lying(X, 1), at(0, plus=1))
     for reads in ((next_one,), (same, next_one), (Access(lying(X, 2), at(0)),), (Access(lying(X, 0), at(0)),)):
         assert share_elements(stage([(0,)], stored(computed(*reads)))) == ()
     assert share_elements(stage([(0,)], stored(computed(same), offset=1))) == ()
 
 
-def test_an_element_whose_place_is_computed() -> None:
+def test_an_element_at_a_computed_index() -> None:
     body = Node("extract", "f32", (Node("read", "index"),), tensor=lying(X, 1))
     assert share_elements(stage([(0,)], stored(computed(Access(lying(X, 1), at(0)), body=body)))) == ()
 

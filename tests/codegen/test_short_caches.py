@@ -102,7 +102,7 @@ def test_numbers_of_fewer_bits(model: Model, name: str) -> None:
             check(model, name, rows, pages, [1, 32 * pages, 31 * pages // 2 + 1])
 
 
-def test_kernels_convert_what_they_read() -> None:
+def test_kernels_convert_their_operands() -> None:
     found = schedules(SOURCE)
     assert found.count(("bounded rows",)) == 3, found
     assert not any("tile" in schedule for schedule in found), found

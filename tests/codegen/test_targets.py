@@ -56,7 +56,7 @@ def test_names(text: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "is not a known CPU"),
         ("?", "`\\?` is not a known CPU"),
@@ -70,12 +70,12 @@ def test_names(text: str, names: list[str]) -> None:
         ("native-avx9", "is not a CPU, or `avx9` is not a CPU feature"),
     ],
 )
-def test_what_is_none(text: str, told: str) -> None:
-    with pytest.raises(DiagnosticError, match=told):
+def test_invalid_targets(text: str, reported: str) -> None:
+    with pytest.raises(DiagnosticError, match=reported):
         parse_targets(text)
 
 
-def test_what_variants_need() -> None:
+def test_features_of_variants() -> None:
     for name, variant in VARIANTS.items():
         (target,) = parse_targets(name)
         assert set(target.needs) == set(variant.features), name
@@ -149,17 +149,17 @@ def test_a_name_runs_where_its_features_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "told", "near"),
+    ("target", "reported", "near"),
     [
         (Target("sapphire-rapids"), "unknown CPU `sapphire-rapids`", "did you mean `sapphirerapids`?"),
         (Target(features="+avx512vni"), "unknown CPU feature `avx512vni`", "did you mean `avx512vnni`"),
     ],
 )
-def test_unknown_names_suggest_near_ones(target: Target, told: str, near: str) -> None:
+def test_unknown_names_suggest_near_ones(target: Target, reported: str, near: str) -> None:
     with pytest.raises(DiagnosticError) as caught:
         build_functions(_products(), level=2, target=target)
     (fault,) = caught.value.diagnostics
-    assert fault.message == told and near in fault.help
+    assert fault.message == reported and near in fault.help
 
 
 def _products() -> Module:

@@ -93,7 +93,7 @@ def test_a_fetch_serves_the_steps_that_share_a_line(tmp_path: Path) -> None:
         assert 0 < code.find("scf.for") < code.find("vector.fma"), code
 
 
-def test_a_product_in_place_takes_several_steps_at_once_and_fetches_what_follows(tmp_path: Path) -> None:
+def test_a_product_in_place_takes_several_steps_at_once_and_prefetches(tmp_path: Path) -> None:
     text = "model m(x: f32[64, 64], w: f32[64, 96], y: f32[64, 96]) -> f32[64, 96] { return x @ w + y }"
     code = tiled(text, tmp_path, "x86-64-v4")
     *_, rows, steps = code.split("scf.for")

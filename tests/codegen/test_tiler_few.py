@@ -96,7 +96,7 @@ def test_code_is_of_whole_vectors(graph: Graph, needed: str, absent: str, tmp_pa
     assert needed in tiled.read_text() and absent not in tiled.read_text()
 
 
-def test_what_a_concatenation_overwrites_is_not_filled(tmp_path: Path) -> None:
+def test_elements_that_a_concatenation_overwrites_are_not_filled(tmp_path: Path) -> None:
     graph = case("joined", lambda b, x: b.concat(x, x, x, axis=1), "f32[4, L]")
     generate_objects(lower_module(graph.module), CodeOptions((Target(cpu="x86-64-v3"),)), tmp_path)
     (tiled,) = tmp_path.glob("*-tiled.mlir")

@@ -134,7 +134,7 @@ def test_extremes_of_related_sizes(size: Size, text: str) -> None:
     assert str(size) == text
 
 
-def test_division_by_what_may_be_zero_is_refused() -> None:
+def test_division_by_a_size_that_may_be_zero_is_refused() -> None:
     with pytest.raises(DimError, match="may be zero"):
         dims.floor_divide(T, H)
 

@@ -136,7 +136,7 @@ def test_big_constants_are_a_hash_and_a_shape() -> None:
     assert isinstance(value, Constant) and np.array_equal(value.data, constant.data)
 
 
-def test_wrong_data_for_a_hash_is_told() -> None:
+def test_wrong_data_for_a_hash_is_an_error() -> None:
     module = module_with(Constant(np.arange(17, dtype=np.float32)))
     wrong = {digest: array.astype(np.int32) for digest, array in collect_constants(module).items()}
     with pytest.raises(DiagnosticError, match="is i32\\[17\\], not f32\\[17\\]"):
@@ -158,7 +158,7 @@ def test_names_come_back(name: str) -> None:
     assert parse_module(print_module(module)) == module
 
 
-def test_nothing_is_printed_for_what_is_not_there() -> None:
+def test_absent_parts_are_not_printed() -> None:
     module = Module("m", (), (), (Function("f", (), (Node("repeat", (), (), (("count", 1),)),), ()),))
     assert print_module(module) == "module m\n\nfunc f() -> () {\n  repeat() {count = 1} : ()\n  return\n}\n"
     assert parse_module(print_module(module)) == module
@@ -191,7 +191,7 @@ def test_defaults_and_order_of_attributes_are_filled_in() -> None:
     assert body[1].attributes == (("axis", 0), ("keepdims", True))
 
 
-def test_nodes_know_their_place_in_the_text() -> None:
+def test_nodes_have_spans_in_the_text() -> None:
     text = "module m\nfunc f(%x: f32) -> (f32) {\n  %y =\n    exp(%x) : f32 loc(model.nacre:7:8-9:10)\n  return %y\n}\n"
     parsed = parse_text(text, "a.graph")
     node = parsed.module.functions[0].body[0]

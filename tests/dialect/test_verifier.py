@@ -171,7 +171,7 @@ def test_broken_graph(code: str, message: str, make: Callable[[], Module]) -> No
     assert any(c == code and message in m for c, m in found), found
 
 
-def test_every_fault_is_told() -> None:
+def test_every_error_is_reported() -> None:
     broken = Node("exp", (value("a"), value("b")), (X,), (("k", object()),))  # type: ignore[arg-type]  # no attribute
     function = Function("f", (X,), (broken,), (value("c"),))
     with pytest.raises(DiagnosticError) as caught:

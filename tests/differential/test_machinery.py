@@ -114,7 +114,7 @@ def test_units_are_computed_once_each_in_any_order() -> None:
 # --- shrinking ---
 
 
-def test_a_failure_is_shrunk_to_what_fails() -> None:
+def test_a_failure_is_reduced_to_the_failing_nodes() -> None:
     """As if a compiler could not do a product whose inner size is 3 or more."""
 
     def pretend(graphs: Sequence[Graph], level: Level) -> list[Failure]:

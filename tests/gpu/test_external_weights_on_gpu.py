@@ -100,7 +100,7 @@ def test_failed_copy_leaves_nothing(machine: Machine, folder: Path, function: st
     assert_right(nacre.load(folder / "both.so", device="cuda"))
 
 
-def test_another_place_of_the_file(machine: Machine, folder: Path, tmp_path: Path) -> None:
+def test_a_weights_file_at_another_path(machine: Machine, folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "gpu.so", tmp_path / "gpu.so")
     model = nacre.load(tmp_path / "gpu.so", weights=folder / "gpu.so.safetensors", device="cuda")
     assert_right(model)

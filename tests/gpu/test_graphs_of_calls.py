@@ -79,7 +79,7 @@ def calls_of(machine: Machine, model: nacre.Model, entry: str, *given: object) -
 
 
 @pytest.mark.parametrize(("entry", "size"), [("steps", 5), ("steps", 1), ("steps", 0), ("pick", 7), ("pick", 1)])
-def test_graphs_compute_what_kernels_compute(
+def test_graphs_agree_with_kernels(
     machine: Machine, models: tuple[nacre.Model, nacre.Model], entry: str, size: int
 ) -> None:
     model, plain = models

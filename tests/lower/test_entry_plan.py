@@ -79,7 +79,7 @@ def _scratch(source: Function, level: int) -> tuple[Sequence[bool], Any]:
     return part.uses[2:], program.entries[0].workspace
 
 
-def test_loops_say_what_they_use() -> None:
+def test_loops_list_the_values_that_they_use() -> None:
     """The scratch that tells MLIR the sizes of windows is never read."""
     pooling = function("pool", 1, 3, 8, 8, op="max_pool2d", kernel=2)
     (kernel,) = lowered(pooling).kernels
@@ -91,7 +91,7 @@ def test_loops_say_what_they_use() -> None:
     assert np.array_equal(y, x.reshape(1, 3, 4, 2, 4, 2).max((3, 5)))
 
 
-def test_loops_keep_what_they_use() -> None:
+def test_loops_keep_the_values_that_they_use() -> None:
     used, workspace = _scratch(SOFTMAX, 0)
     assert any(used) and workspace != 0
 
@@ -110,7 +110,7 @@ def chain(*ops: str) -> Function:
     return Function("chain", (X,), tuple(b.nodes), (value,), ("y",))
 
 
-def test_a_chain_stays_in_its_place() -> None:
+def test_a_chain_keeps_its_buffer() -> None:
     module = lowered(chain("exp", "softmax", "tanh", "softmax", "exp"))
     sizes = {level: generate_objects(module, CodeOptions(level=level))[0].entries[0].workspace for level in (0, 2)}
     # Plain loops have a place for each row's values of a softmax besides, and results of their own.
@@ -129,7 +129,7 @@ def test_an_argument_passed_twice_is_shared_in_both_or_neither() -> None:
         assert entry.workspace == T.size * 64 * tensors, pairs
 
 
-def test_a_part_needs_what_it_uses() -> None:
+def test_parts_of_a_kernel_reuse_memory() -> None:
     """What only the first part reads makes room for what only the second one writes."""
     module = lowered(chain("exp", "tanh", "exp"))
     symbol = module.functions[0].calls[1].symbol

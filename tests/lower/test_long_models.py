@@ -67,7 +67,7 @@ def test_groups_have_a_largest_size() -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_long_chain_computes_what_numpy_does(tmp_path: Path) -> None:
+def test_a_long_chain_agrees_with_numpy(tmp_path: Path) -> None:
     x, w = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8), np.full(8, 0.5, np.float32)
     expected = x.astype(np.float64)
     text = CHAIN.replace("  repeat i in 0..40 { h = gelu(mish(h * w + x)) }\n", "")

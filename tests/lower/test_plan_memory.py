@@ -140,7 +140,7 @@ def test_random_programs(seed: int) -> None:
 # In place
 
 
-def test_a_tensor_takes_the_place_of_one_that_dies() -> None:
+def test_a_tensor_takes_the_buffer_of_one_that_dies() -> None:
     steps = [Step(("a",)), Step(("a", "b"), (("b", "a"),)), Step(("b", "c"), (("c", "b"),))]
     sizes: dict[str, Size] = dict.fromkeys("abc", T.size * 64)
     plan = plan_memory(steps, sizes)
@@ -148,19 +148,19 @@ def test_a_tensor_takes_the_place_of_one_that_dies() -> None:
     assert lower_bound(steps, sizes, {"T": 3}) == 3 * 64
 
 
-def test_the_place_of_what_is_read_later_is_not_taken() -> None:
+def test_the_buffer_of_a_tensor_that_is_read_later_is_not_taken() -> None:
     steps = [Step(("a",)), Step(("a", "b"), (("b", "a"),)), Step(("a", "b"))]
     sizes: dict[str, Size] = dict.fromkeys("ab", 64)
     assert plan_memory(steps, sizes).total == 128 == lower_bound(steps, sizes, {})
 
 
-def test_the_place_of_another_size_is_not_taken() -> None:
+def test_a_buffer_of_another_size_is_not_taken() -> None:
     steps = [Step(("a",)), Step(("a", "b"), (("b", "a"),))]
     sizes: dict[str, Size] = {"a": T.size * 64, "b": B.size * 64}
     assert plan_memory(steps, sizes).total == T.size * 64 + B.size * 64
 
 
-def test_two_results_take_two_places() -> None:
+def test_two_results_take_two_buffers() -> None:
     """As many as can: `c` has to leave `a` to `d`, which may lie nowhere else."""
     pairs = (("c", "a"), ("c", "b"), ("d", "a"))
     steps = [Step(("a", "b")), Step(("a", "b", "c", "d"), pairs)]
@@ -170,7 +170,7 @@ def test_two_results_take_two_places() -> None:
     assert plan.offsets["d"] == plan.offsets["a"] and plan.offsets["c"] == plan.offsets["b"]
 
 
-def test_only_one_takes_a_place() -> None:
+def test_only_one_tensor_takes_a_buffer() -> None:
     steps = [Step(("a",)), Step(("a", "b", "c"), (("b", "a"), ("c", "a")))]
     sizes: dict[str, Size] = dict.fromkeys("abc", 64)
     assert plan_memory(steps, sizes).total == 128 == lower_bound(steps, sizes, {})

@@ -65,7 +65,7 @@ def test_a_tied_table_is_stored_once(precision: str, copies: int, path: Path, tm
     for ids in ([], [100], [0, 47, 48, 100, -1, 7]):
         expected = interpreter.run("main", [np.asarray(ids, np.int64)])
         for actual, wanted in zip(model(np.asarray(ids, np.int64)), expected, strict=True):
-            # Codes of an activation are told by a division, which may be rounded otherwise.
+            # Quantized values of an activation come from a division, which may be rounded otherwise.
             bound = 1e-5 if precision != "int8" else 1e-2
             np.testing.assert_allclose(actual, wanted, rtol=0, atol=bound * max(np.abs(wanted).max(initial=0), 1e-6))
 

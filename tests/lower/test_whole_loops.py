@@ -112,7 +112,7 @@ def calls() -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_loops_compute_what_the_interpreter_computes(built: tuple[Build, Path], threads: int) -> None:
+def test_loops_agree_with_the_interpreter(built: tuple[Build, Path], threads: int) -> None:
     build, path = built
     model = nacre.load(path, threads=threads)
     interpreter = Interpreter(build.source_model.module, build.read_parameters())

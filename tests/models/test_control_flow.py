@@ -163,7 +163,7 @@ def results_of(call: Callable[..., Any], arguments: Arrays) -> Any:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_compiled_loops_compute_what_the_interpreter_computes(name: str, tmp_path: Path) -> None:
+def test_compiled_loops_agree_with_the_interpreter(name: str, tmp_path: Path) -> None:
     text, draw = MODELS[name]
     module = load_module(text, text=True).module
     verify(module)

@@ -52,8 +52,8 @@ class Ending:
             return "time"
         if self.status == 4 and any(line.startswith(("ERROR: not found", "ERROR: file or dir")) for line in lines):
             return ""  # no test has run
-        told = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-        return (told or lines[-1:] or ["it ended"])[0][:200]
+        message = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+        return (message or lines[-1:] or ["it ended"])[0][:200]
 
 
 def prepare() -> None:

@@ -85,7 +85,7 @@ def count(values, limit):
 """
 
 
-def test_probes_change_nothing_and_record_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_change_nothing_and_record_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     mutants = list(enumerate(python_mutants.find_mutants(PROBED)))
     text, left = probes.insert_probes(PROBED, mutants)
     assert not left

@@ -44,7 +44,7 @@ def save(path: Path, **weights: Any) -> Path:
     return path
 
 
-def test_mapped_data_is_what_the_parser_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapped_data_equals_that_of_the_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path / "net.onnx")
     parsed, mapped = split_file(path)
     assert len(parsed) < 1000 and sorted(mapped) == [0, 2, 3]

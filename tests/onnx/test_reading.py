@@ -102,7 +102,7 @@ def test_an_axis_of_the_call_is_checked_by_the_call(tmp_path: Path) -> None:
         model(x, np.array([0]))
 
 
-def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(model_of(SHAPES), path)
     monkeypatch.setitem(sys.modules, "onnx", None)

@@ -134,7 +134,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_automata_accept_what_python_matches(pattern: str) -> None:
+def test_automata_accept_the_matches_of_python(pattern: str) -> None:
     machine = compile_expression(pattern)
     rng = np.random.default_rng(5)
     theirs = pattern.replace("[[:upper:]z]", "[A-Zz]").replace(r"\x{1F600}", "😀").replace(r"\b$", r"\b\Z")

@@ -64,7 +64,7 @@ def test_gradients_of_two_results_add_up() -> None:
     np.testing.assert_allclose(interpret(function, [x])[0], np.exp(x) - 1)
 
 
-def test_a_value_that_is_its_own_result_gets_what_is_given() -> None:
+def test_a_value_that_is_its_own_result_gets_the_given_gradient() -> None:
     b = Builder(OPERATORS, "v")
     assert pull_back(b, [], {X: X}, [X, W]) == [X, None]
 
@@ -80,7 +80,7 @@ def test_a_value_that_is_an_operand_twice_gets_its_total_once() -> None:
     np.testing.assert_allclose(interpret(function, [np.array([-3.0, 2.0])])[0], [-6.0, 1.0])
 
 
-def test_only_what_is_wanted_is_computed() -> None:
+def test_only_requested_gradients_are_computed() -> None:
     b = Builder(OPERATORS, "v")
     b.matmul(b.sin(X), W)
     nodes = list(b.nodes)

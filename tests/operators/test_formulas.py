@@ -116,7 +116,7 @@ def evaluate(name: str, formula: str, names: dict[str, Any], expected: Any) -> A
 @pytest.mark.parametrize(
     ("name", "given", "formula"), [(name, *each) for name, found in FORMULAS.items() for each in found]
 )
-def test_a_formula_computes_what_the_operator_computes(name: str, given: str, formula: str) -> None:
+def test_a_formula_agrees_with_its_operator(name: str, given: str, formula: str) -> None:
     operator = OPERATORS[name]
     case = CASES.get(name) or next(c for c in operator.cases if np.prod(c.shapes[0]) > 1)
     stated = eval(f"dict({given})")

@@ -242,7 +242,7 @@ def ordered_bits(x: Array) -> Any:
     return np.where((bits & sign).astype(bool), sign - bits, bits)
 
 
-def wrong_places(operator: Operator, actual: Array, expected: Array, operand: Array) -> Any:
+def wrong_indices(operator: Operator, actual: Array, expected: Array, operand: Array) -> Any:
     """Where the results differ by more than the tables allow."""
     if not _dtype(expected).is_float:
         return actual != expected
@@ -332,7 +332,7 @@ def _failure(library: Library, function: Function, entry: Try) -> str | None:
         if outcome.damage:
             return outcome.damage
         (actual,) = outcome.results
-        wrong = wrong_places(operator, actual, expected, arrays[0])
+        wrong = wrong_indices(operator, actual, expected, arrays[0])
         if wrong.any():
             place = int(np.argmax(wrong))
             operands = ", ".join(repr(a[place].item()) for a in arrays)
@@ -374,9 +374,9 @@ def test_the_comparison_sees_a_difference() -> None:
     one, two, nan = (np.array([value], np.float32) for value in (1.0, 2.0, NAN))
     next_one = np.nextafter(one, two)
     zeros = np.array([0.0], np.float32), np.array([-0.0], np.float32)
-    assert wrong_places(add, one, next_one, one)[0]
-    assert not wrong_places(exp, one, next_one, one)[0] and not wrong_places(silu, one, next_one, one)[0]
-    assert wrong_places(silu, one, np.float32(1.001) * one, one)[0]
+    assert wrong_indices(add, one, next_one, one)[0]
+    assert not wrong_indices(exp, one, next_one, one)[0] and not wrong_indices(silu, one, next_one, one)[0]
+    assert wrong_indices(silu, one, np.float32(1.001) * one, one)[0]
     for operator in (add, exp, silu):
-        assert wrong_places(operator, *zeros, one)[0]
-        assert wrong_places(operator, nan, one, one)[0] and wrong_places(operator, one, nan, one)[0]
+        assert wrong_indices(operator, *zeros, one)[0]
+        assert wrong_indices(operator, nan, one, one)[0] and wrong_indices(operator, one, nan, one)[0]

@@ -150,7 +150,7 @@ def test_a_recurrent_network(steps: int) -> None:
     check(slopes, make(rng, x=(2, steps, 3), s=(2, 4)))
 
 
-def test_slices_of_other_places_and_of_other_axes() -> None:
+def test_slices_at_other_offsets_and_of_other_axes() -> None:
     text = """
     dim T in 1..64
     model m(x: f32[2, T, 3], y: f32[T, 2]) -> loss: f32 {

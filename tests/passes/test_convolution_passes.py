@@ -252,7 +252,7 @@ def test_products_of_blocks_are_the_convolution(height: object, width: object, p
     assert largest_error(run_net(module, F64), actual) < 1e-5
 
 
-def test_the_error_of_products_of_blocks_is_what_is_said() -> None:
+def test_the_error_of_products_of_blocks_is_within_its_documented_bound() -> None:
     """Up to 1e-5 of the largest result, through a chain of layers with many channels."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 128, 12, 12)).astype(np.float32)

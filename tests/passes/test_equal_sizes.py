@@ -131,7 +131,7 @@ FRAMES: Sequence[dict[str, Any]] = [
 
 @pytest.mark.parametrize("frame", FRAMES, ids=str)
 @pytest.mark.parametrize("size", [4, 5, 7])
-def test_winograd_keeps_what_is_around(size: int, frame: dict[str, Any]) -> None:
+def test_winograd_keeps_the_border_of_padding(size: int, frame: dict[str, Any]) -> None:
     g = Graph(F32, 1, size, size, 3)
     padded = g.b.pad(g.argument, widths=((0, 0), (1, 1), (1, 1), (0, 0)), **frame)
     y = g.b.conv2d(padded, g.parameter(3, 3, 3, 3), layout=LAST)

@@ -90,13 +90,13 @@ def test_a_recurrent_cell_is_two_products_and_one_group() -> None:
 def test_a_kind_alone_forms_only_its_groups(kind: str) -> None:
     kernels = groups(MODELS / "gpt2.nacre", "logits", f"fuse{{kinds={kind}}}")
     fused = {k for k in kernels if " " in k}
-    told = {
+    message = {
         "attention": "softmax matmul" in " ".join(fused),
         "contraction": "matmul add gelu" in fused,
         "rows": "embedding slice add layer_norm" in fused,
         "elements": "triangular_mask divide where" in fused,
     }
-    assert [name for name, formed in told.items() if formed] == [kind]
+    assert [name for name, formed in message.items() if formed] == [kind]
 
 
 # --- remarks ---
@@ -204,7 +204,7 @@ def test_a_group_must_not_enclose_others() -> None:
     assert not flow.leads_back({1, 2, 3}) and flow.leads_back({1, 3}) and flow.leads_back({0, 5})
 
 
-def test_groups_lead_back_to_what_stands_before_them() -> None:
+def test_a_group_may_not_depend_on_itself_through_another() -> None:
     """0 -> 3 and 1 -> 2: each pair is a group for itself, but not both."""
     body = """  %0 = exp(%x) : f32[4]
   %1 = sin(%x) : f32[4]
@@ -302,7 +302,7 @@ model picture(image: f32[B, 6, 6, 3]) -> f32[B, 6, 6, 8] {
 
 
 @pytest.mark.parametrize("kinds", ["attention|contraction|rows|elements", "attention", "contraction|elements"])
-def test_compiled_groups_compute_what_the_interpreter_does(kinds: str, tmp_path: Path) -> None:
+def test_compiled_groups_agree_with_the_interpreter(kinds: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     shapes: Mapping[str, tuple[int, ...]] = {
         "qkv": (12, 24),

@@ -173,7 +173,7 @@ def test_faults_of_a_list(text: str, code: str, words: str) -> None:
     assert words in str(caught.value)
 
 
-def test_every_pass_stands_in_the_file_of_its_name_and_says_what_it_does() -> None:
+def test_every_pass_is_in_the_file_of_its_name_and_has_a_docstring() -> None:
     for name, kind in PASSES.items():
         (file,) = PACKAGE.rglob(f"{name.replace('-', '_')}.py")
         assert kind.__module__ == ".".join(("nacre.passes", file.parent.name, file.stem))

@@ -50,7 +50,7 @@ def changed_by_an_element(operator: Operator, case: Case) -> tuple[tuple[int, ..
 
 
 @pytest.mark.parametrize("operator", with_property("elementwise", "pointwise"))
-def test_an_element_depends_on_its_own_place(operator: Operator) -> None:
+def test_an_element_depends_on_its_own_index(operator: Operator) -> None:
     for case in operator.cases:
         found = changed_by_an_element(operator, case)
         if found is None or found[1].shape != case.shapes[0]:
@@ -91,7 +91,7 @@ def test_a_row_depends_on_no_other(operator: Operator) -> None:
 
 
 @pytest.mark.parametrize("operator", with_property("view", "strided", "gathering"))
-def test_a_movement_copies_elements_whatever_they_are(operator: Operator) -> None:
+def test_a_movement_copies_any_elements(operator: Operator) -> None:
     for case in operator.cases:
         if operator.addresses is not None and case.attributes.get("mode") == "drop":
             continue  # `check-indices` writes it as a movement with "clamp", and a choice of zeros

@@ -179,7 +179,7 @@ def test_strict_passes_multiply_codes_too() -> None:
     assert all(n.attribute("into") is I32 for n in walk(after.functions[0].body) if n.op == "matmul")
 
 
-def test_strict_passes_store_codes_of_weights_in_place_of_numbers() -> None:
+def test_strict_passes_store_weights_as_quantized_values() -> None:
     after = run_passes(parse_module(CONVOLUTIONS), STRICT_PASSES[2])
     kernels = [p for p in after.parameters if p.type.rank == 4]
     assert len(kernels) == 3 and {p.type.dtype for p in kernels} == {I8}

@@ -71,7 +71,7 @@ def test_axes_in_cycles(name: str) -> None:
     np.testing.assert_allclose(result, function(*given).numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_parameters_that_share_memory_are_told_apart() -> None:
+def test_parameters_that_share_memory_are_distinguished() -> None:
     """Views of one piece of memory that begin at the same place: transposed, cut off, and of another dtype."""
     whole = torch.arange(1, 1 + N * N, dtype=torch.float32).reshape(N, N)
     views = {"whole": whole, "turned": whole.t(), "cut": whole[:2], "bits": whole.view(torch.int32)}

@@ -180,7 +180,7 @@ def test_ranges_are_those_that_the_interpreter_computes(tmp_path: Path) -> None:
     assert calibrate(source_model, "main", names, Calibration(tmp_path / "data.npz"), most=7) == found
 
 
-def test_values_that_are_not_finite_are_a_fault_with_a_place(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_an_error_with_a_span(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.array([[1.0], [0.0]], "float32"))
     model = read_model(
         "language 1\ndim B in 1..4\nmodel main(x: f32[B, 1]) -> f32[B, 1] {\n  y = 1 / x\n  return y + 1\n}"
@@ -191,6 +191,6 @@ def test_values_that_are_not_finite_are_a_fault_with_a_place(tmp_path: Path) -> 
     assert fault.code == "calibration-not-finite" and fault.span is not None and fault.span.line == 4
 
 
-def test_ranges_are_told_to_passes_as_they_are() -> None:
+def test_ranges_are_passed_on_unchanged() -> None:
     ranges = Ranges("main", 3, {"x": (-0.1, 1 / 3), "a:b": (0.0, 1e-30)})
     assert ranges.texts == ("x:-0.1:0.3333333333333333", "a:b:0.0:1e-30")

@@ -53,7 +53,7 @@ def test_a_model_follows_the_policy_in_its_file() -> None:
     assert 'keep "layer.1"' in rounded.precision
 
 
-def test_a_short_form_takes_the_place_of_the_policy() -> None:
+def test_a_short_form_replaces_the_policy() -> None:
     assert casts(in_precision(read_model(MODEL + POLICY), "f32")) == []
     rounded = in_precision(read_model(MODEL + POLICY), "bf16")
     assert casts(rounded) == [f"layer.{i}" for i in (0, 0, 1, 1, 2, 2)]
@@ -86,7 +86,7 @@ def test_policies_stand_in_a_file_or_a_text(tmp_path: Path) -> None:
         ("quantize net { keep }", "syntax", "policy.nacre:1:21"),
     ],
 )
-def test_faults_of_policies_are_told(precision: str, code: str, text: str) -> None:
+def test_errors_of_policies_are_reported(precision: str, code: str, text: str) -> None:
     with pytest.raises(DiagnosticError) as error:
         in_precision(read_model(MODEL), precision)
     assert [d.code for d in error.value.diagnostics] == [code]

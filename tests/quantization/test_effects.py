@@ -1,4 +1,4 @@
-"""A policy that changes nothing for a layer, or makes it no faster, is told with the names of the layers."""
+"""A policy that changes nothing for a layer, or makes it no faster, causes a warning with the names of layers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_parts_that_a_call_selects_are_reported(part: str, count: int) -> None:
         ("aarch64-linux-gnu", 0),
     ],
 )
-def test_products_of_bfloats_without_an_instruction_are_told(target: str, count: int) -> None:
+def test_products_of_bfloats_without_an_instruction_cause_a_warning(target: str, count: int) -> None:
     rounded, plain = (in_precision(read_model(MODEL), p).module for p in ("bf16", "f32"))
     assert len(find_slow_products(rounded, parse_targets(target))) == count
     assert find_slow_products(plain, parse_targets(target)) == ()

@@ -99,7 +99,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @in_blocks
-def test_a_policy_fits_weights_and_its_graph_means_what_is_compiled(model: Path, dtype: DType) -> None:
+def test_a_policy_fits_weights_and_its_graph_agrees_with_the_artifact(model: Path, dtype: DType) -> None:
     with np.load(model.parent / "data.npz") as file:
         x, row = file["x"][:64], file["row"][:64]
     built: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from nacre.passes.quantization.quantized_values import Grid
 
 @pytest.mark.parametrize(("dtype", "zero"), [(I8, 0), (I8, -7), (U8, 128), (U8, 3)])
 @pytest.mark.parametrize("scale", [0.5, 2.0])
-def test_grids_decode_what_they_encode(scale: float, zero: int, dtype: DType) -> None:
+def test_grids_decode_their_encoding(scale: float, zero: int, dtype: DType) -> None:
     grid = Grid(scale, zero, dtype)
     assert grid.decode(zero) == 0 and grid.decode(zero + 3) == 3 * scale
     for code in (0, 1, 5, 100, 127):

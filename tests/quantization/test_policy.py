@@ -37,7 +37,7 @@ QUERY = "encoder.layer.0.query.weight"
         ("e.c*", "exc", False),
     ],
 )
-def test_patterns_match_whole_paths_and_what_lies_in_them(pattern: str, path: str, matches: bool) -> None:
+def test_patterns_match_whole_paths_and_their_contents(pattern: str, path: str, matches: bool) -> None:
     assert Selector(pattern).matches("matmul", ["other", path]) == matches
 
 

@@ -111,7 +111,7 @@ def test_a_policy_says_an_assignment() -> None:
 
 
 @pytest.mark.parametrize("name", ["bf16", "f16", "f8", "int8", "int4", "int4a8"])
-def test_choices_are_what_short_forms_mean(name: str) -> None:
+def test_choices_are_equal_to_short_forms(name: str) -> None:
     policy = SHORT_FORMS[name]
     for subject, scheme in (("weights", CHOICES[name].weights), ("activations", CHOICES[name].activations)):
         assert policy.scheme(subject, "matmul", ["a.weight"]) == scheme  # type: ignore[arg-type]  # a literal
@@ -160,7 +160,7 @@ def test_the_longest_prefix_is_found_by_halving(most: int) -> None:
     assert tried[0] == len(steps) and len(tried) <= 1 + len(steps).bit_length()
 
 
-def test_single_steps_fill_what_is_left() -> None:
+def test_single_steps_use_the_rest_of_the_budget() -> None:
     harms = {"a": 1, "b": 5, "c": 6, "d": 7}
     measured = {name: {"bf16": Measured(harm, 1, False)} for name, harm in harms.items()}
     steps = plan_steps({"a": 9, "b": 5, "c": 4, "d": 3}, measured)

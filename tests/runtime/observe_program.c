@@ -4,11 +4,13 @@
  *   observe_program CHECK   prints `ok`, or what is wrong
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "affinity.h"
 #include "internal.h"
 #include "pool.h"
 

@@ -15,9 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "affinity.h"
 #include "internal.h"
 #include "job.h"
 #include "pool.h"
+#include "share.h"
+#include "workers.h"
 
 #define MOST_UNITS 5000
 #define SLOW INT64_C(100000000) /* a pace that makes every kernel worth sharing */

@@ -57,7 +57,7 @@ def inputs(batch: int = 2, length: int = 5) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("length", [1, 5])
-def test_every_kernel_is_told_with_what_it_wrote(build: tuple[Build, Path], length: int) -> None:
+def test_every_kernel_is_observed_with_its_results(build: tuple[Build, Path], length: int) -> None:
     made, path = build
     assert made.optimized is not None
     expected: dict[str, Array] = {}
@@ -68,7 +68,7 @@ def test_every_kernel_is_told_with_what_it_wrote(build: tuple[Build, Path], leng
     x, ids = inputs(length=length)
     Interpreter(made.optimized, made.read_parameters(), observe=keep).run("main", [x, ids])
     expected["ids.2"] = ids
-    told: list[str] = []
+    message: list[str] = []
     numbers: list[int] = []
     model = load(path)
 
@@ -77,7 +77,7 @@ def test_every_kernel_is_told_with_what_it_wrote(build: tuple[Build, Path], leng
         numbers.append(event.call.number)
         for value in event.call.values:
             array = event.array(value)
-            told.append(value.name)
+            message.append(value.name)
             assert array.dtype == expected[value.name].dtype and array.shape == expected[value.name].shape
             np.testing.assert_allclose(array, expected[value.name], rtol=1e-5, atol=1e-6)
 
@@ -85,10 +85,10 @@ def test_every_kernel_is_told_with_what_it_wrote(build: tuple[Build, Path], leng
     with observe(model, tell):
         observed = model.entries["main"](x, ids)
     assert all(np.array_equal(a, b) for a, b in zip(plain, observed, strict=True))
-    assert len(told) == len(set(told)) >= 8 and numbers == list(range(len(calls(model)["main"])))
+    assert len(message) == len(set(message)) >= 8 and numbers == list(range(len(calls(model)["main"])))
 
 
-def test_a_call_says_what_it_computes_and_where_that_stands(model: nacre.Model) -> None:
+def test_a_call_has_its_operators_and_their_spans(model: nacre.Model) -> None:
     matmuls = [o for c in calls(model)["main"] for o in c.operations if o.op == "matmul"]
     assert [(o.scope, evaluate(o.flops, {"B": 1, "T": 2})) for o in matmuls] == [
         *((f"layer.{i}", 2 * 2 * 16 * 16) for i in range(3)),
@@ -182,19 +182,19 @@ def test_images_that_are_stored_with_channels_last_are_those_of_the_model(tmp_pa
 
 
 def test_a_failure_comes_out_at_the_end(model: nacre.Model) -> None:
-    told: list[str] = []
+    message: list[str] = []
 
     def tell(event: Event) -> None:
-        told.append(event.call.kind)
+        message.append(event.call.kind)
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"), observe(model, tell):
         model.entries["main"](*inputs())
         model.entries["main"](*inputs())
-    assert len(told) == 1
-    with observe(model, lambda event: told.append(event.entry)):
+    assert len(message) == 1
+    with observe(model, lambda event: message.append(event.entry)):
         model.entries["other"](np.ones(1, np.float32))
-    assert told[1:] == ["other"]
+    assert message[1:] == ["other"]
 
 
 def test_one_observer_at_a_time(model: nacre.Model) -> None:

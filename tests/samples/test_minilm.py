@@ -151,7 +151,7 @@ def test_checkpoint_without_its_files_is_refused(tmp_path: Path) -> None:
         sample.find_checkpoint(tmp_path)
 
 
-def test_failing_download_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_download_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nowhere to look; nothing half done is left behind."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))

@@ -41,7 +41,7 @@ def test_operations(tmp_path: Path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_axes_that_change_places_in_cycles(tmp_path: Path) -> None:
+def test_axes_that_are_permuted_in_cycles(tmp_path: Path) -> None:
     """Orders that are not their own inverse."""
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     text = """func.func public @main(%x: tensor<2x3x4xf32>) -> (tensor<3x4x2xf32>, tensor<4x2x3xf32>, tensor<3x5x4x2xf32>, tensor<1x3x4xf32>, tensor<2x2x4xf32>) {
@@ -61,7 +61,7 @@ def test_axes_that_change_places_in_cycles(tmp_path: Path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_gathers_and_scatters_whose_axes_change_places_in_cycles(tmp_path: Path) -> None:
+def test_gathers_and_scatters_with_axes_permuted_in_cycles(tmp_path: Path) -> None:
     """Orders of the tensor, of the indices, of the updates and of the result that are not their own inverse, with all
     sizes equal."""
     rng = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def test_gathers_and_scatters_whose_axes_change_places_in_cycles(tmp_path: Path)
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_products_whose_axes_change_places(tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_products_with_permuted_axes(tmp_path: Path, order: tuple[int, ...]) -> None:
     """The batch, the rows and the inner axis of the left operand stand at any place, those of the right one in
     turn."""
     rng = np.random.default_rng(0)

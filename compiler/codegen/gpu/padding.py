@@ -76,7 +76,7 @@ def _written(op: Any) -> list[Any]:
 
 
 def _is_copy_into(op: Any, padded: Any) -> bool:
-    """Returns whether an op copies a tensor, at a known place and in the same order, into a padded one."""
+    """Returns whether an op copies a tensor, at a known offset and in the same order, into a padded one."""
     if op.name != GENERIC or not all(iterators(op)):
         return False
     (inputs, results), block = operands_of(op), op.regions[0].blocks[0]

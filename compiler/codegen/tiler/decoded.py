@@ -1,7 +1,7 @@
 """Register tiles of a block-quantized weight: a block is dequantized once, into a cache, for all rows of a work item.
 
 Partial sums are carried from block to block on the stack, since registers hold the sums within a block. A row is summed
-in the order of `tiles.py`, whatever rows are computed beside it.
+in the order of `tiles.py`, which does not depend on the other rows of the work item.
 
 The loops of a tile of columns:
 

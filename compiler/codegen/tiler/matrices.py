@@ -14,7 +14,7 @@ The loops of a tile of 3 vectors of columns:
         store 3 tiles of sums
     for each row: the epilogue of sums[row]
 
-A row is summed in the same order whatever rows are computed beside it: fewer rows than 16 take tiles of fewer rows.
+The order in which a row is summed does not depend on the other rows: fewer rows than 16 take tiles of fewer rows.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ stretch of the sum at a time, and stay in the nearest cache for all rows.
     |--------------------------------|          |------|  ...
 
 In memory, the rows of such a panel often map to the same few cache sets. Partial sums are carried from stretch to
-stretch on the stack. Each sum follows the order of the reduction loop, whatever rows are computed beside it.
+stretch on the stack. Each sum follows the order of the reduction loop, for any number of rows.
 """
 
 from __future__ import annotations

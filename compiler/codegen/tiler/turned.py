@@ -7,7 +7,7 @@ onto the stack, a stretch of the sum at a time, for many rows of the result.
     |----------------------------|         |------|  ...
 
 Partial sums are carried from stretch to stretch on the stack. Each sum follows the order of the reduction loop,
-whatever rows are computed beside it.
+for any number of rows.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A server starts before its first job, since its imports take a while. A child that has finished a build waits for the
 next one: a new child touches thousands of pages that it shares with its server, which takes as long as compiling a
-small kernel. An object depends on its text alone, whatever its child compiled before.
+small kernel. An object depends on its text alone, and not on earlier jobs of its child.
 
     take_child --> jobs of a build --> give_back --> idle --> take_child
                          |                            |

@@ -127,7 +127,7 @@ class _Run:
             if size is not None and (type(size) is not int or not 0 < size < 1 << 31):
                 raise _error(f"the input `{layer.name}` of `{self.file}` has the size {size!r}")
             if axis == 0:
-                # A model is trained with batches of one size, and called with any.
+                # The batch size of training does not restrict calls.
                 self.batch = self.batch or Symbol("batch", 1, INFINITY)
                 sizes.append(self.batch.size)
             elif size is None:

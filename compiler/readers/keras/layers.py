@@ -134,11 +134,11 @@ def _sequential(layers: list[Layer]) -> Model:
 
 
 def _sources(call: Any) -> tuple[list[Source], dict[str, Source], dict[str, Any]]:
-    """Returns the tensors of a call, those that it gets by keyword, and its other keywords."""
+    """Returns the positional tensors of a call, its tensors by keyword, and its other keyword arguments."""
     if isinstance(call, Mapping):
         given = call.get("kwargs", {})
         listed = {name: list(_histories(value)) for name, value in given.items()}
-        states = listed.pop("initial_state", [])  # as HDF5 of Keras 2 has them: operands after the first one
+        states = listed.pop("initial_state", [])  # as in HDF5 files of Keras 2: further operands
         if any(len(sources) > 1 for sources in listed.values()):
             raise _BadConfigError("a layer gets several tensors by one keyword")
         keywords = {name: sources[0] for name, sources in listed.items() if sources}

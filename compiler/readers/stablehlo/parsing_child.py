@@ -1,7 +1,7 @@
 """Parses StableHLO with the bindings of MLIR, and writes its operations as JSON: `python -m ... FILE`.
 
-It runs in a separate process with a limit of memory, because MLIR may abort, or ask for memory by a number that the
-file contains. Exit code 1: the file cannot be parsed, stderr contains the reason.
+It runs in a separate process with a limit of memory, because MLIR may abort, or may allocate as much memory as a
+number in the file says. Exit code 1: the file cannot be parsed, stderr contains the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...base.mlir import PACKAGE, ir
 MOST_OPERATIONS = 100_000
 """The maximum number of operations, more than in any network; each takes kilobytes until it is in the graph."""
 _LEAST_MEMORY, _MEMORY_OF_BYTE = 1 << 30, 64
-"""The memory that parsing may take beyond that of the bindings: some, and a multiple of the file."""
+"""The memory that parsing may take in addition to the bindings: a constant, and a multiple of the file size."""
 _KINDS = {"FloatAttr": float, "IntegerAttr": int, "BoolAttr": bool}
 
 
@@ -53,7 +53,7 @@ def main(path: str) -> int:
 
 
 def limit_memory(more: int) -> None:
-    """Limits the address space to what the process has and `more` bytes."""
+    """Limits the address space to its present size plus `more` bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     soft = pages * resource.getpagesize() + more

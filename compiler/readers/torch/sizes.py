@@ -37,7 +37,7 @@ class Sizes:
     is_deciding: bool = False
 
     def of(self, value: Any) -> Size:
-        """Returns an `int` or a `SymInt` as a size. Raises DimError for an expression that sizes of the graph lack."""
+        """Returns an `int` or a `SymInt` as a size. Raises DimError for an unsupported expression."""
         if isinstance(value, int):
             return int(value)
         return self._read(value.node.expr)

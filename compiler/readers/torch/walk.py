@@ -146,7 +146,7 @@ class Walk:
             return self._decide(node, span)
         rule = _ARITHMETIC[node.target]
         if not all(isinstance(each, (int, float, Poly)) for each in positional):
-            message = f"`{name_of(node)}` of node `{_shown(node)}` computes with numbers of the call"
+            message = f"`{name_of(node)}` of node `{_shown(node)}` computes with values that are known in a call only"
             raise DiagnosticError([Diagnostic("data-dependent", message, span)])
         return rule(*positional)
 

@@ -15,9 +15,9 @@ import numpy as np
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.types import DTYPES, Array, dtype_of
 from ....runtime.loader import Model
+from ...base.repeated import new_session
 from ...model.samples import Batch, Samples
 from ..diff.capture import Point, capture, result_point
-from ..repeated import new_session
 from .tally import ErrorFigures, Tally
 
 Progress = Callable[[int], None]

@@ -34,7 +34,7 @@ class Search(Generic[T]):
     find: Callable[[Sequence[T]], T | None]
     attempts: int
     at_once: int = 1
-    report: Callable[[T, str, int], None] = lambda thing, way, left: None
+    report: Callable[[T, str, int], None] = lambda best, way, left: None
     left: int = field(init=False, default=0)
 
     def run(self, start: T, ways: Sequence[Way[T]]) -> T:
@@ -51,8 +51,8 @@ class Search(Generic[T]):
                     best, progress = found, True
         return best
 
-    def _try(self, things: Sequence[T]) -> T | None:
-        tried = things[: self.left]
+    def _try(self, candidates: Sequence[T]) -> T | None:
+        tried = candidates[: self.left]
         self.left -= len(tried)
         return self.find(tried) if tried else None
 

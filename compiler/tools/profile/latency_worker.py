@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ....runtime.loader import NacreError, load
-from ..repeated import begin_session
+from ...base.repeated import begin_session
 
 _MOST = 1 << 20
 """Maximum number of calls whose times are kept."""

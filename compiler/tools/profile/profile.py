@@ -17,7 +17,7 @@ import numpy as np
 from ....runtime.arguments import Array
 from ....runtime.loader import Entry, Model
 from ....runtime.observe import Call, Operation, Recording, evaluate, record
-from ..repeated import Restart
+from ...base.repeated import Restart
 from .machine import Peak
 
 _LEAST_RUNS = 3

@@ -1,4 +1,4 @@
-"""OpenVINO's CPU plugin. It is told to stay in float32, where it would take bfloat16 if the processor has it."""
+"""OpenVINO's CPU plugin. It is set to float32, since it would use bfloat16 on processors that have it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ LAYERS: Mapping[str, tuple[str, dict[str, Any], Sequence[tuple[int, ...]], int]]
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_channels_first_computes_what_channels_last_does(name: str, tmp_path: Path) -> None:
+def test_channels_first_agrees_with_channels_last(name: str, tmp_path: Path) -> None:
     kind, config, shapes, rank = LAYERS[name]
     rng = np.random.default_rng(1)
     x = rng.standard_normal((2, *(7, 6, 5)[:rank], 4)).astype(np.float32)

@@ -60,7 +60,7 @@ def test_a_model_becomes_a_function_with_named_arguments_and_results() -> None:
     assert two.results[0] == two.arguments[0]
 
 
-def test_nodes_know_their_instance_and_their_place() -> None:
+def test_nodes_have_their_instance_and_their_span() -> None:
     text = f"{LINEAR}\nmodel f(x: f32[2, 4]) -> f32[2, 4] {{\n  use up = Linear<4, 4>\n  return up(x) + 1\n}}\n"
     function = load(text).module.function("f")
     product = next(node for node in function.body if node.op == "matmul")
@@ -137,7 +137,7 @@ def test_loops_run_as_often_as_they_say(count: int, expected: float) -> None:
     assert run(text, np.float32(1))[0] == expected
 
 
-def test_loops_carry_what_they_assign_and_read_what_is_outside() -> None:
+def test_loops_carry_assigned_values_and_read_outer_values() -> None:
     text = """
 model fibonacci(a: i64, step: i64) -> i64, i64 {
   b = a
@@ -360,8 +360,10 @@ model f(x: f32[1, 4]) -> f32[1, 3] {
 """
     )
     faults = frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))
-    told = {(fault.code, fault.message.split("`")[1] if "more" not in fault.message else "more") for fault in faults}
-    assert told == {
+    reported = {
+        (fault.code, fault.message.split("`")[1] if "more" not in fault.message else "more") for fault in faults
+    }
+    assert reported == {
         ("tensor-shape", "b.weight"),
         ("missing-tensor", "w.safetensors"),
         ("missing-tensor", "more"),
@@ -408,7 +410,7 @@ model f(x: f32[1, 4]) -> f32[1, 4] {
     (fault,) = frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))
     assert fault.code == "missing-tensor" and fault.help == help_text
     assert re.fullmatch(r"`w.safetensors` is missing `net\.\S+` and 10 more tensors", fault.message)
-    # Where one of them is missing for another reason, they are told one by one.
+    # Where one of them is missing for another reason, they are reported one by one.
     tensors.popitem()
     save_file(tensors, tmp_path / "w.safetensors")
     assert len(frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))) == 2 + 3 + 1
@@ -430,8 +432,8 @@ def test_a_size_is_traced_to_where_it_was_given(tmp_path: Path) -> None:
     )
     with pytest.raises(DiagnosticError) as failure:
         frontend.load_module(source)
-    told = [line.strip() for line in str(failure.value).replace(f"{tmp_path}/", "").splitlines()]
-    assert told == [
+    reported = [line.strip() for line in str(failure.value).replace(f"{tmp_path}/", "").splitlines()]
+    assert reported == [
         "error[shape-mismatch]: `@` cannot multiply f32[B, 384] by f32[512, 100]",
         "--> minilm.nacre:6:10",
         "|",
@@ -443,7 +445,7 @@ def test_a_size_is_traced_to_where_it_was_given(tmp_path: Path) -> None:
     ]
 
 
-def test_a_fault_of_a_block_is_told_once_however_often_it_is_called() -> None:
+def test_an_error_of_a_block_is_reported_once_for_all_its_calls() -> None:
     text = "block Bad(x: f32[2]) -> f32[2] { return x + y }\n\nmodel f(x: f32[2]) -> f32[2] { return Bad(Bad(x)) }\n"
     assert codes(text) == ["unknown-name"]
 

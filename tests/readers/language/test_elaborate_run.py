@@ -60,7 +60,7 @@ def random(*shape: int) -> Any:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_graphs_are_valid_and_print_what_they_are(path: Path) -> None:
+def test_graphs_are_valid_and_their_text_parses_to_them(path: Path) -> None:
     module = load(path.stem)
     assert parse_module(print_module(module)) == module
 

@@ -38,7 +38,7 @@ def test_an_index_out_of_range_fails_the_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "code", "told"),
+    ("index", "code", "reported"),
     [
         ("x[i, :, i]", "bad-index", "adjacent axes"),
         ("x[i, j]", "shape-mismatch", "cannot broadcast [6] and [5]"),
@@ -46,7 +46,7 @@ def test_an_index_out_of_range_fails_the_call() -> None:
         ("x[i, x]", "bad-index", "must be a tensor of integers"),
     ],
 )
-def test_refused(index: str, code: str, told: str) -> None:
+def test_refused(index: str, code: str, reported: str) -> None:
     text = f"model m(x: f32[4, 4, 4], i: i64[6], j: i64[5], k: i32[6]) -> f32[6, 4] {{ return {index} }}"
     (found,) = nacre.check(text)
-    assert found.code == code and told in f"{found.message} {found.label}"
+    assert found.code == code and reported in f"{found.message} {found.label}"

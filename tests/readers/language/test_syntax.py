@@ -36,12 +36,12 @@ def test_trees_without_errors_are_kept() -> None:
 
 
 def test_errors_are_reported_each_time() -> None:
-    told = []
+    message = []
     for _ in range(2):
         with pytest.raises(DiagnosticError) as found:
             parse("dim B in\nmodel m(x: f32[B]) -> f32[B] { return }\n", "a")
-        told.append(found.value.diagnostics)
-    assert told[0] == told[1] and len(told[0]) == 2
+        message.append(found.value.diagnostics)
+    assert message[0] == message[1] and len(message[0]) == 2
 
 
 def statements(body: str) -> tuple[syntax.Statement, ...]:
@@ -345,8 +345,8 @@ def test_sources_below_the_limits_parse() -> None:
     parse("block A() -> f32 {\n" + "x = y\n" * 2000 + "}", "test")
 
 
-def test_most_single_mistakes_are_told_once() -> None:
-    """Every word of a model is left out, once; what follows from one mistake must not be told as others."""
+def test_most_single_mistakes_are_reported_once() -> None:
+    """Every word of a model is left out, once; errors that follow from one mistake are not reported."""
     text = MINILM.read_text(encoding="utf-8")
     spots = [match.span() for match in re.finditer(r"\w+|->|\|>|\.\.\.|[^\w\s]", re.sub(r"#.*", "", text))]
     text = re.sub(r"#.*", "", text)

@@ -123,7 +123,7 @@ def test_a_range_of_constant_floats_is_computed_and_another_is_refused(tmp_path:
         read_file(path)
 
 
-def test_a_weight_that_is_an_argument_computes_what_a_constant_does(tmp_path: Path) -> None:
+def test_a_weight_as_an_argument_agrees_with_a_constant(tmp_path: Path) -> None:
     """All sizes of the weight are equal."""
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 5, 5, 3), (3, 3, 3, 3)))
@@ -193,7 +193,7 @@ def test_the_limit_of_converted_operators(tmp_path: Path, monkeypatch: pytest.Mo
         assert outcome(tmp_path / "long.tflite", data) == code
 
 
-def test_the_page_lists_what_is_supported() -> None:
+def test_the_page_lists_the_supported_names() -> None:
     """After a change: `python -m nacre.compiler.tools.reference.reader_operators`."""
     assert TFLITE.path.read_text(encoding="utf-8") == TFLITE.current()
 

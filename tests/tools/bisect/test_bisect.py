@@ -167,7 +167,7 @@ def test_a_reference_that_the_source_contradicts_blames_no_stage(relu: Path, nac
         (("--target", "portable"), "give one target"),
     ],
 )
-def test_a_wrong_command_line_is_told(arguments: tuple[str, ...], said: str, relu: Path, nacre: Run) -> None:
+def test_a_wrong_command_line_is_an_error(arguments: tuple[str, ...], said: str, relu: Path, nacre: Run) -> None:
     code, text = nacre("bisect", relu, *arguments)
     assert code == 2 and said in text, text
 

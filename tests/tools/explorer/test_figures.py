@@ -38,7 +38,7 @@ def test_views_and_weights_move_nothing() -> None:
     assert costs.peak_memory == 96
 
 
-def test_optimized_graph_costs_what_the_report_says() -> None:
+def test_costs_of_the_optimized_graph_are_those_of_the_report() -> None:
     build = Build(load_module(LOOP, text=True))
     build.optimize()
     (report,) = build.report({"B": 5})
@@ -99,8 +99,8 @@ def profile(graph: Graph, **changed: object) -> dict[str, object]:
     costs = [c for c in graph.costs(B=2).nodes if c.flops]
     calls = [{"values": [c.name], "seconds": 1e-6 * (n + 1), "flops": c.flops} for n, c in enumerate(costs)]
     peak = {"flops_per_second": 1e11, "bytes_per_second": 1e10}
-    told = {"entry": "f", "dims": {"B": 2}, "calls": calls, "peak": peak}
-    return told | {"threads": 1, "processor": "?", "runs": 3, "seconds": 1.0} | changed
+    message = {"entry": "f", "dims": {"B": 2}, "calls": calls, "peak": peak}
+    return message | {"threads": 1, "processor": "?", "runs": 3, "seconds": 1.0} | changed
 
 
 def test_measured(tmp_path: Path) -> None:
@@ -117,10 +117,10 @@ def test_profiles_of_the_command_are_read() -> None:
     command = ["profile", str(DIGITS), "--at", "B=4", "--seconds", "0", "--peak", "100,20", "--json"]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    costs = nacre.graph.read(DIGITS, level=2).measured(told)
+    message = json.loads(done.stdout)
+    costs = nacre.graph.read(DIGITS, level=2).measured(message)
     assert costs.dims == {"B": 4} and costs.machine == Machine(100e9, 20e9)
-    assert costs.seconds == pytest.approx(sum(call["seconds"] for call in told["calls"]))
+    assert costs.seconds == pytest.approx(sum(call["seconds"] for call in message["calls"]))
 
 
 @pytest.mark.parametrize(

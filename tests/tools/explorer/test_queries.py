@@ -55,7 +55,7 @@ def test_levels_and_passes() -> None:
         ({"source": LOOP, "passes": "fold"}, "unknown-pass"),
     ],
 )
-def test_faults_of_what_is_read(arguments: dict[str, str], code: str) -> None:
+def test_errors_of_the_source(arguments: dict[str, str], code: str) -> None:
     with pytest.raises(nacre.DiagnosticError) as caught:
         nacre.graph.read(**arguments)
     assert [d.code for d in caught.value.diagnostics] == [code]

@@ -12,7 +12,7 @@ SAMPLES = Path(__file__).parents[3] / "samples"
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 16)
 
 
-def test_compiled_graph_computes_what_the_interpreter_does(tmp_path: Path) -> None:
+def test_compiled_graph_agrees_with_the_interpreter(tmp_path: Path) -> None:
     graph = loop()
     graph = graph.replace(graph.find("gelu"), lambda b, x: b.relu(x))
     expected = graph.run(X, weights=weights(), float64=True)

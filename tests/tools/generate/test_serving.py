@@ -102,7 +102,7 @@ def expected(talker: Path, prompt: str, count: int = 12, sampling: Sampling | No
     return "".join(vocabulary.stream(ids, drawn))
 
 
-def test_many_users_get_what_one_user_gets(running: Running, talker: Path) -> None:
+def test_many_users_get_the_answers_of_one_user(running: Running, talker: Path) -> None:
     alone = [expected(talker, prompt) for prompt in PROMPTS]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(2):

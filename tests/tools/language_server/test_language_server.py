@@ -123,7 +123,7 @@ def test_definitions_lead_to_names_files_and_checkpoints(folder: Path) -> None:
     session(folder, in_model)
 
 
-def test_completion_knows_the_place(folder: Path) -> None:
+def test_completion_depends_on_the_context(folder: Path) -> None:
     async def proposals(running: Editor, uri: str, text: str, marker: str) -> list[str]:
         place = at(text, marker)
         await running.type(uri, text.replace(marker, ""))

@@ -69,7 +69,7 @@ def test_a_model_that_copies_has_a_profile(artifact: Path) -> None:
         (0, 0, "neither"),
     ],
 )
-def test_what_bounds_a_kernel(flops: int, size: int, bound: str) -> None:
+def test_the_bound_of_a_kernel(flops: int, size: int, bound: str) -> None:
     kernel = KernelTime("k", "rows", 1, 1.0, flops, size, 1.0, 1.0, (Operation("exp", "", None, 0),))
     assert kernel.bound(Peak(1000, 100)) == bound
     assert (kernel.compute(Peak(1000, 100)), kernel.bandwidth(Peak(1000, 100))) == (flops / 1000, size / 100)
@@ -87,8 +87,8 @@ def test_products_of_narrow_dtypes_have_their_own_peak(tmp_path: Path) -> None:
     save_npz(tmp_path / "w.npz", {"weight": np.ones((128, 64), np.int8)})
     (tmp_path / "m.nacre").write_text(INT8)
     model = nacre.compile(tmp_path / "m.nacre", tmp_path / "a.so")
-    told = profile_entry(model, model.entries["main"], [np.ones((64, 128), np.uint8)], 1, 0.0).kernels()
-    (kernel,) = (k for k in told if k.products)
+    message = profile_entry(model, model.entries["main"], [np.ones((64, 128), np.uint8)], 1, 0.0).kernels()
+    (kernel,) = (k for k in message if k.products)
     assert kernel.products == {"i8": 2 * 64 * 128 * 64}
     plain, narrow = Peak(1e9, 1e10), Peak(1e9, 1e10, {"i8": 4e9, "bf16": 2e9})
     others = kernel.flops - kernel.products["i8"]

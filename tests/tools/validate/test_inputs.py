@@ -93,7 +93,7 @@ def test_parameters_are_made_up_as_they_are_stored() -> None:
     assert np.array_equal(plain, turned.T)
 
 
-def test_integers_that_are_moved_number_no_places() -> None:
+def test_integers_that_are_moved_are_small() -> None:
     b = Builder(OPERATORS)
     x, y = Value("x", TensorType(I64, (3, 2))), Value("y", TensorType(I64, (3, 2)))
     both = b.stack(x, y, axis=2)

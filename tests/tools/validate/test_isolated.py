@@ -25,7 +25,7 @@ def hang(tell: Progress) -> int:
     return 1
 
 
-def test_each_task_gives_what_it_gives_or_how_it_was_lost() -> None:
+def test_each_task_gives_its_result_or_the_reason_of_its_loss() -> None:
     answers = run_isolated([lambda tell: 1, crash, lambda tell: 2, hang, lambda tell: 3], 1.0)
     assert answers == [
         1,

@@ -63,7 +63,7 @@ def test_admissible_results_include_the_first_samples() -> None:
     assert judge.expected is judge.expected
 
 
-def test_the_element_that_is_farthest_out_is_told() -> None:
+def test_the_element_with_the_largest_error_is_reported() -> None:
     def spoil(r: Any) -> None:
         r[1, 2] += 0.25
         r[3, 4] -= 0.5
@@ -120,7 +120,7 @@ def test_a_part_of_a_function_computes_the_same() -> None:
     assert cut_function(module, whole, [flat]).functions[0].arguments == (x,)
 
 
-def test_a_part_takes_what_tells_its_sizes() -> None:
+def test_a_part_takes_the_arguments_that_determine_its_sizes() -> None:
     b = Builder(OPERATORS)
     x, y = Value("x", TensorType(F32, (200,))), Value("y", TensorType(F32, (T.size,)))
     four = b.slice(x, starts=(T.size,), stops=(T.size + 4,))

@@ -106,7 +106,7 @@ def test_who_rounds_to_a_dtype_that_is_named_says_so() -> None:
 
 
 def judged(operand: Any, change: int) -> bool:
-    """Is it told if one number of `cast(2 * x + 0.1, bf16)` is so many steps off?"""
+    """Returns whether an error of so many steps in one number of `cast(2 * x + 0.1, bf16)` is reported."""
     b = Builder(OPERATORS)
     x = Value("x", TensorType(F32, (operand.size,)))
     y = b.add(b.multiply(x, b.scalar(2, F32)), b.scalar(0.1, F32))

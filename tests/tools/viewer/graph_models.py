@@ -74,7 +74,7 @@ def measured(build: Build, path: Path) -> dict[int, float]:
         }
         for i, node in enumerate(kernels)
     ]
-    told = {
+    message = {
         "entry": function.name,
         "dims": {"T": 32},
         "threads": 1,
@@ -84,7 +84,7 @@ def measured(build: Build, path: Path) -> dict[int, float]:
         "seconds": 1e-3,
         "calls": calls,
     }
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(message))
     return {i: (i + 1) * 1e-6 for i in range(len(kernels))}
 
 

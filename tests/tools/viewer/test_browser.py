@@ -106,13 +106,13 @@ def test_a_kernel_says_why_it_is_not_larger(page: Page) -> None:
     assert "not fused" not in page.one("#details").text
 
 
-def test_operands_lead_to_what_makes_them(page: Page) -> None:
+def test_operands_link_to_their_nodes(page: Page) -> None:
     page.run(f"reveal({LAYER + '/attention/query/2'!r})")
     page.one("#details button.value").click()
     assert page.crumbs()[-1] == "matmul"
 
 
-def test_a_line_leads_to_its_nodes(page: Page) -> None:
+def test_a_line_links_to_its_nodes(page: Page) -> None:
     line = next(i for i, text in enumerate(SOURCE.splitlines(), 1) if "gelu" in text)
     page.run(f"document.querySelector('#text li:nth-child({line})').click()")
     assert page.marked_lines() == ["  return h + second(gelu(first(h)))"]

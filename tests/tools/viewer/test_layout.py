@@ -111,7 +111,7 @@ def test_a_chain_stays_straight_beside_ports_and_residuals() -> None:
     assert len({grid.columns[n] for n in range(4, 10)}) == 1
 
 
-def test_points_share_what_they_both_wish() -> None:
+def test_positions_are_the_means_of_wishes() -> None:
     links = [Link(0, n, 4.0) for n in (1, 2, 3)]
     assert straighten([1.0, 0.0, 1.0, 2.0], [[0], [1, 2, 3]], links) == [1.0, 0.0, 1.0, 2.0]
     # A strong link pushes a weak one aside.

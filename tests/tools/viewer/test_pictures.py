@@ -76,7 +76,7 @@ def test_every_stage_shows_its_whole_graph(made: Build, data: Any) -> None:
         assert sum(count for _, count in row["rules"]) == stage.rewrites
 
 
-def test_marks_say_what_a_pass_changed(data: Any) -> None:
+def test_marks_show_the_changes_of_a_pass(data: Any) -> None:
     stages = {stage["name"]: stage for stage in data["stages"]}
     first, unrolled = data["stages"][0], stages["unroll-repeat"]
     assert (first["added"], first["changed"], first["removed"]) == ([], [], 0)

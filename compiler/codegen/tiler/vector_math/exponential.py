@@ -37,7 +37,7 @@ _BELOW = 254 - 127 + 1
 def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
     """Returns p * 2**n where p is about 1, shifted = n + TWO_FACTORS, and n < 256, rounded once.
 
-    Without a scaling instruction it requires n > -254. The instruction returns zero wherever n is low, whatever p is.
+    Without a scaling instruction it requires n > -254. The instruction returns zero where n is low, for any p.
     """
     low = n < -125
     if p.writer.lanes is None:
@@ -80,7 +80,7 @@ def _scale_or_zero(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
 
 
 def _scale_by_instruction(instruction: Instruction, p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lanes:
-    """Scales by the instruction; returns zero in the lanes of `zero`, if given, whatever their operands are."""
+    """Scales by the instruction; returns zero in the lanes of `zero`, if given, for any operands."""
     writer = p.writer
     all_lanes, rounding = instruction.trailing
     if zero is None:

@@ -1,4 +1,4 @@
-"""Attention: layers of several heads with projections, and those that attend to their operands directly."""
+"""Attention: multi-head layers with projections, and layers that attend to their operands directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Categories: numbers to the number of an interval, and integers to vectors with an element for each category."""
+"""Categories: `Discretization` maps a number to the index of its interval, `CategoryEncoding` an integer to a one-hot
+vector."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def _category_encoding(use: Use) -> Sequence[Tensor]:
 
 
 def _discretization(use: Use) -> Sequence[Tensor]:
-    """Returns the number of the interval of each element, which is the number of boundaries <= the element."""
+    """Returns the index of the interval of each element: the number of boundaries that are not above it."""
     g, x = use.g, use.x
     if not x.dtype.is_float:
         x = g.cast(x, dtype=F32)

@@ -117,8 +117,8 @@ def run_steps(
 def run_cell(
     use: Use, kind: str, x: Tensor, states: Sequence[Tensor], backwards: bool, mask: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns the results [batch, time, units] of a cell, and its last states. It begins with zeros without states.
-    The mask is [batch, time]."""
+    """Returns the results [batch, time, units] of a cell, and its last states. If `states` is empty, the initial
+    states are zeros. The mask is [batch, time]."""
     g, cell, units = use.g, CELLS[kind], use.integer("units")
     kernel, weight = use.array(0, 2), use.array(1, 2)
     if kernel.shape[1] != cell.gates * units or weight.shape != (units, cell.gates * units):

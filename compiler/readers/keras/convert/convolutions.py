@@ -36,7 +36,8 @@ def padding(
 
 
 def convolved(use: Use, x: Tensor, kernel: Elements, groups: int, word: str, *, whole: bool = True) -> Tensor:
-    """Returns a convolution; strides, dilations and padding are those of the layer if it is the `whole` one."""
+    """Returns a convolution. If it is the `whole` layer, it has the strides, dilations and padding of the layer; a
+    pointwise part has none."""
     rank = kernel.ndim - 2
     size = kernel.shape[:rank]
     strides = use.integers("strides", rank, 1) if whole else (1,) * rank

@@ -1,4 +1,4 @@
-"""Layers for images: resizing, cropping, and augmentation, which has an effect in training only."""
+"""Layers for images: resizing, cropping and augmentation. Augmentation has no effect in inference."""
 
 from __future__ import annotations
 

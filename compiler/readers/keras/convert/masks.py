@@ -20,7 +20,7 @@ _REFUSING = frozenset({"Softmax", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
 USERS = frozenset({"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional", "GlobalAveragePooling1D"}) | _REFUSING
 """Layers whose results depend on the mask of their operand."""
 TAKERS = USERS | {"BatchNormalization", "TimeDistributed"}
-"""Layers whose call may give the mask of the first operand by the keyword `mask`."""
+"""Layers that take the mask of the first operand as the keyword argument `mask`."""
 
 
 def as_mask(use: Use, x: Tensor) -> Tensor:
@@ -105,7 +105,10 @@ _MASKS: Mapping[str, Masks] = {
 def check_masks(use: Use) -> None:
     """Fails if an operand has a mask that would change the result of the layer."""
     if use.masks and use.kind in _REFUSING:
-        use.fail("gets an operand with a mask of its steps", help="give the mask to layers before it alone")
+        use.fail(
+            "does not support operands with a mask",
+            help="remove the mask before this layer",
+        )
 
 
 def masks_after(use: Use) -> Sequence[Tensor | None]:

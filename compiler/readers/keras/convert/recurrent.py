@@ -88,7 +88,7 @@ def _bidirectional(use: Use) -> Sequence[Tensor]:
     inner = use.value("layer")
     kind = KINDS.get(str(inner.get("class_name"))) if isinstance(inner, Mapping) else None
     if kind is None or not isinstance(inner.get("config"), Mapping):
-        use.fail("is around another layer than LSTM, GRU or SimpleRNN")
+        use.fail("wraps a layer other than LSTM, GRU and SimpleRNN")
     if use.value("backward_layer", None) not in (None, {}) and _other(inner, use.value("backward_layer")):
         use.fail("has directions of different kinds")
     g, x = use.g, use.x

@@ -11,18 +11,18 @@ from .masks import USERS
 
 
 def wrappers(find: Callable[[str], Convert | None]) -> Converters:
-    """Returns the converters of layers around another layer, which `find` converts by its class."""
+    """Returns the converters of wrapper layers. `find` returns the converter of a class of layers, or None."""
 
     def time_distributed(use: Use) -> Sequence[Tensor]:
         inner, g, x = use.value("layer"), use.g, use.x
         kind = str(inner.get("class_name")) if isinstance(inner, Mapping) else ""
         convert = find(kind)
         if convert is None or not isinstance(inner.get("config"), Mapping) or kind == use.kind:
-            use.fail(f"is around a layer of class `{kind}`", code="unsupported-operator")
+            use.fail(f"wraps a layer of class `{kind}`, which is not supported", code="unsupported-operator")
         if x.rank < 3:
             use.fail(f"gets {x.type}, expected steps", code="unsupported-rank")
         batch, steps = x.shape[:2]
-        # The steps become elements of a longer batch.
+        # The steps become elements of a larger batch.
         flat = g.reshape(x, shape=(batch * steps, *x.shape[2:]))
         if use.masks and kind in USERS:
             use.fail(f"gives the mask of its steps to a layer of class `{kind}`")
@@ -35,7 +35,7 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
         kind = str(inner.get("class_name")) if isinstance(inner, Mapping) else ""
         convert = find(kind)
         if convert is None or not isinstance(inner.get("config"), Mapping) or kind in (use.kind, "TimeDistributed"):
-            use.fail(f"is around a layer of class `{kind}`", code="unsupported-operator")
+            use.fail(f"wraps a layer of class `{kind}`, which is not supported", code="unsupported-operator")
         own = [each for each in use.weights if "layer" in each[0].split("/")]
         own = own or [each for each in use.weights if "vector_u" not in each[0] and "sn_u" not in each[0]]
         return convert(replace(use, kind=kind, config=inner["config"], weights=own))

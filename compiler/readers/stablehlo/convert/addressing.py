@@ -163,7 +163,7 @@ def _combination(use: Use, body: BlockRecord) -> str:
         if use.x.dtype == BOOL:
             use.fail("adds truth values")
         return "scatter_nd_add"
-    use.fail("combines elements by more than an addition")
+    use.fail("combines elements by an operation other than an addition")
 
 
 def _torch_index_select(use: Use) -> Sequence[Tensor]:

@@ -1,4 +1,4 @@
-"""Products and convolutions."""
+"""Matrix products and convolutions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def _pairs(use: Use, rank: int) -> list[tuple[int, int]]:
 
 
 def _dilated(use: Use, x: Tensor, steps: Sequence[int]) -> Tensor:
-    """Puts zeros between neighbours of the spatial axes, by a transposed convolution of each channel with a one."""
+    """Inserts zeros between neighbours along the spatial axes: a transposed convolution of each channel, whose weight
+    is 1."""
     g, channels = use.g, x.shape[1]
     one = known([1.0], x.dtype)
     weight = g.broadcast_to(g.reshape(one, shape=(1,) * x.rank), shape=(channels, *(1,) * (x.rank - 1)))

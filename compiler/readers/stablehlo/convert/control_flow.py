@@ -1,4 +1,4 @@
-"""Calls, choices, loops, and functions of single elements."""
+"""Calls, conditionals, loops, and functions of single elements."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _spread(convert: Convert) -> Convert:
         if use.has("broadcast_dimensions") and use.integers("broadcast_dimensions") != tuple(
             range(ranks[-1] - ranks[0], ranks[-1])
         ):
-            use.fail("aligns axes otherwise than at the last one")
+            use.fail("broadcasts axes that are not aligned at the last one")
         return convert(use)
 
     return converted

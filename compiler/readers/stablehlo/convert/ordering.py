@@ -24,7 +24,7 @@ def _direction(use: Use) -> str:
     others = {number for number, _ in body.arguments[2:]}
     for operation in operations:
         if operation.name not in ("compare", "select", "constant") or others.intersection(operation.operands):
-            use.fail("compares elements by more than their first operand")
+            use.fail("compares more than the elements of the first operand")
     final = next((each for each in operations if last.operands[0] in [number for number, _ in each.results]), None)
     direction = "" if final is None else final.word("comparison_direction")
     if direction not in ("LT", "GT"):

@@ -61,7 +61,7 @@ def _reduce(use: Use) -> Sequence[Tensor]:
     is_truth = x.dtype == BOOL
     over = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}.get(name, name) if is_truth else name
     if over in ("and", "or") and not is_truth:
-        use.fail("combines the bits of whole numbers")
+        use.fail("combines integers by a bitwise operation")
     reduction, combine = REDUCERS[over]
     total = g.apply(reduction, [x], {"axis": axes})[0]
     return [total if is_neutral(name, x, start) else g.apply(combine, [total, start], {})[0]]

@@ -1,4 +1,4 @@
-"""Tuples and tokens, which leave nothing in the graph."""
+"""Tuples and tokens. The graph has no nodes for them."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _select_and_scatter(use: Use) -> Sequence[Tensor]:
     ) != "GE":
         use.fail("selects elements by another comparison than `GE`")
     if reducer(use, addition) != "add" or not is_neutral("add", x, start):
-        use.fail("combines elements by more than an addition to zero")
+        use.fail("combines elements by an operation other than an addition to zero")
     used = [axis for axis in range(x.rank) if window[axis] != 1 or strides[axis] != 1] or [x.rank - 1]
     if len(used) > 3 or any(pairs[axis] != (0, 0) for axis in range(x.rank) if axis not in used):
         use.fail(f"has windows over {len(used)} axes; up to 3 are supported")

@@ -16,7 +16,7 @@ _LOGIC: Mapping[str, str] = {"and": "logical_and", "or": "logical_or", "xor": "l
 
 
 def truth(use: Use, x: Tensor) -> Tensor:
-    """Returns where a tensor is not zero."""
+    """Returns a mask that is true for elements other than zero."""
     return x if x.dtype == BOOL else use.g.not_equal(x, use.g.like(0, x))
 
 
@@ -34,7 +34,7 @@ def _compare(name: str) -> Convert:
 
 
 def _compare_truth(use: Use, name: str, x: Tensor, y: Tensor) -> Tensor:
-    """Compares two bools; false is less than true."""
+    """Compares two bool tensors; false is less than true."""
     g = use.g
     if name.startswith("greater"):
         x, y = y, x

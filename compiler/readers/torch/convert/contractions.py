@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _product(use: Use) -> Sequence[Tensor]:
 
 
 def product(use: Use, x: Tensor, y: Tensor) -> Tensor:
-    """Returns a product of matrices; a vector is a row on the left and a column on the right."""
+    """Returns a matrix product. A vector is a row as the left operand and a column as the right operand."""
     g = use.g
     left = x if x.rank > 1 else g.unsqueeze(x, axes=(0,))
     right = y if y.rank > 1 else g.unsqueeze(y, axes=(1,))

@@ -57,7 +57,7 @@ def _eye(use: Use) -> Sequence[Tensor]:
 def _item(use: Use) -> Sequence[Tensor]:
     x = use.tensor()
     if x.array is None:
-        use.fail("reads a number of a call as a Python number", code="data-dependent")
+        use.fail("reads a value that is computed in a call as a Python number", code="data-dependent")
     return [x.array.item()]
 
 
@@ -65,7 +65,7 @@ def _assertion(use: Use) -> Sequence[Any]:
     """Refuses the program unless the asserted condition on sizes holds for all values of the dims."""
     held = use.arguments.get("self")
     if isinstance(held, Tensor):
-        use.fail("asserts a condition on numbers of a call", code="data-dependent")
+        use.fail("asserts a condition on values that are computed in a call", code="data-dependent")
     if not held:
         use.fail(f"asserts a condition that does not hold: {use.word('assert_msg')}", code="failed-assertion")
     return []

@@ -72,7 +72,7 @@ def _embedding_bag(use: Use) -> Sequence[Tensor]:
 
 
 def _unused(use: Use, position: int) -> Tensor:
-    """Returns zeros for a result that only gradients read."""
+    """Returns zeros for a result that only the gradient of the operator reads."""
     type = use.types[position]
     assert type is not None, use.operator
     return use.g.broadcast_to(use.g.scalar(0, type.dtype), shape=type.shape)

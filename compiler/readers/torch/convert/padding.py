@@ -1,4 +1,4 @@
-"""Padding: with a number, with the edge, by reflection, around."""
+"""Padding with a constant, with the edge, by reflection, and circular padding."""
 
 from __future__ import annotations
 

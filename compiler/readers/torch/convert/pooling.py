@@ -60,7 +60,7 @@ def _average_pool(rank: int) -> Convert:
 
 
 def _with_divisor(use: Use, x: Tensor, attributes: dict[str, Any], rank: int, divisor: int) -> Tensor:
-    """Returns sums of windows divided by a number: averages over an operand that is padded explicitly."""
+    """Returns the sum of each window divided by the argument `divisor_override`. The operand is padded explicitly."""
     g, widths = use.g, [(0, 0), (0, 0)]
     for axis in range(rank):
         low, high = attributes["padding"][axis]

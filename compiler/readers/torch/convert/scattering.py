@@ -133,7 +133,7 @@ def _index_put(use: Use) -> Sequence[Tensor]:
     rows = columns_of(use, [index for _, index in pairs])
     front = to_front(use, x, axes)
     shape = (*rows.shape[:-1], *front.shape[len(axes) :])
-    # The values have the axes of the indices where the indexed axes are, unless other axes lie between these.
+    # In the values, the axes of the indices replace the indexed axes; they come first if the latter are not adjacent.
     between = is_adjacent(axes) and axes[0] > 0
     if between:
         count, before = rows.rank - 1, axes[0]

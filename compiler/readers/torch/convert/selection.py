@@ -1,4 +1,4 @@
-"""Operators whose result size depends on data: `nonzero`, and `nms` of boxes that overlap little.
+"""Operators whose result size depends on data: `nonzero`, and `nms`, which keeps boxes that overlap little.
 
 A result has its maximum possible size, with zeros after the last valid element, and a count of the valid elements.
 """
