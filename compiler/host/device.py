@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..lower.storage import Alarm, Failure, Storage
 from ..targets.cuda import BLOCKS, IMAGE
-from .entry import LAUNCH, RECORD_BYTES, Call, EntryText
+from .entry import RECORD_BYTES, Call, EntryText
 from .states import Copy
 
+LAUNCH = "_launch"
+"""The suffix of the function that launches a kernel."""
 IMAGES = "nacre_images"
 """The table of the descriptors of all launches, with the suffix of the target."""
 
@@ -56,6 +58,9 @@ class DeviceEntryText(EntryText):
     def copy(self, copy: Copy) -> None:
         source, target, size = self.address(copy.source), self.address(copy.target), self.size(copy.size)
         self.lines.append(f"  call void @nacre_device_copy(ptr %team, ptr {target}, ptr {source}, i64 {size})")
+
+    def launcher(self, call: Call) -> tuple[str, ...]:
+        return (f"{call.kernel}{LAUNCH}",)
 
     def keep_record(self, record: Storage, line: str) -> None:
         arguments = f"ptr %team, ptr %failure, ptr {self.address(record)}, i64 {RECORD_BYTES}"

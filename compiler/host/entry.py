@@ -8,8 +8,8 @@ copy for observed calls, which also calls the observer before and after every ke
 A kernel that reads by index may watch the indices itself: it sets the alarm, a word after the record. The entry clears
 the alarm first, and calls a deferred check only if the alarm is set:
 
-    store i64 0, ptr %alarm      call void @gather_launch(..., ptr %alarm)
-                                 br i1 %alarmed, label %due, label %done    due: call void @check_launch(...)
+    store i64 0, ptr %alarm      call void @nacre_launch_1_4(ptr %team, ptr @gather, ..., ptr %alarm)
+                                 br i1 %alarmed, label %due, label %done    due: call void @nacre_launch_0_2(...)
 
 A check that depends on weights alone runs `once`. The word after the alarm is the address of an array with a byte for
 each check of the entry. The entry skips the check if its byte is not 0, and sets the byte when the check has passed.
@@ -18,18 +18,19 @@ The time of code generation grows faster than the length of a function. An entry
 therefore split into parts: functions with the same arguments, which it calls in order:
 
     define hidden i64 @entry(...) {                  define internal i64 @entry_part0(...) noinline {
-      %r0 = call i64 @entry_part0(...)                 call void @matmul_0_launch(...)
+      %r0 = call i64 @entry_part0(...)                 call void @nacre_launch_0_3(ptr %team, ptr @matmul_0, ...)
       br i1 %good0, label %next0, label %failed0       ...
 
 The entry of a model with one kernel, for one dim B: the input, the weight at offset 0, the bias at offset 2048, the
-result, and no scratch memory:
+result, and no scratch memory. Kernels with one dim and five tensors share the function that it calls:
 
     define hidden i64 @nacre_entry_head(ptr %inputs, ptr %outputs, ptr %workspace, ptr %weights, ptr %dims, ...) {
       %v0 = load i64, ptr %dims                                    B
       %v1 = load ptr, ptr %inputs
       %v2 = getelementptr i8, ptr %weights, i64 2048
       %v3 = load ptr, ptr %outputs
-      call void @fusion_launch(ptr %team, i64 %v0, ptr %v1, ptr %weights, ptr %v2, ptr %v3, ptr null)
+      call void @nacre_launch_1_5(ptr %team, ptr @fusion, ptr @fusion_items, ptr @fusion_pace,
+                                  i64 %v0, ptr %v1, ptr %weights, ptr %v2, ptr %v3, ptr null)
       ret i64 0
 """
 
@@ -64,9 +65,12 @@ RECORD_BYTES = 8 * RECORD
 FAILURE_WORDS = RECORD + 2
 """The 64-bit words of the struct `nacre_failure` in the runtime's tables.h: the record of a check, the alarm, and the
 address of the bytes of checks that run once."""
-LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
-"""The suffixes of a kernel's symbols among the entries: the function that computes all work items on the threads of a
-team, the function that each thread calls, and the variable in which the runtime records the time of a work item."""
+LAUNCHER, TASK = "nacre_launch", "nacre_task"
+"""The prefixes of the functions that compute all work items of a kernel on the threads of a team, and that each of the
+threads calls. Kernels with as many dims and tensors share them: LLVM takes more than a millisecond for each function,
+however short. Entries and kernels never have such a name."""
+PACE = "_pace"
+"""The suffix of a kernel's variable in which the runtime records the time of a work item."""
 
 
 CALLS_PER_PART = 256
@@ -226,9 +230,17 @@ class EntryText:
         for copy in call.copies:
             self.copy(copy)
         sizes = (f"i64 {self.dim(s)}" for s in call.dims)
-        arguments = ["ptr %team", *sizes, *(f"ptr {self.address(p)}" for p in call.storages)]
+        arguments = [*sizes, *(f"ptr {self.address(p)}" for p in call.storages)]
+        function, *leading = self.launcher(call)
         line = self.scope.at(call.span)
-        self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}){line} ; {call.comment}")
+        passed = ", ".join(["ptr %team", *leading, *arguments])
+        self.lines.append(f"  call void @{function}({passed}){line} ; {call.comment}")
+
+    def launcher(self, call: Call) -> tuple[str, ...]:
+        """Returns the function that runs a kernel, and its arguments between the team and those of the kernel."""
+        kernel = call.kernel
+        own = (f"ptr @{symbol}" for symbol in (kernel, f"{kernel}{ITEMS}", f"{kernel}{PACE}"))
+        return (launcher(len(call.dims), len(call.storages)), *own)
 
     @contextmanager
     def if_due(self, call: Call, check: int) -> Iterator[None]:
@@ -465,54 +477,69 @@ def _split(items: Sequence[Item[Call, Storage]]) -> Iterator[Sequence[Item[Call,
         yield part
 
 
-def declare(calls: Iterable[Call]) -> str:
+def declare(calls: Iterable[Call], *, hidden: bool = False) -> str:
     """Returns the declarations of all symbols that entries with these calls refer to: the text of entries is
-    self-contained."""
+    self-contained. If the kernels are `hidden` from the users of the library, their addresses are known when it is
+    linked."""
     lines = {
         "i64 @llvm.smin.i64(i64, i64)",
         "i64 @llvm.smax.i64(i64, i64)",
         "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     }
-    kernels = {call.kernel: (["i64"] * len(call.dims), ["ptr"] * len(call.storages)) for call in calls}
+    kernels = {call.kernel: (len(call.dims), len(call.storages)) for call in calls}
+    scope = "hidden " if hidden else ""
     for kernel, (dims, pointers) in kernels.items():
-        lines.add(f"void @{kernel}({', '.join([*dims, *pointers, 'i64', 'i64'])})")
-        lines.add(f"i64 @{kernel}{ITEMS}({', '.join(dims)})")
-    launchers = [_write_launcher(kernel, *kernels[kernel]) for kernel in sorted(kernels)]
-    return "\n".join(["".join(f"declare {line}\n" for line in sorted(lines)), *launchers])
+        types = _types(dims, pointers)
+        lines.add(f"{scope}void @{kernel}({', '.join([*types, 'i64', 'i64'])})")
+        lines.add(f"{scope}i64 @{kernel}{ITEMS}({', '.join(types[:dims])})")
+    declared = (f"declare {line}\n" for line in sorted(lines))
+    paces = (f"@{kernel}{PACE} = internal global i64 0, align 8\n" for kernel in sorted(kernels))
+    launchers = [_write_launcher(*counts) for counts in sorted(set(kernels.values()))]
+    return "\n".join(["".join([*declared, *paces]), *launchers])
 
 
-def _write_launcher(kernel: str, dims: Sequence[str], pointers: Sequence[str]) -> str:
+def _types(dims: int, pointers: int) -> list[str]:
+    return ["i64"] * dims + ["ptr"] * pointers
+
+
+def launcher(dims: int, pointers: int) -> str:
+    """Returns the name of the function that runs kernels with so many dims and tensors."""
+    return f"{LAUNCHER}_{dims}_{pointers}"
+
+
+def _write_launcher(dims: int, pointers: int) -> str:
     """Writes the function that computes all work items of a kernel. With one work item, or without a team, it is a
-    plain call; otherwise dims and pointers are passed to the task in each thread through memory. See `nacre_team` in
-    the runtime's tables.h."""
-    types = [*dims, *pointers]
-    values = [f"{type} %a{number}" for number, type in enumerate(types)]
-    slots = [f"getelementptr i64, ptr %context, i64 {number}" for number in range(len(types))]
-    parameters = ", ".join(["ptr %team", *values])
+    plain call; otherwise the kernel, dims and pointers are passed to the task in each thread through memory. See
+    `nacre_team` in the runtime's tables.h."""
+    values = [f"{type} %a{number}" for number, type in enumerate(_types(dims, pointers))]
+    kept = ["ptr %kernel", *values]
+    slots = [f"getelementptr i64, ptr %context, i64 {number}" for number in range(len(kept))]
+    numbered = list(enumerate(kept))
+    task = f"{TASK}_{dims}_{pointers}"
     return "\n".join(
         [
-            f"@{kernel}{PACE} = internal global i64 0, align 8",
-            f"define internal void @{kernel}{TASK}(ptr %context, i64 %begin, i64 %end) {{",
+            f"define internal void @{task}(ptr %context, i64 %begin, i64 %end) {{",
             *(f"  %s{number} = {slot}" for number, slot in enumerate(slots)),
-            *(f"  %a{number} = load {type}, ptr %s{number}, align 8" for number, type in enumerate(types)),
-            f"  call void @{kernel}({', '.join([*values, 'i64 %begin', 'i64 %end'])})",
+            *(f"  {value.split()[1]} = load {value.split()[0]}, ptr %s{number}, align 8" for number, value in numbered),
+            f"  call void %kernel({', '.join([*values, 'i64 %begin', 'i64 %end'])})",
             "  ret void",
             "}",
-            f"define internal void @{kernel}{LAUNCH}({parameters}) noinline {{",
-            f"  %context = alloca [{max(1, len(types))} x i64], align 8",
-            f"  %items = call i64 @{kernel}{ITEMS}({', '.join(values[: len(dims)])})",
+            f"define internal void @{launcher(dims, pointers)}"
+            f"({', '.join(['ptr %team', 'ptr %kernel', 'ptr %count', 'ptr %pace', *values])}) noinline {{",
+            f"  %context = alloca [{len(kept)} x i64], align 8",
+            f"  %items = call i64 %count({', '.join(values[:dims])})",
             "  %single = icmp slt i64 %items, 2",
             "  %alone = icmp eq ptr %team, null",
             "  %direct = or i1 %single, %alone",
             "  br i1 %direct, label %here, label %shared",
             "here:",
-            f"  call void @{kernel}({', '.join([*values, 'i64 0', 'i64 %items'])})",
+            f"  call void %kernel({', '.join([*values, 'i64 0', 'i64 %items'])})",
             "  ret void",
             "shared:",
             *(f"  %s{number} = {slot}" for number, slot in enumerate(slots)),
-            *(f"  store {value}, ptr %s{number}, align 8" for number, value in enumerate(values)),
+            *(f"  store {value}, ptr %s{number}, align 8" for number, value in numbered),
             "  %parallel = load ptr, ptr %team, align 8",
-            f"  call void %parallel(ptr %team, ptr @{kernel}{TASK}, ptr %context, i64 %items, ptr @{kernel}{PACE})",
+            f"  call void %parallel(ptr %team, ptr @{task}, ptr %context, i64 %items, ptr %pace)",
             "  ret void",
             "}",
             "",

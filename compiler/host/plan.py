@@ -141,12 +141,12 @@ def entry_ir(
     watched: bool = True,
 ) -> str:
     """Returns the entries as a module of LLVM IR, to be linked with the kernels of the same suffix, which run on a
-    device or on the same machine, and with copies of the functions `inner` that loops call. If `watched`, each entry
-    has an observed copy."""
+    device or on the same machine, and with copies of the functions `inner` that loops call. If `watched`, they
+    are part of an artifact: each entry has an observed copy, and the kernels are hidden."""
     calls = [call for entry in entries for call in entry.parts(suffix, parts)]
     lines = Metadata() if debug else None
     texts = [entry.text(suffix, parts, lines, device=device, inner=inner, watched=watched) for entry in entries]
-    declared = declare_device(calls, suffix) if device else declare(calls) + declare_inner(calls, inner)
+    declared = declare_device(calls, suffix) if device else declare(calls, hidden=watched) + declare_inner(calls, inner)
     return "\n".join([declared, *texts, *([] if lines is None else [lines.text()])])
 
 

@@ -170,4 +170,4 @@ def test_a_debugger_stops_at_a_line_of_the_model(model: Path, tmp_path: Path) ->
     ), said
     assert re.search(rf"Breakpoint 2, main\.softmax_1 \(\) at lines\.nacre:{softmax}\n", said), said
     # The frames below are found, though none of them has a frame pointer.
-    assert re.search(r"#1 .* in main\.softmax_1_launch \(\)(.|\n)*in ffi_call", said), said
+    assert re.search(r"#1 .* in nacre_launch_\d_\d \(\)(.|\n)*in ffi_call", said), said

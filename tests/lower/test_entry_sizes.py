@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import llvmlite.binding as llvm
 import pytest
-from nacre.compiler.host.entry import Call, write_entry
+from nacre.compiler.host.entry import Call, launcher, write_entry
 from nacre.compiler.lower.storage import Output, Workspace
 from nacre.dialect.dims import Size, Symbol, add, ceil_divide, evaluate, floor_divide, maximum, minimum, multiply
 
@@ -39,11 +39,18 @@ SIZES: Mapping[str, Size] = {
 DIMS = (T, S, E)
 BASE = 1 << 40
 """Where the workspace is said to be."""
-PROBE = """
-define internal void @probe_launch(ptr %team, ptr %place, ptr %to) {
+PROBE = f"""
+@probe_pace = internal global i64 0
+define internal void @probe() {{
+  ret void
+}}
+define internal void @probe_items() {{
+  ret void
+}}
+define internal void @{launcher(0, 2)}(ptr %team, ptr %kernel, ptr %count, ptr %pace, ptr %place, ptr %to) {{
   store ptr %place, ptr %to
   ret void
-}
+}}
 """
 
 
