@@ -132,6 +132,16 @@ AMPERE: Mapping[str, Sequence[Mutation]] = {
 }
 """The mutations of each model of `AMPERE_SOURCE`."""
 
+DECODING: Sequence[Mutation] = (
+    NO_BARRIER,
+    NO_WAIT,
+    ROWS,
+    Mutation("one tile of weights instead of two", r"sub\.s64(\s+%rd\d+), (\d{4,}), (%rd\d+);", r"mov.b64\1, \3;"),
+    Mutation("weights beside their place", r"(st\.shared\.v4\.b32\s+\[%rd\d+)[^]]*\]", r"\1+32]", 0),
+)
+"""The mutations of products with decoded weights. Weights after the end of the depth are multiplied by 0, so that only
+infinite ones there would be noticed."""
+
 AMPERE_SOURCE = """language 1
 dim B in 0..256
 model tensor(x: f16[B, 72], w: f16[72, 96], b: f16[96]) -> f16[B, 96] { return relu(x @ w + b) }

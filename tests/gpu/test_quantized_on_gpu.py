@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from assembler import check_assembly, ptx_of
 from fake_driver import Machine
+from mutations import DECODING, Mutation
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -116,7 +117,7 @@ def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pat
 
 
 WEIGHTS = """language 1
-dim B in 1..90
+dim B in 0..90
 model many(x: f32[B, 256]) -> f32[B, 136] {
   param w: f32[136, 256]
   return relu(x @ w.T)
@@ -130,10 +131,20 @@ model one(x: f32[1, 1024]) -> f32[1, 40] {
   return x @ long.T
 }
 """
+
+
+def quantize_all(rules: str) -> str:
+    return "".join(f"quantize {name} {{ {rules} }}\n" for name in ("many", "few", "one"))
+
+
 POLICIES = {
     "int4": "int4",
-    "int8": "".join(f'quantize {name} {{ weights "*" to i8 }}\n' for name in ("many", "few", "one")),
+    "int8": quantize_all('weights "*" to i8'),
     "int8 products": "int8",
+    "int4 and bf16": quantize_all('weights "*" to q4[block 32, zero]\nactivations "*" to bf16'),
+    "int8 and bf16": quantize_all('weights "*" to q8[block 32]\nactivations "*" to bf16'),
+    "int4 and tf32": "int4",
+    "int8 and tf32": quantize_all('weights "*" to i8'),
 }
 DECODED = {
     "many": "contraction of 256 threads, 2 blocks",
@@ -145,7 +156,10 @@ BYTES = {
     "few": "row per warp of 256 threads",
     "one": "row per warp of 256 threads",
 }
+ON_TENSOR_CORES = "decoded tensor cores of 128 threads, 3 blocks"
 USED = {"int4": DECODED, "int8": DECODED, "int8 products": BYTES}
+ROUNDED = DECODED | {"many": ON_TENSOR_CORES}
+USED |= dict.fromkeys(("int4 and bf16", "int8 and bf16", "int4 and tf32", "int8 and tf32"), ROUNDED)
 """The schedule of each model's product."""
 
 
@@ -157,6 +171,7 @@ def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     np.savez(folder / "w.npz", **{name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()})
     (folder / "model.nacre").write_text(WEIGHTS)
     source = in_precision(read_model(folder / "model.nacre", folder / "w.npz"), POLICIES[request.param])
+    source = in_precision(source, "tf32") if "tf32" in request.param else source
     made = Build(source, Options(targets=parse_targets("cuda:sm_80")))
     made.run(folder / "model.so")
     return request.param, made, folder / "model.so"
@@ -168,7 +183,8 @@ def test_quantized_weights_are_stored_as_they_are(quantized: tuple[str, Build, P
     lowered = made.program.lowered
     elements = 136 * 256 + 40 * 1024
     # Blocks of 32 have a scale in f16 and a zero point; other scales belong to columns.
-    most = elements * (16 + 3) // 32 if name == "int4" else elements + 16 * 256
+    scales = elements // 32 * 2 if name == "int8 and bf16" else 16 * 256
+    most = elements * (16 + 3) // 32 if "int4" in name else elements + scales
     assert lowered.weight_bytes <= most + 1024
 
 
@@ -185,11 +201,15 @@ def wrong_entries(made: Build, path: Path) -> list[str]:
     model = nacre.load(path, device="cuda")
     reader, found = made.read_parameters(), []
     for function in made.source_model.module.functions:
-        for rows in (1, 67) if function.symbols() else (1,):
+        for rows in (0, 1, 67) if function.symbols() else (1,):
             trial = random_trial(function, {"B": rows} if function.symbols() else {})
             (expected,) = Judge(made.source_model.module, trial, reader).expected
             result = np.asarray(model.entries[function.name](*trial.arguments)).astype(np.float64)
-            if not np.all(np.abs(result - expected.exact) <= expected.allowed):
+            # A factor that is rounded to tf32 differs by at most 2^-11 of it, and errors of different signs cancel.
+            rounding = (
+                2**-11 * np.max(np.abs(expected.exact), initial=0) if made.source_model.precision == "tf32" else 0.0
+            )
+            if not np.all(np.abs(result - expected.exact) <= expected.allowed + rounding):
                 found.append(f"{function.name} of {rows}")
     return found
 
@@ -201,10 +221,62 @@ def test_products_with_quantized_weights(machine: Machine, quantized: tuple[str,
 
 def test_wrong_decoding_is_found(machine: Machine, quantized: tuple[str, Build, Path]) -> None:
     """Signed numbers are read as unsigned ones."""
-    pattern = r"cvt\.rn\.f32\.s" if quantized[0] == "int4" else r"\.s8"
+    pattern = r"cvt\.rn\.f32\.s" if "int4" in quantized[0] else r"\.s8"
     machine.edit = lambda text: re.sub(pattern, lambda found: found[0].replace(".s", ".u"), text)
     assert len(wrong_entries(*quantized[1:])) == 4
 
 
 def test_code_for_quantized_weights_does_not_spill(quantized: tuple[str, Build, Path], tmp_path: Path) -> None:
     check_assembly(quantized[2], tmp_path, "sm_80")
+
+
+RAGGED = """language 1
+dim B in 0..90
+model bytes(x: f32[B, 264]) -> f32[B, 72] {
+  param w: f32[72, 264]
+  return x @ w.T
+}
+model nibbles(x: f32[B, 160]) -> f32[B, 72] {
+  param v: f32[72, 160]
+  return relu(x @ v.T)
+}
+"""
+IN_RAGGED = """quantize bytes { weights "*" to i8 }
+quantize nibbles { weights "*" to q4[block 32, zero] }
+"""
+
+
+@pytest.fixture(scope="module")
+def ragged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
+    """Products whose depth ends within a step of 16 bytes of weights, and whose columns within a block of threads."""
+    folder = tmp_path_factory.mktemp("ragged")
+    rng = np.random.default_rng(2)
+    shapes = {"w": (72, 264), "v": (72, 160)}
+    np.savez(folder / "w.npz", **{name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()})
+    (folder / "model.nacre").write_text(RAGGED)
+    source = in_precision(read_model(folder / "model.nacre", folder / "w.npz"), IN_RAGGED)
+    made = Build(in_precision(source, "tf32"), Options(targets=parse_targets("cuda:sm_80")))
+    made.run(folder / "model.so")
+    assert schedules_of(made) == [ON_TENSOR_CORES] * 2
+    return made, folder / "model.so"
+
+
+def test_ragged_products_with_decoded_weights(machine: Machine, ragged: tuple[Build, Path]) -> None:
+    assert wrong_entries(*ragged) == []
+    assert not machine.error
+
+
+@pytest.mark.parametrize("mutation", DECODING, ids=lambda mutation: mutation.label)
+def test_fault_in_decoding_is_found(machine: Machine, ragged: tuple[Build, Path], mutation: Mutation) -> None:
+    changed = []
+
+    def edit(text: str) -> str:
+        changed.append(mutation.apply(text))
+        return changed[-1]
+
+    machine.edit = edit
+    try:
+        assert wrong_entries(*ragged)
+    except nacre.NacreError:
+        assert machine.error, "the kernel was refused, not run"
+    assert changed

@@ -76,7 +76,7 @@ def take_body(
     captured = list(captured_by(block))
     loops = len(nest.parallel)
     types = [*(a.type for a in block.arguments), *[ir.IndexType.get()] * loops, *(v.type for v in captured)]
-    function = _empty_function(module, nest.body, types, [a.type for a in list(block.arguments)[len(nest.inputs) :]])
+    function = empty_function(module, nest.body, types, [a.type for a in list(block.arguments)[len(nest.inputs) :]])
     _move(block, function.regions[0].blocks[0], loops, captured)
     if not strict and not all(nest.parallel):
         _fuse_products(function.regions[0].blocks[0])
@@ -170,7 +170,7 @@ def _signs_of_product(block: Any) -> tuple[bool, bool] | None:
     return (signed[first], signed[second]) if {first, second} == set(factors) else None
 
 
-def _empty_function(module: Any, symbol: str, types: Sequence[Any], results: Sequence[Any]) -> Any:
+def empty_function(module: Any, symbol: str, types: Sequence[Any], results: Sequence[Any]) -> Any:
     attributes = {
         "sym_name": ir.StringAttr.get(symbol),
         "sym_visibility": ir.StringAttr.get("private"),

@@ -72,6 +72,19 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding:
+    """The weights of a product that are computed from quantized values.
+
+    `function` returns a weight for each of `activations`, the numbers of inputs, from the elements of the other inputs,
+    the loops and the captured values. Activations and weights have the dtype `element`.
+    """
+
+    function: str
+    element: str
+    activations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Nest:
     """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
@@ -79,7 +92,7 @@ class Nest:
     operation by which each result combines its accumulator with a new value, if it is one operation. If it
     `is_product`, the new value is the product of the two inputs, widened exactly; `signs` marks the signed integers.
     It `has_loops` if its body runs loops of its own. A `prologue` computes a value that is added to the only result; an
-    `epilogue` computes the value that is stored from the result."""
+    `epilogue` computes the value that is stored from the result. A product with decoded weights has a `decoding`."""
 
     name: str
     body: str
@@ -94,6 +107,7 @@ class Nest:
     has_loops: bool = False
     prologue: Beside | None = None
     epilogue: Beside | None = None
+    decoding: Decoding | None = None
 
     @property
     def beside(self) -> dict[str, Beside]:
@@ -168,6 +182,31 @@ def declare_body(nest: Nest) -> str:
     types = [*(o.element for o in nest.operands), *["index"] * len(nest.parallel), *nest.captures]
     results = ", ".join(result.element for result in nest.results)
     return f"func.func private @{nest.body}({', '.join(types)}) -> ({results})\n"
+
+
+def declare_decoding(nest: Nest) -> str:
+    """Returns the declaration of the function that decodes weights, for a text that is parsed separately; empty if
+    there is none."""
+    decoding = nest.decoding
+    if decoding is None:
+        return ""
+    types = [*_decoded_types(nest, decoding), *["index"] * len(nest.parallel), *nest.captures]
+    results = ", ".join([decoding.element] * len(decoding.activations))
+    return f"func.func private @{decoding.function}({', '.join(types)}) -> ({results})\n"
+
+
+def call_decoding(nest: Nest, elements: Sequence[str], loops: Sequence[str]) -> str:
+    """Returns the call of the function that decodes weights."""
+    decoding = nest.decoding
+    assert decoding is not None, nest.name
+    names = [*elements, *loops, *(f"%c{number}" for number in range(len(nest.captures)))]
+    types = [*_decoded_types(nest, decoding), *["index"] * len(loops), *nest.captures]
+    results = [decoding.element] * len(decoding.activations)
+    return f"func.call @{decoding.function}({', '.join(names)}) : ({', '.join(types)}) -> ({', '.join(results)})"
+
+
+def _decoded_types(nest: Nest, decoding: Decoding) -> list[str]:
+    return [o.element for number, o in enumerate(nest.inputs) if number not in decoding.activations]
 
 
 def call_body(nest: Nest, elements: Sequence[str], loops: Sequence[str], captured: str = "%c") -> str:

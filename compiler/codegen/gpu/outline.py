@@ -26,12 +26,13 @@ from ...targets.cuda import BLOCKS, TILES
 from ..tiler.functions import append_functions
 from .bodies import describe_nest, operands_of, take_beside, take_body
 from .contraction import find_groups
+from .decoding import take_decoding
 from .find_attention import join_attention, take_attention
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
 from .joined_rows import join_rows, write_joined
-from .nest import declare_body
+from .nest import declare_body, declare_decoding
 from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
 from .rows import WARP, lanes_of
@@ -201,7 +202,9 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in before}
         starts = [started.get(result) for result in results]
     padding = [[_computing(clone)[n] for n in group.padded or ()] for clone in (device, count)]
+    decoding = take_decoding(module, op, f"{name}_nest", starts, tf32=rounding.tf32)
     nest, captured = take_body(module, op, f"{name}_nest", starts, strict=rounding.strict)
+    nest = replace(nest, decoding=decoding)
     if group.padded:
         nest, inputs = read_unpadded(nest, inputs, *padding[0])
     passed = [*inputs, *results, *captured, *(s for s in starts if s is not None)]
@@ -217,7 +220,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         schedule = choose_schedule_of_warpgroups(nest, fitting=group.on_warpgroups)
     if schedule is None:
         raise NoDeviceCodeError(f"parallel iterations write the same element at {op.location}")
-    append_functions(module, "".join(map(declare_body, nest.bodies)) + schedule.text)
+    append_functions(module, "".join(map(declare_body, nest.bodies)) + declare_decoding(nest) + schedule.text)
     _call(after or op, nest.name, passed)
     _leave_only(device, [], keep_calls=True)
     op, position = of_count[len(before)], _computing(count).index(of_count[len(before)])

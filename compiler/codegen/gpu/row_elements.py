@@ -34,7 +34,7 @@ def width_of(nest: Nest, lanes: int) -> int:
     read_once = [operand for operand in moving if not is_of_few_rows(nest, operand)] or moving
     width = _VECTOR_BYTES // max(_BYTES[operand.element] for operand in read_once)
     while width > 1 and (
-        size % width or length < width * lanes or not all(_is_contiguous(operand, last, width) for operand in moving)
+        size % width or length < width * lanes or not all(is_contiguous(operand, last, width) for operand in moving)
     ):
         width //= 2
     return width
@@ -53,7 +53,7 @@ def moving_inputs(nest: Nest) -> list[Operand]:
     return [operand for operand in nest.inputs if operand.in_memory and nest.reductions[-1] in operand.loops()]
 
 
-def _is_contiguous(operand: Operand, loop: int, width: int) -> bool:
+def is_contiguous(operand: Operand, loop: int, width: int) -> bool:
     """Returns whether `width` iterations of a loop read neighbouring elements, which begin at a multiple of `width`."""
     *others, last = operand.index
     if last != f"d{loop}" or any(loop in Operand("", "", (), (text,)).loops() for text in others):
@@ -66,11 +66,12 @@ def _is_contiguous(operand: Operand, loop: int, width: int) -> bool:
     return "offset" not in operand.type and steps[-1] == 1 and not any(s is None or s % width for s in steps[:-1])
 
 
-def is_aligned(text: Text, nest: Nest, width: int) -> str:
-    """Returns whether all inputs that are read by vectors begin at a multiple of their bytes."""
+def is_aligned(text: Text, nest: Nest, width: int, chosen: Collection[int] | None = None) -> str:
+    """Returns whether all inputs that are read by vectors, or the `chosen` ones of them, begin at a multiple of their
+    bytes."""
     bits, moving = text.constant(0), moving_inputs(nest)
     for number, operand in enumerate(nest.inputs):
-        if operand in moving:
+        if operand in moving and (chosen is None or number in chosen):
             address = text.let(f"memref.extract_aligned_pointer_as_index %m{number} : {operand.type} -> index")
             mask = text.constant(_bytes(operand, width) - 1)
             bits = text.index("ori", bits, text.index("andi", address, mask))

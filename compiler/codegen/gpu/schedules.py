@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import contraction, few_rows, plain, rows, tensor_cores, tile_maps, vectors, warpgroups
+from . import contraction, decoded_weights, few_rows, plain, rows, tensor_cores, tile_maps, vectors, warpgroups
 from .mma import product_of
 from .nest import Nest
 
@@ -32,6 +32,9 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     if groups is not None and product is not None:
         text = tensor_cores.write_tensor_cores(nest, groups, product)
         return Schedule("tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
+    if groups is not None and decoded_weights.fits_decoded(nest, groups):
+        text = decoded_weights.write_decoded(nest, groups)
+        return Schedule("decoded tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     if groups is not None:
         text = contraction.write_contraction(nest, groups)
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))

@@ -32,7 +32,7 @@ COLUMNS = 64
 BLOCKS_AT_ONCE = 3
 """The least number of blocks of a processor: ptxas then has 168 registers for a thread. By itself it aims at more
 blocks, and some kernels spill."""
-_STEP_BYTES = 64
+STEP_BYTES = 64
 _STAGES = {128: 3, 64: 4, 32: 6}
 """The stages by the rows of a block, in at most 48 KiB. A product of few rows waits for memory: more copies run
 ahead."""
@@ -41,13 +41,18 @@ ahead."""
 def write_tensor_cores(nest: Nest, groups: Groups, product: Product, *, beside_warpgroups: bool = False) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks. `beside` that
     of `warpgroups`, there are none in calls that fit that one."""
+    count = write_tensor_core_count(nest, groups, beside_warpgroups=beside_warpgroups)
+    return TensorCoreWriter(nest, groups, product, nest.inputs[0].element).write() + count
+
+
+def write_tensor_core_count(nest: Nest, groups: Groups, *, beside_warpgroups: bool = False) -> str:
+    """Returns the text of the function that counts the blocks."""
     text = Text()
     blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
     if beside_warpgroups:
         blocks = text.let(f"arith.select {fits_call(text, nest, groups)}, {text.constant(0)}, {blocks} : index")
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
-    count = text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
-    return _Writer(nest, groups, product).write() + count
+    return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
 
 
 def _rows(nest: Nest, groups: Groups) -> int:
@@ -61,29 +66,29 @@ def _rows(nest: Nest, groups: Groups) -> int:
     return 32 if total <= 32 else 64 if total <= 64 else 128
 
 
-def _product(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:
+def product_of_loops(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:
     return text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
 
 
 def _grid(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> tuple[str, str, str]:
     """Returns the numbers of batches, and of blocks along the rows and the columns."""
     rows, columns = (
-        text.index("ceildivui", _product(text, sizes, loops), text.constant(tile))
+        text.index("ceildivui", product_of_loops(text, sizes, loops), text.constant(tile))
         for loops, tile in ((groups.rows, _rows(nest, groups)), (groups.columns, COLUMNS))
     )
-    return _product(text, sizes, groups.batch), rows, columns
+    return product_of_loops(text, sizes, groups.batch), rows, columns
 
 
-class _Writer:
+class TensorCoreWriter:
     """The writer of the threads' function. `at` maps loops to their positions."""
 
-    def __init__(self, nest: Nest, groups: Groups, product: Product) -> None:
+    def __init__(self, nest: Nest, groups: Groups, product: Product, element: str) -> None:
         self.nest, self.groups, self.text = nest, groups, Text()
         self.rows = _rows(nest, groups)
         self.stages = _STAGES[self.rows]
-        self.element = nest.inputs[0].element
-        self.product, self.size = product, BYTES[self.element]
-        self.depth_step = _STEP_BYTES // self.size
+        self.element = element
+        self.product, self.size = product, BYTES[element]
+        self.depth_step = STEP_BYTES // self.size
         self.at: dict[int, str] = {}
 
     def write(self) -> str:
@@ -93,7 +98,7 @@ class _Writer:
         block, thread = text.special("ctaid.x"), text.special("tid.x")
         column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
         batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
-        self.at |= self._split(groups.batch, batch)
+        self.at |= self.split(groups.batch, batch)
         self.first = [text.multiply(row, text.constant(self.rows)), text.multiply(column, text.constant(COLUMNS))]
         lane, warp = (text.index(operation, thread, text.constant(32)) for operation in ("remui", "divui"))
         self.group, quarter = (text.index(operation, lane, text.constant(4)) for operation in ("divui", "remui"))
@@ -106,11 +111,11 @@ class _Writer:
         memory = f'memref.global "private" @{nest.name}_tiles : {self.memory} = uninitialized'
         return f"{memory} {{alignment = 16 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
 
-    def _split(self, loops: Sequence[int], number: str) -> dict[int, str]:
+    def split(self, loops: Sequence[int], number: str) -> dict[int, str]:
         positions = split_number(self.text, number, [self.sizes[loop] for loop in loops])
         return dict(zip(loops, positions, strict=True))
 
-    def _positions(self, known: dict[int, str]) -> list[str]:
+    def positions(self, known: dict[int, str]) -> list[str]:
         zero = self.text.constant(0)
         return [known.get(loop, self.at.get(loop, zero)) for loop in range(len(self.nest.parallel))]
 
@@ -122,19 +127,24 @@ class _Writer:
         sides, counts = (self.groups.rows, self.groups.columns), (self.rows, COLUMNS)
         self.is_deep = [self._fast_group(number) == self.groups.depth for number in range(2)]
         """Whether the depth is the fast axis of each tile."""
+        self.sides = [0, 1]
         step = self.depth_step
         sizes = [(count, step) if deep else (step, count) for count, deep in zip(counts, self.is_deep, strict=True)]
         bytes = [slow * (fast * self.size + CHUNK) for slow, fast in sizes]
         self.bytes = sum(bytes)
-        self.memory = f"memref<{self.bytes * self.stages}xi8, 3>"
-        memory = text.let(f"memref.get_global @{self.nest.name}_tiles : {self.memory}")
-        begin = text.let(f"memref.extract_aligned_pointer_as_index {memory} : {self.memory} -> index")
+        begin = self.allot(self.stages * self.bytes)
         bases = [begin, text.add(begin, text.constant(bytes[0]))]
         self.tiles = [Tile(text, base, self.element, *size) for base, size in zip(bases, sizes, strict=True)]
-        deep = _product(text, self.sizes, self.groups.depth)
-        self.sources = [self._source(number, sides[number], deep) for number in range(2)]
-        self.aligned = [self._is_aligned(number) for number in range(2)]
+        deep = product_of_loops(text, self.sizes, self.groups.depth)
+        self.sources = [self.source(number, sides[number], deep, is_deep=self.is_deep[number]) for number in range(2)]
+        self.aligned = [self.find_alignment(source, self._fast_group(n)) for n, source in enumerate(self.sources)]
         self.depth = deep
+
+    def allot(self, bytes: int) -> str:
+        """Returns the address of the block's shared memory, which has a number of bytes."""
+        self.memory = f"memref<{bytes}xi8, 3>"
+        memory = self.text.let(f"memref.get_global @{self.nest.name}_tiles : {self.memory}")
+        return self.text.let(f"memref.extract_aligned_pointer_as_index {memory} : {self.memory} -> index")
 
     def _fast_group(self, number: int) -> tuple[int, ...]:
         """Returns the loops of the fast axis of a tile: the other side, where the last axis of an operand is read along
@@ -145,24 +155,25 @@ class _Writer:
     def _is_along(self, number: int, loops: tuple[int, ...]) -> bool:
         return self.nest.inputs[number].plain_axes()[-1] == loops[-1]
 
-    def _source(self, number: int, side: tuple[int, ...], deep: str) -> Source:
-        operand, is_deep = self.nest.inputs[number], self.is_deep[number]
-        limits = (_product(self.text, self.sizes, side), deep)
+    def source(self, number: int, side: tuple[int, ...], deep: str, *, is_deep: bool) -> Source:
+        """Returns what is copied of an input; `is_deep` tells whether the depth is the fast axis of its tile."""
+        operand = self.nest.inputs[number]
+        limits = (product_of_loops(self.text, self.sizes, side), deep)
 
         def at(slow: str, fast: str) -> list[str]:
             here, there = (slow, fast) if is_deep else (fast, slow)
-            return self._positions(self._split(side, here) | self._split(self.groups.depth, there))
+            return self.positions(self.split(side, here) | self.split(self.groups.depth, there))
 
         ordered = limits if is_deep else (limits[1], limits[0])
         crossed = is_deep and self._is_along(number, side)
         return Source(self.text, f"%m{number}", operand, len(operand.index) - 1, ordered, at, crossed)
 
-    def _is_aligned(self, number: int) -> str | None:
-        """Returns whether copies by 16 bytes are possible; None where they never are."""
-        text, loops = self.text, self._fast_group(number)
-        if not self._is_along(number, loops):
+    def find_alignment(self, source: Source, loops: tuple[int, ...]) -> str | None:
+        """Returns whether copies by 16 bytes along loops are possible; None where they never are."""
+        text = self.text
+        if source.operand.plain_axes()[-1] != loops[-1]:
             return None
-        aligned = self.sources[number].is_aligned()
+        aligned = source.is_aligned()
         if len(loops) == 1:
             return aligned
         # A copy must not cross the end of the innermost loop.
@@ -176,7 +187,8 @@ class _Writer:
         distance = text.multiply(stage, text.constant(self.bytes))
         for number, tile in enumerate(self.tiles):
             moved = Tile(text, text.add(tile.base, distance), tile.element, tile.slow, tile.fast)
-            first = (self.first[number], step) if self.is_deep[number] else (step, self.first[number])
+            side = self.first[self.sides[number]]
+            first = (side, step) if self.is_deep[number] else (step, side)
             self.sources[number].copy(moved, first, THREADS, self.aligned[number])
         commit_copies(text)
 
@@ -188,7 +200,7 @@ class _Writer:
         for number in range(self.stages - 1):
             self.copy(text.constant(number), text.constant(number * self.depth_step))
         lanes = self._lanes()
-        count = self.rows // 32 * 4 * 4
+        count = self.sum_count()
         types = ["index", *[self.product.sums] * count]
         carried, begin = [text.fresh() for _ in types], text.fresh()
         starts = [zero, *["%s0"] * count]
@@ -204,6 +216,10 @@ class _Writer:
         # No copy may be in flight when the block ends.
         wait_for_copies(text, 0)
         return results[1:]
+
+    def sum_count(self) -> int:
+        """Returns the number of sums of a thread."""
+        return self.rows // 32 * 4 * 4
 
     def _lanes(self) -> list[str]:
         """Returns the addresses in the first stage that this lane gives to `ldmatrix`, for each operand."""
@@ -225,21 +241,33 @@ class _Writer:
         for k in range(0, self.depth_step, DEPTH_BYTES // self.size):
             a = [self._matrices(0, moved[0], side, k) for side in range(0, self.rows // 2, 16)]
             b = [self._matrices(1, moved[1], side, k) for side in range(0, 32, 16)]
-            for down, own in enumerate(a):
-                for across in range(4):
-                    at = 4 * (4 * down + across)
-                    pair = b[across // 2][2 * (across % 2) : 2 * (across % 2) + 2]
-                    sums[at : at + 4] = multiply(text, self.product, own, pair, sums[at : at + 4])
+            sums = self.multiply_fragments(a, b, sums)
+        return sums
+
+    def multiply_fragments(
+        self, a: Sequence[Sequence[str]], b: Sequence[Sequence[str]], before: Sequence[str]
+    ) -> list[str]:
+        """Adds the products of the fragments of a warp's rows and columns to the sums."""
+        sums = list(before)
+        for down, own in enumerate(a):
+            for across in range(4):
+                at = 4 * (4 * down + across)
+                pair = b[across // 2][2 * (across % 2) : 2 * (across % 2) + 2]
+                sums[at : at + 4] = multiply(self.text, self.product, own, pair, sums[at : at + 4])
         return sums
 
     def _matrices(self, number: int, lanes: str, side: int, k: int) -> list[str]:
         position = (side, k) if self.is_deep[number] else (k, side)
-        words = self.tiles[number].matrices(lanes, *position, turned=not self.is_deep[number])
+        return self.fragment(self.tiles[number], lanes, *position, turned=not self.is_deep[number])
+
+    def fragment(self, tile: Tile, lanes: str, slow: int, fast: int, *, turned: bool = False) -> list[str]:
+        """Returns the registers of a fragment, rounded to what tensor cores multiply."""
+        words = tile.matrices(lanes, slow, fast, turned=turned)
         return [round_word(self.text, word) for word in words] if self.product is TF32 else words
 
     def store_totals(self, totals: Sequence[str]) -> None:
         text, groups = self.text, self.groups
-        ends = [_product(text, self.sizes, loops) for loops in (groups.rows, groups.columns)]
+        ends = [product_of_loops(text, self.sizes, loops) for loops in (groups.rows, groups.columns)]
         first = [text.add(self.first[0], self.own[0]), text.add(self.first[1], self.own[1])]
         pairs = find_pairs(text, self.nest, groups.columns[-1])
         for number in range(0, len(totals), 2):
@@ -248,7 +276,7 @@ class _Writer:
             columns = [text.add(first[1], text.add(self.pair, text.constant(8 * (tile % 4) + n))) for n in range(2)]
 
             def at(column: str, row: str = row) -> list[str]:
-                return self._positions(self._split(groups.rows, row) | self._split(groups.columns, column))
+                return self.positions(self.split(groups.rows, row) | self.split(groups.columns, column))
 
             with text.block(f"scf.if {text.below(row, ends[0])}"):
                 pairs.store_inside(totals[number : number + 2], columns, ends[1], at)
