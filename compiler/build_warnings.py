@@ -16,7 +16,7 @@ from ..runtime.loader import Model
 from .model.source import SourceModel
 from .model.weight_notes import initial_value_notes
 from .pipeline import Build
-from .quantization.effects import find_slow_products
+from .quantization.effects import find_faster_precision, find_slow_products
 from .targets.target import Target
 
 _NAMED = 3
@@ -30,6 +30,17 @@ def with_warnings(source_model: SourceModel, targets: Sequence[Target]) -> Sourc
     """Returns the model with the target-dependent warnings added to its own."""
     slow = find_slow_products(source_model.module, targets)
     return replace(source_model, warnings=(*source_model.warnings, *slow))
+
+
+def precision_notes(source_model: SourceModel, targets: Sequence[Target]) -> Iterator[str]:
+    """Yields a line if another precision makes a language model faster."""
+    faster = find_faster_precision(source_model.module, targets)
+    if faster is not None:
+        rounded = {"a8": "to 8 bits", "a8bf16": "to 8 bits in `decode` and to bf16 in `prefill`"}[faster]
+        yield (
+            "products dequantize weights and multiply in f32; "
+            f"`--precision {faster}` is faster on this target: it rounds activations {rounded}"
+        )
 
 
 def untiled_in_build(build: Build) -> Iterator[UntiledKernel]:

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ..build_warnings import untiled_in_build, warn_of_untiled
+from ..build_warnings import precision_notes, untiled_in_build, warn_of_untiled
 from ..codegen.workers.routes import MODULES
 from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
@@ -120,7 +120,7 @@ def compile_command(
         check_dims(build.source_model.module.dims, dims)
         write_outputs(build, paths, library.name)
     report_unmatched(dumps.selection)
-    for note in weight_notes(build.source_model):
+    for note in (*weight_notes(build.source_model), *precision_notes(build.source_model, build.options.targets)):
         tell(f"note: {note}")
     for note in build.recomputed:
         tell(f"note: {note}")

@@ -28,7 +28,7 @@ import numpy as np
 
 from ...dialect.dims import static_size
 from ...dialect.emitter import ZERO, IndexMap
-from ...dialect.types import ANY, F32, I32, Array, DType, TensorType
+from ...dialect.types import ANY, BF16, F32, I8, I32, U8, Array, DType, TensorType
 from ..targets.vector_unit import PanelSizes
 from .records import Structured
 from .shapes import panel_indices, plain_loop
@@ -165,6 +165,24 @@ def choose_packing(
     # The scales of a block-quantized weight have panels of the same columns as its quantized values.
     is_wide = group > 1 or _is_grouped(op, total, others)
     return Packing(batch, summed, lane, _choose_width(size, WIDE if is_wide else sizes), group)
+
+
+def reads_groups(
+    op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading], sizes: PanelSizes, groups: Packing
+) -> bool:
+    """Returns whether an op that sums products in bf16 with a dequantized weight may read its quantized values in
+    groups that another op chose: where a matrix unit computes the op, which unpacks groups of bytes."""
+    own = choose_packing(op, type, map, others, sizes)
+    if own is None or not sizes.decoded or type.dtype not in (U8, I8) or own.group > 1:
+        return False
+    columns, steps = type.shape[own.lane], type.shape[own.summed[-1]]
+    is_whole = isinstance(columns, int) and columns % sizes.lanes == 0
+    is_whole &= isinstance(steps, int) and steps % groups.group == 0 and groups.width % sizes.lanes == 0
+    if not is_whole or (groups.lane, groups.summed) != (own.lane, own.summed):
+        return False
+    step = max(number for number, loop in enumerate(op.loops) if not loop.parallel)
+    moving = [o for o in others if any(step in dict(index.coefficients) for index in o.map)]
+    return bool(moving) and all(other.dtype is BF16 for other in moving)
 
 
 def _is_grouped(op: Structured, total: DType, others: Sequence[Reading]) -> bool:

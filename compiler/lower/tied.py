@@ -7,6 +7,9 @@ look-up whole rows. Index arithmetic finds rows of panels:
     table[row, k] == packed[row // width, k, row % width]
 
 A look-up reads few rows, so the distance of `width` between the elements of a row costs next to nothing.
+
+Two contractions of one weight may also choose different packings: one multiplies bytes and reads groups of steps, the
+other one multiplies in bf16. Where `reads_groups` of `packing.py` holds, the latter reads the groups too.
 """
 
 from __future__ import annotations
@@ -84,12 +87,15 @@ def _without_ones(packing: Packing, type: TensorType, seen: TensorType) -> Packi
 
 
 def find_tied(module: Module, weights: Iterable[LoweredWeight]) -> Mapping[str, Packing]:
-    """Returns the packing of each parameter, by its name, that is stored both unpacked and for a contraction."""
-    tied, found = Tied(module), dict[str, Packing]()
+    """Returns the packing of each parameter, by its name, that is stored both unpacked and for a contraction, or for
+    several contractions: the one with groups of steps, if there is one."""
+    tied, packings = Tied(module), dict[str, list[Packing]]()
     weights = tuple(weights)
     plain = {w.source.name for w in weights if w.packing is None and isinstance(w.source, Parameter)}
     for weight in weights:
         stored = None if weight.packing is None else tied.stored(weight.source, weight.packing, weight.seen)
-        if stored is not None and stored.source.name in plain:
-            found.setdefault(stored.source.name, stored.packing)
-    return found
+        if stored is not None:
+            packings.setdefault(stored.source.name, []).append(stored.packing)
+    grouped = {name: [p for p in found if p.group > 1] for name, found in packings.items()}
+    shared = {name: found[0] for name, found in grouped.items() if len(found) == 1 < len(packings[name])}
+    return shared | {name: found[0] for name, found in packings.items() if name in plain}

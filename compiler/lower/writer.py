@@ -34,7 +34,7 @@ from ...dialect.types import BOOL, I64, TensorType
 from ..targets.vector_unit import PanelSizes
 from .arrange import Arrangement, Key, key
 from .bodies import BodyWriter, SequenceWriter, as_local
-from .packing import Packing, Packings, Reading, choose_packing
+from .packing import Packing, Packings, Reading, choose_packing, reads_groups
 from .records import (
     Argument,
     Dense,
@@ -126,7 +126,7 @@ def location(span: Span | None) -> str:
 
 class KernelWriter:
     """The writer of one kernel. `tied` maps input slots to the packing that other kernels chose; it applies only to
-    inputs that are read element by element. `panels` are the sizes of panels of packed weights."""
+    inputs that are read element by element, or in groups. `panels` are the sizes of panels of packed weights."""
 
     def __init__(
         self,
@@ -215,7 +215,10 @@ class KernelWriter:
                     readers.setdefault(ref.op.slot, []).append((op, None, []))
         for slot, ((op, map, others), *more) in readers.items():
             if not more and map is not None and self.panels is not None and isinstance(op, Structured):
-                packing = choose_packing(op, self.input_types[slot], map, others, self.panels)
+                type, groups = self.input_types[slot], self.tied.get(slot)
+                packing = choose_packing(op, type, map, others, self.panels)
+                if groups is not None and reads_groups(op, type, map, others, self.panels, groups):
+                    packing = groups
                 if packing is not None:
                     self.packings[slot] = packing
         whole = {ref.op.slot for ref in self._whole() if isinstance(ref.op, Argument)}

@@ -7,6 +7,7 @@ prints as the text of a model file. Other modules apply it to a graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -158,5 +159,13 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "int4": Policy((_all("weights", "q4[block 32, zero]"),)),
     "a8": Policy((_all("activations", "i8", "matmul", "dynamic"),)),
     "int4a8": Policy((_all("weights", "q4[block 32, zero]"), _all("activations", "i8", "matmul", "dynamic"))),
+    "a8bf16": Policy((_all("activations", "bf16", "matmul"),)),
 }
 """The policies by the names that `--precision` accepts."""
+_DECODING: Mapping[tuple[str, str], str] = {("a8bf16", model): "a8" for model in ("decode", "decode_rows")}
+"""The short forms that replace another one in models of these names, which compute one token of each text."""
+
+
+def short_form(precision: str, model: str) -> Policy:
+    """Returns the policy of a model by the name of a short form."""
+    return replace(SHORT_FORMS[_DECODING.get((precision, model), precision)], model=model)

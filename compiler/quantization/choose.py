@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..model.policy import SHORT_FORMS, TF32, Policy
+from ..model.policy import SHORT_FORMS, TF32, Policy, short_form
 from ..model.source import SourceModel
 from ..readers.language import syntax
 from ..readers.language.context import Context, Program, Reporter, suggest
@@ -58,7 +58,7 @@ def _choose(source_model: SourceModel, precision: str | None, written: _Written 
         return _read(written, source_model)
     if precision is None:
         return {policy.model: policy for policy in source_model.policies}
-    return {f.name: replace(SHORT_FORMS[precision], model=f.name) for f in source_model.module.functions}
+    return {f.name: short_form(precision, f.name) for f in source_model.module.functions}
 
 
 def _read(written: _Written, source_model: SourceModel) -> Mapping[str, Policy]:

@@ -19,6 +19,8 @@ from ...passes.quantization.quantize_weights import can_hold
 from ..model.policy import F32, Policy, Scheme
 from ..targets.target import Target
 
+BYTE_PRODUCTS = ("avx512vnni", "avxvnni", "amx-int8")
+"""The features of a CPU of which one makes products with activations in 8 bits faster than those in f32."""
 SHOWN = 4
 """The maximum number of layers that a warning names."""
 
@@ -166,6 +168,24 @@ def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagn
     return tuple(diagnostics)
 
 
+def find_faster_precision(module: Module, targets: Sequence[Target]) -> str | None:
+    """Returns the short form that makes a language model faster on all targets, where its products dequantize weights
+    for activations in f32; else None. A language model has the entries `prefill` and `decode`."""
+    functions = {function.name: function for function in module.functions}
+    if not {"prefill", "decode"} <= set(functions):
+        return None
+    nodes = list(walk(functions["decode"].body))
+    definitions = {value.name: node for node in nodes for value in node.outputs}
+    products = (node.inputs[:2] for node in nodes if summed_axes(node) is not None)
+    pairs = [pair for x, y in products for pair in ((x, y), (y, x))]
+    if not any(_is_dequantized(w, definitions) and not _is_rounded(x, definitions) for x, w in pairs):
+        return None
+    families = [target.family for target in targets]
+    if all(f is not None and any(map(t.has, f.bfloat_blocks)) for t, f in zip(targets, families, strict=True)):
+        return "a8bf16"
+    return "a8" if all(any(map(target.has, BYTE_PRODUCTS)) for target in targets) else None
+
+
 def _is_dequantized(value: Value, definitions: Mapping[str, Node]) -> bool:
     """Returns whether the value is a weight in blocks of quantized values, apart from the order of its elements."""
     while (node := definitions.get(value.name)) is not None:
@@ -175,6 +195,11 @@ def _is_dequantized(value: Value, definitions: Mapping[str, Node]) -> bool:
             return False
         value = node.inputs[0]
     return False
+
+
+def _is_rounded(value: Value, definitions: Mapping[str, Node]) -> bool:
+    node = definitions.get(value.name)
+    return value.type.dtype is BF16 or (node is not None and node.op in ("dequantize", "cast"))
 
 
 def _warning(code: str, message: str, layers: Sequence[_Layer], help: str) -> Diagnostic:

@@ -167,9 +167,11 @@ def _parse_cpus(names: Sequence[str], optional: bool) -> tuple[Target, ...]:
 
 def choose_panels(targets: Iterable[Target]) -> PanelSizes:
     """Returns the sizes of panels of packed weights that all targets of an artifact share: those of the widest unit."""
+    targets = tuple(targets)
     units = [target.unit for target in targets]
     widest = max((unit for unit in units if unit is not None), key=lambda unit: unit.bytes, default=None)
-    return PanelSizes() if widest is None else widest.panels
+    decoded = all(target.family is not None and any(map(target.has, target.family.bfloat_blocks)) for target in targets)
+    return PanelSizes() if widest is None else replace(widest.panels, decoded=decoded)
 
 
 def _is_device(name: str) -> bool:

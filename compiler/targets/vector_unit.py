@@ -23,10 +23,14 @@ class PanelSizes:
 
     A panel is as wide as a tile. A tile would read parts of the rows of a wider panel. If the weight exceeds the first
     cache, that costs up to a quarter of the speed, since the other parts of a cache line are loaded again later.
+
+    `decoded` tells whether products in bf16 dequantize a weight for a matrix unit. They then read quantized values in
+    the groups that another product needs.
     """
 
     lanes: int = 16
     most: int = 3
+    decoded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFWriter
 
 Bytes = npt.NDArray[np.uint8]
+Fields = list[tuple[str, str, tuple[int, ...]]]
+"""The name, the type and the shape of each field of a block."""
 CHUNK = 1 << 22
 """Random bytes that are repeated, since drawing all of them would take longer than writing them."""
 
@@ -75,9 +77,67 @@ def _bf16(random: np.random.Generator, deviation: float) -> Bytes:
     return words.astype(np.uint16).view(np.uint8)
 
 
+SUPER = 256
+"""The values of a block of the formats `Q2_K` to `Q6_K`."""
+
+
+def _super_blocks(random: np.random.Generator, fields: Fields) -> npt.NDArray[Any]:
+    """Returns blocks of 256 values with random bits in every field."""
+    bytes = random.integers(0, 256, CHUNK // SUPER * np.dtype(fields).itemsize, np.uint8)
+    return bytes.view(fields)
+
+
+def _with_minima(random: np.random.Generator, deviation: float, bits: int, scale: int, fields: Fields) -> Bytes:
+    """Returns blocks of values `step * scale * q - least * scale`, where q has a number of bits. The mean is 0."""
+    blocks = _super_blocks(random, fields)
+    levels = 2**bits
+    of = scale * ((levels**2 - 1) / 12) ** 0.5
+    blocks["step"] = _scales(random, deviation, of)[: len(blocks)]
+    blocks["least"] = blocks["step"] * np.float16((levels - 1) / 2)
+    # 6 bits for a scale or a minimum are 32 in all of these bytes; 4 bits are 8.
+    blocks["scales"] = 0x88 if bits == 2 else [0xA0] * 8 + [0] * 4
+    return blocks.view(np.uint8)
+
+
+def _q2_k(random: np.random.Generator, deviation: float) -> Bytes:
+    fields = [("scales", "u1", (16,)), ("values", "u1", (64,)), ("step", "<f2", ()), ("least", "<f2", ())]
+    return _with_minima(random, deviation, 2, 8, fields)
+
+
+def _q4_k(random: np.random.Generator, deviation: float) -> Bytes:
+    fields = [("step", "<f2", ()), ("least", "<f2", ()), ("scales", "u1", (12,)), ("values", "u1", (128,))]
+    return _with_minima(random, deviation, 4, 32, fields)
+
+
+def _q5_k(random: np.random.Generator, deviation: float) -> Bytes:
+    fields = [("step", "<f2", ()), ("least", "<f2", ()), ("scales", "u1", (12,)), ("values", "u1", (160,))]
+    return _with_minima(random, deviation, 5, 32, fields)
+
+
+def _q3_k(random: np.random.Generator, deviation: float) -> Bytes:
+    blocks = _super_blocks(random, [("values", "u1", (96,)), ("scales", "u1", (12,)), ("step", "<f2", ())])
+    blocks["step"] = _scales(random, deviation, 16 * 2.35)[: len(blocks)]
+    # Scales of 16 or -16, stored plus 32: the upper 2 of their 6 bits are 3 or 1.
+    blocks["scales"][:, :8] = 0
+    blocks["scales"][:, 8:] |= 0x55
+    return blocks.view(np.uint8)
+
+
+def _q6_k(random: np.random.Generator, deviation: float) -> Bytes:
+    blocks = _super_blocks(random, [("values", "u1", (192,)), ("scales", "i1", (16,)), ("step", "<f2", ())])
+    blocks["step"] = _scales(random, deviation, 64 * 18.5)[: len(blocks)]
+    blocks["scales"] = random.choice([-64, 64], blocks["scales"].shape)
+    return blocks.view(np.uint8)
+
+
 FORMATS: Mapping[str, tuple[GGMLQuantizationType, Callable[[np.random.Generator, float], Bytes]]] = {
     "q8_0": (GGMLQuantizationType.Q8_0, _q8_0),
     "q4_0": (GGMLQuantizationType.Q4_0, _q4_0),
+    "q2_k": (GGMLQuantizationType.Q2_K, _q2_k),
+    "q3_k": (GGMLQuantizationType.Q3_K, _q3_k),
+    "q4_k": (GGMLQuantizationType.Q4_K, _q4_k),
+    "q5_k": (GGMLQuantizationType.Q5_K, _q5_k),
+    "q6_k": (GGMLQuantizationType.Q6_K, _q6_k),
     "f16": (GGMLQuantizationType.F16, _f16),
     "bf16": (GGMLQuantizationType.BF16, _bf16),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.quantization.choose import in_precision
-from nacre.compiler.quantization.effects import find_slow_products
+from nacre.compiler.quantization.effects import find_faster_precision, find_slow_products
 from nacre.compiler.targets.target import parse_targets
 
 MODEL = """language 1
@@ -79,6 +79,36 @@ def test_products_of_bfloats_without_an_instruction_cause_a_warning(target: str,
     rounded, plain = (in_precision(read_model(MODEL), p).module for p in ("bf16", "f32"))
     assert len(find_slow_products(rounded, parse_targets(target))) == count
     assert find_slow_products(plain, parse_targets(target)) == ()
+
+
+LANGUAGE = """
+model decode(x: f32[1, 64]) -> f32[1, 32] {
+  param w: f32[32, 64]
+  return x @ w.T
+}
+model NAME(x: f32[9, 64]) -> f32[9, 32] {
+  param w: f32[32, 64]
+  return x @ w.T
+}
+"""
+BLOCKS = "".join(f'quantize {name} {{\n weights "*" to q8[block 32]\n MORE\n}}\n' for name in ("decode", "NAME"))
+
+
+@pytest.mark.parametrize(
+    ("target", "faster"),
+    [("sapphirerapids", "a8bf16"), ("znver4", "a8"), ("x86-64-v3", None), ("portable", None), ("cuda", None)],
+)
+def test_a_language_model_in_f32_has_a_faster_precision(target: str, faster: str | None) -> None:
+    def found(model: str, precision: str) -> str | None:
+        source = read_model(LANGUAGE.replace("NAME", model))
+        module = in_precision(source, precision.replace("NAME", model)).module
+        return find_faster_precision(module, parse_targets(target))
+
+    assert found("prefill", BLOCKS.replace("MORE", "")) == faster
+    for rounded in ("i8 dynamic", "bf16"):
+        assert found("prefill", BLOCKS.replace("MORE", f"activations matmul to {rounded}")) is None
+    assert found("prefill", "f32") is None
+    assert found("other", BLOCKS.replace("MORE", "")) is None
 
 
 @pytest.mark.parametrize(

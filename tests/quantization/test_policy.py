@@ -15,6 +15,7 @@ from nacre.compiler.model.policy import (
     Rule,
     Scheme,
     keep,
+    short_form,
 )
 from nacre.passes.selection import EVERYTHING, Selector
 
@@ -87,6 +88,14 @@ def test_a_policy_prints_as_a_person_writes_it() -> None:
         '  require error <= 0.01 on file "test.npz"',
         "}",
     ]
+
+
+def test_a_short_form_may_differ_between_decoding_and_other_models() -> None:
+    for model, wanted in (("decode", "i8 dynamic"), ("decode_rows", "i8 dynamic"), ("prefill", "bf16"), ("m", "bf16")):
+        policy = short_form("a8bf16", model)
+        assert policy.model == model and str(policy.scheme("activations", "matmul", ["w"])) == wanted
+        assert policy.scheme("weights", "matmul", ["w"]) == F32
+    assert short_form("int4", "decode").rules == SHORT_FORMS["int4"].rules
 
 
 def test_short_forms_use_schemes_that_there_are() -> None:

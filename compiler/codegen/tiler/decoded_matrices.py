@@ -11,12 +11,14 @@ upper ones. Rows of x are stored in this order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ....dialect.dims import Size, bounds, multiply
+from ....dialect.dims import Size, bounds, multiply, static_size
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable
+from .group_bytes import SIZE
 from .isa import amx
 from .matrices import FEWEST_ROWS, MatrixTiles, Part, is_whole, loop_of, write_tiles_of_rows
 from .order import Order
@@ -31,6 +33,10 @@ BLOCK_ROWS = 512
 MOST_STEPS = 512
 """The most steps of a part of the sum, whose words stay in the cache."""
 WIDENED = ("arith.extf", "arith.extf")
+SPANS = (1, SIZE)
+"""The numbers of a part that a step of the loop decodes: one, or those of a group of bytes."""
+Factors = tuple[Node, Node]
+"""The read of a bf16 number, and the number that is rounded to bf16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class DecodedMatrices:
     weights: tuple[Node, ...]
     left: int
     distance: Size
+    span: int
     steps: int
     blocks: int
     product: amx.TileProduct
@@ -62,14 +69,16 @@ def find_decoded_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> Decoded
     pairs = [pair for pair in factors if pair is not None]
     block, inner = op.reduced
     blocks, width = op.loops[block], op.loops[inner]
-    if not pairs or len(pairs) < len(factors) or not isinstance(blocks, int) or not isinstance(width, int) or width % 2:
+    if not pairs or len(pairs) < len(factors) or not isinstance(blocks, int) or not isinstance(width, int):
         return None
     steps = width * len(pairs)
-    reads = [op.reads[x.number] for x, _ in pairs]
+    ordered = _in_order(op, pairs, inner, width)
+    if ordered is None:
+        return None
+    reads = [op.reads[x.number] for x, _ in ordered]
     row_loop = loop_of(stage, op, row)
     distance = reads[0].step(row_loop)
-    in_order = all(_follows(read, reads[0], number * width) for number, read in enumerate(reads))
-    if distance is None or not in_order or reads[0].step(inner) != 1 or reads[0].step(block) != steps:
+    if distance is None or reads[0].step(block) != steps:
         return None
     if any(stage.holds(read.tensor) for read in reads) or any(row_loop in op.loops_read(w) for _, w in pairs):
         return None
@@ -78,13 +87,28 @@ def find_decoded_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> Decoded
     if not fitting:
         return None
     taken = replace(roles, rows=amx.ROWS, block=min(BLOCK_ROWS, most) if isinstance(most, int) else BLOCK_ROWS)
-    return DecodedMatrices(
-        taken, tuple(w for _, w in pairs), pairs[0][0].number, distance, steps, max(fitting), product
-    )
+    left, span = ordered[0][0].number, static_size(reads[0].step(inner) or 1)
+    weights = tuple(w for _, w in ordered)
+    return DecodedMatrices(taken, weights, left, distance, span, steps, max(fitting), product)
 
 
-def _rounded_factors(factors: tuple[Node, Node]) -> tuple[Node, Node] | None:
-    """Returns the read of a bf16 number, and the number that is rounded to bf16."""
+def _in_order(op: Op, pairs: Sequence[Factors], inner: int, width: int) -> list[Factors] | None:
+    """Returns the factors in the order of the rows of x; None where a block is not a range of a row."""
+    first = op.reads[pairs[0][0].number]
+    span, found = first.step(inner), dict[int, Factors]()
+    for x, weight in pairs:
+        distance = _distance(op.reads[x.number], first)
+        if distance is None:
+            return None
+        found[distance] = x, weight
+    if span not in SPANS or len(found) % span or span * width % 2:
+        return None
+    of_parts = range(0, len(found) * width, span * width)
+    wanted = [part + n for part in of_parts for n in range(span)]
+    return [found[n] for n in wanted] if set(wanted) == set(found) and len(found) == len(pairs) else None
+
+
+def _rounded_factors(factors: Factors) -> Factors | None:
     for left, right in (factors, factors[::-1]):
         if left.kind != "arith.extf" or right.kind != "arith.extf":
             continue
@@ -94,12 +118,14 @@ def _rounded_factors(factors: tuple[Node, Node]) -> tuple[Node, Node] | None:
     return None
 
 
-def _follows(access: Access, first: Access, distance: int) -> bool:
-    """Returns whether an access reads the elements at a distance from those of the first one."""
+def _distance(access: Access, first: Access) -> int | None:
+    """Returns the distance of the elements that an access reads from those of the first one, if all have the same."""
     if access.tensor is not first.tensor or access.origin is None or first.origin is None:
-        return False
-    loops = access.loops() | first.loops()
-    return access.origin - first.origin == distance and all(access.step(n) == first.step(n) for n in loops)
+        return None
+    if any(access.step(n) != first.step(n) for n in access.loops() | first.loops()):
+        return None
+    distance = access.origin - first.origin
+    return distance if isinstance(distance, int) else None
 
 
 class DecodedMatrixTiles(MatrixTiles):
@@ -146,21 +172,34 @@ class DecodedMatrixTiles(MatrixTiles):
         writer, op, matrices, width = self.writer, self.op, self.matrices, self.roles.width
         with writer.loop(writer.size(0), writer.size(matrices.blocks), 1) as block:
             here = {**iteration, self.block: iteration[self.block] + variable(block)}
-            with writer.loop(writer.size(0), writer.size(self.width), 2) as inner:
-                steps = [variable(inner), variable(inner).plus(1)]
+            with writer.loop(writer.size(0), writer.size(self.width), 2 if matrices.span == 1 else 1) as inner:
+                steps = [variable(inner), variable(inner).plus(1)][: 2 if matrices.span == 1 else 1]
                 columns = [column.plus(v * writer.lanes) for v in range(vectors)]
                 for number in self._coded():
                     cells = [{**self._cell(here, Form(()), c), self.inner: step} for step in steps for c in columns]
                     prefetch_panels(self.evaluator, op, number, cells, Panels(self.roles.step, ()))
-                for part, weight in enumerate(matrices.weights):
+                for offset, numbers in self._pairs(variable(inner)):
                     for v, c in enumerate(columns):
                         pair = [
                             self.evaluator.body(op, {**self._cell(here, Form(()), c), self.inner: step}, root=weight)
-                            for step in steps
+                            for weight, step in numbers
                         ]
-                        slot = variable(block).times(matrices.steps // 2 * width) + variable(inner).times(width // 2)
-                        slot = slot.plus(part * self.width // 2 * width + v * writer.lanes)
+                        slot = variable(block).times(matrices.steps // 2 * width)
+                        slot = slot + variable(inner).times(matrices.span * width // 2)
+                        slot = slot.plus(offset * width + v * writer.lanes)
                         writer.store(self.words, slot + LANES, self._word(*map(writer.broadcast, pair)))
+
+    def _pairs(self, inner: Form) -> Iterator[tuple[int, tuple[tuple[Node, Form], tuple[Node, Form]]]]:
+        """Yields the numbers of each word that a step of the loop decodes, and the word's distance from the first one
+        of the step."""
+        span, weights = self.matrices.span, self.matrices.weights
+        for first in range(0, len(weights), span):
+            begin = first * self.width // 2
+            if span == 1:
+                yield begin, ((weights[first], inner), (weights[first], inner.plus(1)))
+            else:
+                for n in range(0, span, 2):
+                    yield begin + n // 2, ((weights[first + n], inner), (weights[first + n + 1], inner))
 
     def _word(self, even: Value, odd: Value) -> Value:
         """Returns words of two numbers, rounded to bf16; denormal numbers count as zero, as in the products."""

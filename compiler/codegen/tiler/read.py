@@ -18,6 +18,7 @@ from ...base.mlir import ir
 from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
+from .group_bytes import unpack_groups
 from .positions import read_map
 from .quantized_sums import group_quantized
 from .regions import Region, behind
@@ -366,7 +367,7 @@ class _Reader:
             (following,), first = carried, self.tensors[values[-2]]
             op.start, op.carried = None, Carried(following, str(first.splat), first.element)
         else:
-            op = group_quantized(group_steps(op))
+            op = unpack_groups(group_quantized(group_steps(op)))
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)

@@ -128,7 +128,9 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "wasm": ("artifact", "WebAssembly"),
     **dict.fromkeys(("cuda", "gpu", "gpus"), ("artifact", "GPUs")),
     "threads": ("artifact", "Threads"),
-    **dict.fromkeys(("int8", "int4", "int4a8", "a8", "bf16", "f16", "f32", "tf32"), ("precision", "Lower precision")),
+    **dict.fromkeys(
+        ("int8", "int4", "int4a8", "a8", "a8bf16", "bf16", "f16", "f32", "tf32"), ("precision", "Lower precision")
+    ),
     **dict.fromkeys(("f8", "f8e4m3", "f8e5m2"), ("precision", "8-bit floats")),
     "calibration": ("precision", "Calibration"),
     **dict.fromkeys(("-O", "-O0", "-O1", "-O2", "-O3"), ("command_line", "Optimisation levels")),
