@@ -55,8 +55,12 @@ FOLDER = Reader("huggingface.model_folder", "read_folder", settings=True)
 def read_file(path: Path, weights: WeightSource | None = None, settings: Settings | None = None) -> SourceModel:
     """Reads the model of a file; `weights` replace the checkpoint that the file names, `settings` are values of the
     hyper-parameters of its models. Raises DiagnosticError; it is a `MissingFileError` if there is no such file."""
-    if not path.exists():
-        raise missing_file(path)
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    except (OSError, ValueError):
+        pass  # the reader of the format gives the reason
     reader = FOLDER if path.is_dir() else READERS.get(path.suffix, READERS[".nacre"])
     if settings and not reader.settings:
         raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is not model text, and has no hyper-parameters")])
