@@ -1,5 +1,5 @@
-"""Categories: `Discretization` maps a number to the index of its interval, `CategoryEncoding` an integer to a one-hot
-vector."""
+"""Categories: `Discretization` maps a number to the index of its interval, `CategoryEncoding` an integer to a vector
+with an element for each category."""
 
 from __future__ import annotations
 

@@ -105,10 +105,7 @@ _MASKS: Mapping[str, Masks] = {
 def check_masks(use: Use) -> None:
     """Fails if an operand has a mask that would change the result of the layer."""
     if use.masks and use.kind in _REFUSING:
-        use.fail(
-            "does not support operands with a mask",
-            help="remove the mask before this layer",
-        )
+        use.fail("does not support operands with a mask", help="remove the mask before this layer")
 
 
 def masks_after(use: Use) -> Sequence[Tensor | None]:
