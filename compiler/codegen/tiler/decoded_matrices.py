@@ -6,7 +6,8 @@
         for each 16 rows: sums += products of x and the words     see `matrices.py`
 
 The numbers of a block are those of its bytes in turn: for values of 4 bits, the lower halves of all bytes and then the
-upper ones. Rows of x are stored in this order.
+upper ones. Rows of x are stored in this order. Where the weight is stored in groups (see `group_bytes.py`), a step of
+the loop decodes the four numbers of a group, of each half.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ Factors = tuple[Node, Node]
 
 @dataclass(frozen=True, slots=True)
 class DecodedMatrices:
-    """The weight's numbers of each part of a block, before they are rounded; the read of x for the first part, and the
-    distance of its rows in elements; the steps of a block, and the blocks of a part of the sum."""
+    """The weight's numbers before they are rounded, `span` of them for each part of a block; the read of x for the
+    first one, and the distance of its rows in elements; the steps of a block, and the blocks of a part of the sum."""
 
     roles: Roles
     weights: tuple[Node, ...]

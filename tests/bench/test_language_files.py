@@ -1,0 +1,40 @@
+"""Models of random weights: a step of decoding reads every weight and the cache once, and little else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nacre.compiler.checking import read_model
+from nacre.compiler.lower.lowered import static_bytes
+from nacre.compiler.pipeline import Build
+from nacre.compiler.quantization.choose import in_precision
+from nacre.dialect.dims import evaluate
+
+TOKENS = 16
+"""The tokens for which the cache has room."""
+UPDATES = 2
+"""The kernels that write a row of a state of keys or values in place; the report counts the whole state."""
+
+
+@pytest.mark.parametrize("format", ["q4_0", "q6_k"])
+@pytest.mark.parametrize("precision", [None, "a8"])
+def test_a_step_of_decoding_reads_weights_and_cache_once(format: str, precision: str | None, tmp_path: Path) -> None:
+    language_files = pytest.importorskip("language_files", reason="needs the package gguf", exc_type=ImportError)
+    shape = replace(language_files.SHAPES["llama-26m"], layers=2, hidden=1536)
+    path = tmp_path / "model.gguf"
+    language_files.write_file(path, shape, format)
+    build = Build(in_precision(read_model(path), precision))
+    module = build.optimize()
+    weights = [w for w in build.lower(module).weights if "token_embd" not in w.name]
+    needed = sum(static_bytes(weight.type) for weight in weights)
+    state = TOKENS * shape.width // shape.heads * shape.shared * 4
+    (report,) = (report for report in build.report({"S": TOKENS}) if report.name == "decode")
+    read = sum(evaluate(k.bytes, {"S": TOKENS}) * evaluate(k.calls, {"S": TOKENS}) for k in report.kernels)
+    # Attention reads two states, and an update of each one counts as a read and a write.
+    states = shape.layers * state * (2 + 2 * UPDATES)
+    # The vectors between kernels: four of the width and of the hidden size in each layer, and the logits twice. The
+    # smallest matrix in Q4_0 has more bytes than what is left of this bound.
+    vectors = 4 * (shape.layers * 4 * (shape.width + shape.hidden) + 2 * shape.vocabulary)
+    assert needed <= read <= needed + states + vectors
