@@ -20,8 +20,9 @@ def make_step(
 ) -> Callable[[], object]:
     """Returns a step of a workload from initial parameters, given as arrays by name. The update is that of SGD with
     momentum, or else of AdamW."""
-    alone = "--xla_cpu_multi_thread_eigen=false " if threads == 1 else ""
-    os.environ["XLA_FLAGS"] = f"{alone}intra_op_parallelism_threads={threads}"
+    # XLA takes a text that does not begin with `--` for the name of a file.
+    several = "false" if threads == 1 else "true"
+    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={several} intra_op_parallelism_threads={threads}"
     jax: Any = importlib.import_module("jax")
     # A step then runs in the thread that calls it.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
