@@ -3,15 +3,13 @@
 All contenders run in one process, in turns, and the least time of a step counts, which shows the other work of the
 machine least. It is the CPU time of all threads of the process, or, with `--threads 2`, the elapsed time. The steps
 compute the same: forward, backward, and an update, by AdamW or, for `resnet`, by SGD with momentum. `--compiled` adds
-torch.compile, which needs a C++ compiler; JAX takes part in `mlp`, if it is installed. `--memory` measures the peak
-memory of each contender instead, in a process of its own. `training.md` has the figures.
+torch.compile, which needs a C++ compiler; JAX takes part if it is installed. `--memory` measures the peak memory of
+each contender instead, in a process of its own. `training.md` has the figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
 import re
 import subprocess
 import sys
@@ -27,6 +25,7 @@ from typing import Any
 import nacre
 import numpy as np
 import torch
+from jax_training import make_step
 from measure import Contender, Plan, interleave
 from torch import nn
 from torch.nn import functional
@@ -251,46 +250,9 @@ def torch_step(work: Workload, *, compiled: bool = False) -> Callable[[], object
     return step
 
 
-def jax_step(work: Workload, threads: int) -> Callable[[], object]:
-    """The step of `mlp`, as one compiled function."""
-    alone = "--xla_cpu_multi_thread_eigen=false " if threads == 1 else ""
-    os.environ["XLA_FLAGS"] = f"{alone}intra_op_parallelism_threads={threads}"
-    jax: Any = importlib.import_module("jax")
-    # A step then runs in the thread that calls it.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-    jnp, rng = jax.numpy, np.random.default_rng(0)
-    sizes = ((784, 256), (256, 128), (128, 10))
-    weights = [(jnp.asarray(rng.standard_normal(s) / 28, jnp.float32), jnp.zeros(s[1])) for s in sizes]
-    zeros = jax.tree.map(jnp.zeros_like, weights)
-    x, label = map(jnp.asarray, work.inputs)
-
-    def find_loss(weights: Any) -> Any:
-        y = x
-        for number, (weight, bias) in enumerate(weights):
-            y = y @ weight + bias
-            y = jax.nn.relu(y) if number < 2 else y
-        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(y), label[:, None], axis=1))
-
-    @partial(jax.jit, donate_argnums=0)
-    def advance(state: Any) -> Any:
-        weights, mean, square, count = state
-        loss, gradients = jax.value_and_grad(find_loss)(weights)
-        count = count + 1
-        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, gradients)
-        square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, square, gradients)
-        first, second = 1 - 0.9**count, 1 - 0.999**count
-        weights = jax.tree.map(
-            lambda w, m, v: 0.99999 * w - 1e-3 * (m / first) / (jnp.sqrt(v / second) + 1e-8), weights, mean, square
-        )
-        return (weights, mean, square, count), loss
-
-    state = [(weights, zeros, jax.tree.map(jnp.zeros_like, weights), jnp.zeros(()))]
-
-    def step() -> object:
-        state[0], loss = advance(state[0])
-        return loss.block_until_ready()
-
-    return step
+def jax_step(name: str, work: Workload, threads: int) -> Callable[[], object]:
+    parameters = {key: value.detach().numpy() for key, value in work.module().named_parameters()}
+    return make_step(name, parameters, work.inputs, work.rate, momentum=work.momentum, threads=threads)
 
 
 def workloads() -> dict[str, Workload]:
@@ -322,8 +284,8 @@ def contenders(name: str, work: Workload, path: str, threads: int) -> dict[str, 
         "torch": partial(torch_step, work),
         "torch.compile": partial(torch_step, work, compiled=True),
     }
-    if name == "mlp" and find_spec("jax") is not None:
-        makers["jax"] = partial(jax_step, work, threads)
+    if find_spec("jax") is not None:
+        makers["jax"] = partial(jax_step, name, work, threads)
     return makers
 
 
