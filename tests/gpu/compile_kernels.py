@@ -24,20 +24,21 @@ def compile_ptx(ptx: str, folder: Path) -> Path:
     """Returns a library with the kernels of a PTX module, translated to C."""
     made = folder / f"{hashlib.sha256(ptx.encode()).hexdigest()[:24]}.so"
     if not made.exists():
-        # Several processes may compile the same module.
-        source, whole = (made.with_suffix(f".{os.getpid()}.{suffix}") for suffix in ("c", "so"))
+        source = made.with_suffix(f".{os.getpid()}.c")
         source.write_text(translate(ptx))
         driver = build_driver(folder)
-        _run(whole, str(source), str(driver), f"-Wl,-rpath,{folder}")
-        whole.rename(made)
+        _run(made, str(source), str(driver), f"-Wl,-rpath,{folder}")
     return made
 
 
 def _run(made: Path, *inputs: str) -> None:
-    command = ["cc", *_FLAGS, f"-I{_HERE}", *inputs, "-o", str(made), "-lm", "-ldl"]
+    # Several processes may make the same library.
+    whole = made.with_suffix(f".{os.getpid()}.so")
+    command = ["cc", *_FLAGS, f"-I{_HERE}", *inputs, "-o", str(whole), "-lm", "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[:400])
+    whole.rename(made)
 
 
 def build_driver(folder: Path) -> Path:

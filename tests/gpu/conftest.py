@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from fake_driver import Machine, start_machine
 
 @pytest.fixture(scope="session")
 def machine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("machine")
+    """One folder for all processes of the run: each module is translated and compiled once."""
+    root = tmp_path_factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "machine"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture

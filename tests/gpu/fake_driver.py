@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 
 import compile_kernels
 import pytest
 from compile_kernels import REFUSED, build_driver, compile_ptx
+from nacre.compiler.pipeline import Build
 
 _COMPILER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
@@ -36,6 +38,16 @@ class Machine:
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
+
+    def plant(self, pattern: str, replacement: str, kernels: Collection[str]) -> None:
+        """Changes the code of some kernels from now on. The modules of others stay as they are, since compiling them
+        again takes seconds."""
+
+        def edit(text: str) -> str:
+            is_theirs = any(f".entry {kernel}" in text for kernel in kernels)
+            return re.sub(pattern, replacement, text) if is_theirs else text
+
+        self.edit = edit
 
     def fail(self, function: str, nth: int = 1) -> None:
         self.library.fake_fail(function.encode(), nth)
@@ -67,6 +79,13 @@ class Machine:
         text = str(made).encode() + b"\0"
         ctypes.memmove(path, text, len(text))
         return 0
+
+
+def kernels_of(build: Build, entry: str) -> list[str]:
+    """Returns the kernels of an entry, in the order of its calls."""
+    assert build.program is not None
+    (function,) = (f for f in build.program.lowered.functions if f.name == entry)
+    return list(dict.fromkeys(call.symbol for call in function.calls))
 
 
 @cache

@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 import pytest
 from assembler import assemble, find_ptxas, ptx_of
-from fake_driver import Machine
+from fake_driver import Machine, kernels_of
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -148,16 +148,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
     return build, path
 
 
-def kernels_of(build: Build, name: str) -> list[str]:
-    """Returns the kernels of a model, in the order of its calls."""
-    assert build.program is not None
-    (function,) = (f for f in build.program.lowered.functions if f.name == entry_of(name))
-    return list(dict.fromkeys(call.symbol for call in function.calls))
-
-
 def texts_of(built: tuple[Build, Path], name: str) -> list[str]:
     """Returns the PTX of a model."""
-    symbols = kernels_of(built[0], name)
+    symbols = kernels_of(built[0], entry_of(name))
     return [text for text in ptx_of(built[1]) if any(f".entry {symbol}" in text for symbol in symbols)]
 
 
@@ -169,7 +162,7 @@ def test_schedule(built: tuple[Build, Path], name: str) -> None:
     build, _ = built
     assert build.program is not None
     (kernels,) = build.program.kernels.values()
-    schedules = [kernels[symbol].report.schedules for symbol in kernels_of(build, name)]
+    schedules = [kernels[symbol].report.schedules for symbol in kernels_of(build, entry_of(name))]
     assert SCHEDULES[name] in [schedule for each in schedules for schedule in each]
     if name in ALONE:
         assert len(schedules[-1]) == 1
@@ -215,7 +208,7 @@ def test_planted_fault_is_found(
         pytest.skip("the schedule has no such instruction")
     if "wait_group" in pattern and name in UNALIGNED:
         pytest.skip("rows that are not aligned are not copied asynchronously")
-    machine.edit = lambda text: re.sub(pattern, replacement, text)
+    machine.plant(pattern, replacement, kernels_of(built[0], entry_of(name)))
     model = nacre.load(built[1], device="cuda")
     arrays = arrays_of(model, name, 67)
     try:

@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 import pytest
 from assembler import check_assembly, ptx_of
-from fake_driver import Machine
+from fake_driver import Machine, kernels_of
 from mutations import DECODING, Mutation
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -105,7 +105,7 @@ def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: P
     ],
 )
 def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pattern: str, replacement: str) -> None:
-    machine.edit = lambda text: re.sub(pattern, replacement, text)
+    machine.plant(pattern, replacement, kernels_of(built[0], "turned"))
     model = nacre.load(built[1], device="cuda")
     arrays = make_arrays(model, "turned", 67)
     try:

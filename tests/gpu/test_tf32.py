@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import nacre
 import numpy as np
 import pytest
 from assembler import check_assembly
-from fake_driver import Machine
+from fake_driver import Machine, kernels_of
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -119,7 +118,7 @@ def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: P
     ],
 )
 def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pattern: str, replacement: str) -> None:
-    machine.edit = lambda text: re.sub(pattern, replacement, text)
+    machine.plant(pattern, replacement, kernels_of(built[0], "crossed"))
     model = nacre.load(built[1], device="cuda")
     x, w = arrays_of("crossed", 67)
     try:

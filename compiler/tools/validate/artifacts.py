@@ -6,9 +6,10 @@ order and the operands of calls, or the weights in the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ....dialect.control_flow import walk_control
@@ -22,11 +23,11 @@ from ...lower.lowered import LoweredCall, LoweredFunction
 from ...lower.nodes import Computed
 from .cut import cut_function
 from .inputs import Trial
-from .isolated import Died, Progress, Task, run_isolated
+from .isolated import Died, Progress, Task, run_each_isolated, run_isolated
 from .judge import Difference, Judge
 from .model_calls import Wrong
 from .stateful import call_function
-from .usage import RUNTIME, is_right_in_one_thread
+from .usage import RUNTIME, check_use, is_right_in_one_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +53,44 @@ class Watched:
         return next(stale, None) or next((each for each in self.lost if each.by == number), None)
 
 
-def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
-    """Returns the first trial with wrong results, or at which the process crashes."""
-    made = list(judges)
+@dataclass(frozen=True, slots=True)
+class WrongCall:
+    """A call of an artifact with wrong results. `in_use`: the first call of the function is right, but another way to
+    call it is wrong."""
 
-    def task(trial: Trial) -> Task[tuple[Array, ...] | None]:
-        def call(report: Progress) -> tuple[Array, ...] | None:
-            report(str(trial))
-            try:
-                return call_function(load_artifact(artifact), trial.function, trial.arguments, trial.dims)
-            except OutOfRangeError:
-                return None
+    wrong: Wrong
+    in_use: bool = False
 
-        return call
 
-    for judge, results in zip(made, run_isolated([task(judge.trial) for judge in made]), strict=True):
+def find_wrong(
+    artifact: Path, judges: Sequence[Judge], uses: Sequence[tuple[Function, Trial]] = ()
+) -> WrongCall | None:
+    """Returns the first trial with wrong results, or at which the process crashes; then the first wrong way to call one
+    of the functions in `uses`. All calls run in one child process: to fork a large process takes tens of
+    milliseconds."""
+    tasks: list[Task[tuple[Array, ...] | str | None]] = [partial(_call, artifact, judge.trial) for judge in judges]
+    tasks += [partial(check_use, artifact, function, trial) for function, trial in uses]
+    answers = run_each_isolated(tasks)
+    for judge, results in zip(judges, answers, strict=False):
+        assert not isinstance(results, str), results
         found = Difference(0, results.message) if isinstance(results, Died) else judge.difference(results)
         if found is not None:
-            return Wrong(judge.trial, found)
+            return WrongCall(Wrong(judge.trial, found))
+    for (_, trial), used in zip(uses, answers, strict=True):
+        assert not isinstance(used, tuple), used
+        message = used.message if isinstance(used, Died) else used
+        if message is not None:
+            return WrongCall(Wrong(trial, Difference(0, f"is wrong: {message}")), in_use=True)
     return None
+
+
+def _call(artifact: Path, trial: Trial, report: Progress) -> tuple[Array, ...] | None:
+    """Returns the results of a call; None if an index is out of range."""
+    report(str(trial))
+    try:
+        return call_function(load_artifact(artifact), trial.function, trial.arguments, trial.dims)
+    except OutOfRangeError:
+        return None
 
 
 def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watched | Died:

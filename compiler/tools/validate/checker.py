@@ -30,12 +30,11 @@ from .artifacts import find_wrong, triage_assembly
 from .boundaries import random_crossing_dims
 from .halving import find_rewrite
 from .inputs import made_up
-from .judge import Difference
 from .kernels import WrongKernel, find_wrong_kernel
 from .model_calls import Trials, Wrong, is_in_blocks
 from .passed import Passed
 from .triage import Triage, make_wrong_numbers
-from .usage import RUNTIME, find_wrong_use
+from .usage import RUNTIME
 
 VARIABLE = "NACRE_CHECK_PASSES"
 """The environment variable that enables the check of every build."""
@@ -125,16 +124,14 @@ class Checker(Observer):
             return
         for planned in module.functions:
             self.trials.add(planned.name, random_crossing_dims(self.trials.module.function(planned.name), planned))
-        wrong = find_wrong(path, self.trials.judges(in_blocks=is_in_blocks(module)))
-        if wrong is not None:
-            function = module.function(wrong.trial.function)
-            raise self._error(function, wrong, self._triage_assembly(path, module, wrong))
-        for trial in self.trials.first_trials():
-            function = module.function(trial.function)
-            used = find_wrong_use(path, function, trial)
-            if used is not None:
-                wrong = Wrong(used.trial, Difference(0, f"is wrong: {used.message}"))
-                raise self._error(function, wrong, _triage_runtime(module, function))
+        judges = list(self.trials.judges(in_blocks=is_in_blocks(module)))
+        uses = [(module.function(trial.function), trial) for trial in self.trials.first_trials()]
+        found = find_wrong(path, judges, uses)
+        if found is not None:
+            function = module.function(found.wrong.trial.function)
+            if found.in_use:
+                raise self._error(function, found.wrong, _triage_runtime(module, function))
+            raise self._error(function, found.wrong, self._triage_assembly(path, module, found.wrong))
         self.passed.add([key])
 
     def _artifact_key(self, path: Path) -> str:

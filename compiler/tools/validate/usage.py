@@ -28,7 +28,7 @@ from .array_errors import same_bits
 from .boundaries import is_short, random_largest_dims
 from .c_calls import RefusedError, empty_like, open_session
 from .inputs import OUTSIDE, Trial, nearest_size, random_dims, random_trial
-from .isolated import Died, Progress, run_isolated
+from .isolated import Progress, run_isolated
 from .judge import may_be_endless
 from .stateful import call_function
 
@@ -39,24 +39,8 @@ _SHARES = (1.0, 0.83, 0.71)
 """Shares of the largest sizes: chunks depend on measured times; most sizes, but not all, have a shorter last chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrongUse:
-    """A way to call an artifact that gives other bits than the first call, or that should have been rejected."""
-
-    trial: Trial
-    message: str
-
-
 class _FoundError(Exception):
     """Ends a check with its message."""
-
-
-def find_wrong_use(artifact: Path, function: Function, trial: Trial) -> WrongUse | None:
-    """Returns the first wrong way to call `function`; runs in a child process, which may crash."""
-
-    (found,) = run_isolated([lambda report: check_use(artifact, function, trial, report)])
-    message = found.message if isinstance(found, Died) else found
-    return None if message is None else WrongUse(trial, message)
 
 
 def check_use(artifact: Path, function: Function, trial: Trial, report: Progress) -> str | None:

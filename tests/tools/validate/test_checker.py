@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +16,7 @@ from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
+from nacre.compiler.tools.validate import isolated
 from nacre.compiler.tools.validate.alone import cut_kernels
 from nacre.compiler.tools.validate.checker import Checker
 from nacre.compiler.tools.validate.model_calls import Trials, Wrong
@@ -33,6 +35,21 @@ model f(x: f32[B, 21], ids: i64[B]) -> y: f32[B, 30], z: f32[B, 21], again: f32[
   return relu(h @ w), h, h
 }
 """
+
+
+def test_an_artifact_is_run_in_one_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork of a large process takes as long as compiling a kernel: one for the kernels, one for the artifact."""
+    forks = []
+    fork = os.fork
+
+    def counted() -> int:
+        forks.append(os.getpid())
+        return fork()
+
+    monkeypatch.setattr(isolated.os, "fork", counted)
+    source = MODEL + "model g(x: f32[3]) -> f32[3] {\n  return exp(x) + 0.75\n}\n"
+    nacre.compile(source, tmp_path / "model.so", check_passes=True)
+    assert len(forks) == 2
 
 
 @pytest.mark.parametrize("how", [{}, {"opt_level": 0}, {"target": "x86-64-v3,x86-64-v2"}, {"placement": "external"}])
