@@ -32,6 +32,10 @@ class CompilerError(Exception):
         self.what, self.stage, self.kernel, self.reproducer, self.nodes = what, stage, kernel, reproducer, tuple(nodes)
         super().__init__(f"{self.headline}: {what}\nreproducer: {reproducer}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Returns the parts for another process: by itself, an exception is made again from its message alone."""
+        return type(self), (self.what, self.stage, self.kernel, self.reproducer, self.nodes)
+
     @property
     def headline(self) -> str:
         where = f" in `{self.kernel}`" if self.kernel else ""
@@ -47,6 +51,9 @@ class WrongNumbersError(CompilerError):
     ) -> None:
         super().__init__(diagnostic.message, stage, kernel, reproducer)
         self.diagnostic, self.sources = diagnostic, sources
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.diagnostic, self.sources, self.stage, self.kernel, self.reproducer)
 
     def __str__(self) -> str:
         return f"{render(self.diagnostic, self.sources)}\nreproducer: {self.reproducer}"

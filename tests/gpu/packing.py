@@ -12,8 +12,10 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +41,7 @@ import differential.generator as random_graphs
 from differential.inputs import make_trial
 from differential.maker import Graph
 from differential.native import joined
-from operator_harness import TESTED, Example
+from operator_harness import DEVICE_PASSES, TESTED, Example
 from packing_timings import pack_timings
 from random_weights import random_weights
 from test_compiled import symbolic_uses, uses
@@ -47,7 +49,7 @@ from test_compiled import symbolic_uses, uses
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TARGET = "cuda:sm_80"
-QUICK = ("where", "cumsum")
+QUICK = ("where", "cumsum", "rnn")
 OPERATORS, GRAPHS = 8, 25
 """The operators and the graphs of an artifact."""
 MOST_BYTES = 1 << 16
@@ -97,7 +99,8 @@ class Pack:
         arrays: dict[str, Array] = {}
         for case in cases:
             arrays |= case.arrays()
-        np.savez_compressed(self.folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]  # NumPy's own stub
+        # The file of all data is compressed.
+        np.savez(self.folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]  # NumPy's own stub
         self.packed.append(Packed(name, stage, tuple(case.described() for case in cases), self.target))
         self.report(f"{name}: {len(cases)} cases")
 
@@ -168,37 +171,34 @@ def expect_judged(expectation: Expectation) -> Expected:
 # Operators
 
 
-def pack_operators(pack: Pack, operators: Sequence[Operator], *, everything: bool = True) -> None:
-    """Packs the cases of operators, in all dtypes or in typical ones, and one case of each with symbolic sizes."""
-    groups = [tuple(operators[i : i + OPERATORS]) for i in range(0, len(operators), OPERATORS)]
-    for number, group in enumerate(groups):
-        found = uses(group, everything=everything) | symbolic_uses(group, 1)
-        found = {name: use for name, use in found.items() if not use[1].operator.has("checking")}
-        functions = tuple(function for function, _ in found.values())
-        dims = {symbol for function in functions for symbol in function.symbols()}
-        module = Module("operators", tuple(sorted(dims, key=str)), functions=functions)
-        cases = [Sampled(name, name, item.arrays, expect_case(item)) for name, (_, item) in found.items()]
-        source = SourceModel(module, "operators.graph", dict.fromkeys(found))
-        pack.add(f"operators-{number:02}", "operators", source, cases, "check-indices")
+def pack_operators(pack: Pack, first: int, operators: Sequence[Operator], *, everything: bool = True) -> None:
+    """Packs the cases of operators, in all dtypes or in typical ones, and one case of each with symbolic sizes. `first`
+    is the position of the first one among all operators."""
+    found = uses(operators, everything=everything) | symbolic_uses(operators, 1)
+    found = {name: use for name, use in found.items() if not use[1].operator.has("checking")}
+    functions = tuple(function for function, _ in found.values())
+    dims = {symbol for function in functions for symbol in function.symbols()}
+    module = Module("operators", tuple(sorted(dims, key=str)), functions=functions)
+    cases = [Sampled(name, name, item.arrays, expect_case(item)) for name, (_, item) in found.items()]
+    source = SourceModel(module, "operators.graph", dict.fromkeys(found))
+    pack.add(f"operators-{first // OPERATORS:02}", "operators", source, cases, DEVICE_PASSES)
 
 
 # Graphs
 
 
-def pack_graphs(pack: Pack, seeds: Iterable[int]) -> None:
+def pack_graphs(pack: Pack, seeds: Sequence[int]) -> None:
     """Packs random graphs after the passes of the target, with ordinary numbers and with NaN and infinities."""
-    chosen = list(seeds)
-    for first in range(0, len(chosen), GRAPHS):
-        graphs = [random_graphs.random_graph(seed) for seed in chosen[first : first + GRAPHS]]
-        module = joined([graph.module for graph in graphs])
-        named = [replace(f, result_names=tuple(f"r{n}" for n in range(len(f.outputs)))) for f in module.functions]
-        weights = open_arrays({parameter.key: made_up(parameter) for parameter in module.parameters})
-        functions = dict.fromkeys((function.name for function in named), weights)
-        source = SourceModel(replace(module, functions=tuple(named)), "graphs.graph", functions)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy reports NaN, which some inputs contain
-            cases = [case for graph in graphs for case in sample_graph(graph)]
-        pack.add(f"graphs-{chosen[first]:04}", "graphs", source, cases, None)
+    graphs = [random_graphs.random_graph(seed) for seed in seeds]
+    module = joined([graph.module for graph in graphs])
+    named = [replace(f, result_names=tuple(f"r{n}" for n in range(len(f.outputs)))) for f in module.functions]
+    weights = open_arrays({parameter.key: made_up(parameter) for parameter in module.parameters})
+    functions = dict.fromkeys((function.name for function in named), weights)
+    source = SourceModel(replace(module, functions=tuple(named)), "graphs.graph", functions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy reports NaN, which some inputs contain
+        cases = [case for graph in graphs for case in sample_graph(graph)]
+    pack.add(f"graphs-{seeds[0]:04}", "graphs", source, cases, None)
 
 
 def sample_graph(graph: Graph) -> Iterator[Sampled]:
@@ -275,15 +275,44 @@ def pack_errors(pack: Pack) -> None:
         Build(read_model(ERRORS, path.with_suffix(".npz")), Options(targets=parse_targets(target))).run(path)
 
 
-def pack_all(folder: Path, *, graphs: int, quick: bool = False) -> Pack:
+def _parts(graphs: int, *, quick: bool) -> Iterator[Callable[[Pack], None]]:
+    """Yields the functions that pack the artifacts, which are independent of each other."""
+    operators = [operator for operator in TESTED if operator.name in QUICK or not quick]
+    for first in range(0, len(operators), OPERATORS):
+        chosen = operators[first : first + OPERATORS]
+        yield lambda pack, first=first, chosen=chosen: pack_operators(pack, first, chosen, everything=not quick)
+    for first in range(0, graphs, GRAPHS):
+        yield lambda pack, first=first: pack_graphs(pack, range(first, min(first + GRAPHS, graphs)))
+    yield lambda pack: pack_samples(pack, quick=quick)
+    yield pack_errors
+
+
+def _pack_part(folder: Path, number: int, graphs: int, quick: bool) -> Pack:
+    """Packs one of the parts, in a process that may have packed others."""
+    pack = Pack(folder)
+    list(_parts(graphs, quick=quick))[number](pack)
+    return pack
+
+
+def pack_parts(pack: Pack, graphs: int, *, quick: bool, jobs: int) -> None:
+    """Packs all artifacts, several at once: expected results are computed in one process while others compile."""
+    count = len(list(_parts(graphs, quick=quick)))
+    # A process that is forked would share the compiler's children with its parent.
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        made = [pool.submit(_pack_part, pack.folder, number, graphs, quick) for number in range(count)]
+        for done, each in enumerate(made, 1):
+            part = each.result()
+            pack.packed += part.packed
+            pack.refused |= part.refused
+            pack.report(f"part {done} of {count}")
+
+
+def pack_all(folder: Path, *, graphs: int, quick: bool = False, jobs: int = 1) -> Pack:
     """Writes the folder: the program, the loader, and one file of data, which is unpacked there. What is `quick` is for
-    a device in C: two operators, and few rounds."""
+    a device in C: a few operators, and few rounds."""
     with tempfile.TemporaryDirectory() as temporary:
         pack = Pack(Path(temporary))
-        pack_operators(pack, [o for o in TESTED if o.name in QUICK] if quick else TESTED, everything=not quick)
-        pack_graphs(pack, range(graphs))
-        pack_samples(pack, quick=quick)
-        pack_errors(pack)
+        pack_parts(pack, graphs, quick=quick, jobs=jobs)
         timings = [asdict(timing) for timing in pack_timings(pack.folder, pack.target, quick=quick)]
         write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12, timings=timings)
         folder.mkdir(parents=True, exist_ok=True)

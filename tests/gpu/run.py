@@ -30,7 +30,9 @@ STAGES = ("operators", "graphs", "samples", "threads", "errors", "sanitizer", "t
 
 
 def pack(arguments: argparse.Namespace) -> int:
-    made = importlib.import_module("packing").pack_all(arguments.folder, graphs=arguments.graphs, quick=arguments.quick)
+    made = importlib.import_module("packing").pack_all(
+        arguments.folder, graphs=arguments.graphs, quick=arguments.quick, jobs=arguments.jobs
+    )
     size = sum(path.stat().st_size for path in arguments.folder.rglob("*") if path.is_file())
     cases = sum(len(each.cases) for each in made.packed)
     print(f"{cases} cases in {len(made.packed)} artifacts, {size / 2**20:.1f} MiB; {len(made.refused)} are refused")
@@ -75,6 +77,7 @@ def main() -> int:
     packing.add_argument("folder", type=Path)
     packing.add_argument("--graphs", type=int, default=1000, help="random graphs")
     packing.add_argument("--quick", action="store_true", help="a few cases, for a device in C")
+    packing.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="artifacts that are made at a time")
     packing.set_defaults(action=pack)
     running = commands.add_parser("run", help="check the folder that this file is in")
     running.add_argument("results", type=Path, help="the folder for the tables")

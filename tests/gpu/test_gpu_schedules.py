@@ -48,6 +48,12 @@ MODELS = {
     "mean": "model m(x: f32[B, 45], b: f32[B]) -> f32[B] { return sum(x, axis=1) * b }",
     "shares": "model m(x: f32[B, 3, 45]) -> f32[B, 3, 45] { return softmax(x) }",
     "long shares": "model m(x: f32[B, 2500]) -> f32[B, 2500] { return softmax(x) }",
+    "norm": """model m(x: bf16[B, 3, 45], w: bf16[45], b: bf16[45]) -> bf16[B, 3, 45] {
+        return layer_norm(x, w, b)
+    }""",
+    "root": "model m(x: f16[B, 2500], w: f16[2500]) -> f16[B, 2500] { return rms_norm(x, w) }",
+    "narrow": "model m(x: bf16[B, 45]) -> bf16[B, 45] { return softmax(x) }",
+    "average": "model m(x: bf16[B, 45]) -> bf16[B] { return mean(x, axis=1) }",
     "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
 }
 SCHEDULES = {
@@ -58,8 +64,9 @@ SCHEDULES = {
     "whole": "row of 256 threads",
     **dict.fromkeys(("words", "one"), "few rows of 256 threads"),
     **dict.fromkeys(("columns", "greatest"), "plain of 256 threads"),
-    "shares": "rows per warp of 256 threads",
-    "long shares": "rows of 256 threads",
+    **dict.fromkeys(("shares", "norm", "narrow"), "rows per warp of 256 threads"),
+    **dict.fromkeys(("long shares", "root"), "rows of 256 threads"),
+    "average": "row per warp of 256 threads",
     "vectors": "vectors of 256 threads",
 }
 TOLERANCES = {
@@ -71,11 +78,19 @@ TOLERANCES = {
     "few rows": 8e-3,
     "channels": 2e-3,
     "padded": 2e-3,
+    "norm": 4e-3,
+    "root": 1e-3,
+    "narrow": 4e-3,
+    "average": 4e-3,
 }
 """Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
 UNALIGNED = ("f16", "channels")
-ALONE = ("shares", "long shares", "bias", "padded", "sides", "greatest", "channels", "mean", "f16", "weights", "few")
-"""Models of one launch: elementwise ops are computed where the sums are, and padding is not stored."""
+ALONE = (
+    *("shares", "long shares", "bias", "padded", "sides", "greatest", "channels", "mean", "f16", "weights", "few"),
+    *("norm", "root", "narrow", "average"),
+)
+"""Models of one launch: elementwise ops are computed where the sums are, padding is not stored, and neither are tensors
+that only have a wider dtype."""
 
 
 def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
@@ -108,7 +123,14 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         return np.maximum(x @ others[0] + others[1], 0) + x[:, 3:36]
     if name == "mean":
         return np.asarray(x.sum(-1) * others[0])
-    if name.endswith("shares"):
+    if name == "norm":
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * others[0] + others[1]
+    if name == "root":
+        return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * others[0])
+    if name == "average":
+        return np.asarray(x.mean(-1))
+    if name.endswith("shares") or name == "narrow":
         powers = np.exp(x - x.max(-1, keepdims=True))
         return np.asarray(powers / powers.sum(-1, keepdims=True))
     if name == "vectors":

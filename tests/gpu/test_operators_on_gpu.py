@@ -23,7 +23,7 @@ from nacre.dialect.operator import Operator
 from nacre.dialect.types import BF16, F16, F64
 
 sys.path.append(str(Path(__file__).parents[1] / "operators"))
-from operator_harness import TESTED, Example
+from operator_harness import DEVICE_PASSES, TESTED, Example
 from test_compiled import symbolic_uses, typical, uses
 
 GROUP = 8
@@ -47,9 +47,7 @@ def build(found: Uses, path: Path) -> None:
     dims = {symbol for function, _ in found.values() for symbol in function.symbols()}
     module = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in found.values()))
     source = SourceModel(module, "operators.graph", dict.fromkeys(found))
-    Build(source, Options(targets=parse_targets("cuda:sm_80"), passes="decompose{having=composite},check-indices")).run(
-        path
-    )
+    Build(source, Options(targets=parse_targets("cuda:sm_80"), passes=DEVICE_PASSES)).run(path)
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])

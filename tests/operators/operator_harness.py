@@ -22,6 +22,8 @@ from nacre.dialect.types import F64, Array, DType, TensorType, dtype_of
 
 TESTED: tuple[Operator, ...] = tuple(operator for operator in OPERATORS.values() if operator.cases)
 NAMES = [operator.name for operator in TESTED]
+DEVICE_PASSES = "decompose{having=composite},check-indices"
+"""The passes that operators need on a device: a composite one is several kernels."""
 
 
 def operand_at(operator: Operator, number: int) -> Any:

@@ -38,6 +38,7 @@ from .plain import THREADS as ROW_THREADS
 from .rows import WARP, lanes_of
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
 from .warpgroups import fits_warpgroups
+from .widened_reads import fold_widening
 
 _PURE = VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.apply", "func.return"}
 
@@ -89,8 +90,10 @@ def outline(
     computing = _computing(function)
     # A kernel that writes nothing, since its results are empty, is a launch too: entries call it.
     is_sequence = _is_sequence(function, computing)
-    whole = [Group(tuple(range(len(computing))))]
     own = _last_arguments(function, scratch)
+    if not is_sequence:
+        computing = fold_widening(computing, own)
+    whole = [Group(tuple(range(len(computing))))]
     groups = whole if is_sequence else group_operations(computing, own) or [Group(())]
     if not rounding.strict:
         groups = join_attention(computing, groups, own, fits_flash)
