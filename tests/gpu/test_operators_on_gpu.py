@@ -92,3 +92,18 @@ def test_kernels_are_assembled(built: tuple[Uses, Path], tmp_path: Path) -> None
     assert texts
     for text in texts:
         assert assemble(ptxas, text, "sm_80", tmp_path) == []
+
+
+def test_operations_after_dependent_steps(machine: Machine, tmp_path: Path) -> None:
+    """The decomposition of one number ends with operations on whole tensors, in the launch of one thread."""
+    text = """language 1
+    model m(x: f32[1, 1]) -> u: f32[1, 1], s: f32[1], vh: f32[1, 1] {
+      u, s, vh = svd(x)
+      return u, s, vh
+    }
+    """
+    nacre.compile(text, tmp_path / "svd.so", target="cuda:sm_80")
+    model = nacre.load(tmp_path / "svd.so", device="cuda")
+    u, s, vh = model(np.full((1, 1), -3, np.float32))
+    assert machine.launches and not machine.error
+    assert s == 3 and abs(u * s * vh + 3) < 1e-6

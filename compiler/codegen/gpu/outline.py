@@ -90,16 +90,17 @@ def outline(
     computing = _computing(function)
     # A kernel that writes nothing, since its results are empty, is a launch too: entries call it.
     is_sequence = _is_sequence(function, computing)
-    own = _last_arguments(function, scratch)
-    if not is_sequence:
+    if is_sequence:
+        groups = [Group(tuple(range(len(computing))))]
+    else:
+        own = _last_arguments(function, scratch)
         computing = fold_widening(computing, own)
-    whole = [Group(tuple(range(len(computing))))]
-    groups = whole if is_sequence else group_operations(computing, own) or [Group(())]
-    if not rounding.strict:
-        groups = join_attention(computing, groups, own, fits_flash)
-    groups = join_rows(computing, fold_padding(computing, groups, own))
-    if has_warpgroups and not is_sequence:
-        groups = [part for group in groups for part in _split_calls(computing, group)]
+        groups = group_operations(computing, own) or [Group(())]
+        if not rounding.strict:
+            groups = join_attention(computing, groups, own, fits_flash)
+        groups = join_rows(computing, fold_padding(computing, groups, own))
+        if has_warpgroups:
+            groups = [part for group in groups for part in _split_calls(computing, group)]
     launches = [
         _outline_part(module, function, part_name(symbol, number), group, rounding, is_sequence)
         for number, group in enumerate(groups)
