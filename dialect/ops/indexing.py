@@ -56,7 +56,7 @@ def _taken(x: Numbers, index: Numbers, axis: int) -> Numbers:
     """Returns the elements at indices that are in range, or zeros if the tensor is empty."""
     if x.shape[axis] == 0:
         return np.zeros((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
-    return np.take(x, index, axis)
+    return np.asarray(np.take(x, index, axis))
 
 
 def _infer_gather(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -164,6 +164,7 @@ gather = Operator(
                 for mode in OTHER_MODES
             ),
             Case(((2, 3), ()), {"axis": -1}, arrays=_indices(2, shape=())),
+            Case(((3,), ()), {"mode": "drop"}, arrays=_indices(4, shape=())),
             Case(((4, 2), (0,)), arrays=_indices()),
             Case(((1,), (3,)), arrays={1: np.asarray([0, -1, 0], np.int32)}),
         )
@@ -289,7 +290,7 @@ def _reference_nd(x: Numbers, indices: Numbers, mode: str = "error") -> Numbers:
     depth = indices.shape[-1]
     if 0 in x.shape[:depth]:
         return np.zeros((*indices.shape[:-1], *x.shape[depth:]), x.dtype)
-    taken = x[indices_nd(x, indices, mode)].copy()
+    taken = np.array(x[indices_nd(x, indices, mode)])
     if mode == "drop":
         taken[~are_rows_inside(x, indices)] = 0
     return taken
@@ -337,6 +338,7 @@ gather_nd = Operator(
             Case(((3, 4, 2), (2, 2, 1)), {"mode": "drop"}, arrays=_indices(0, 2, 2, -4, shape=(2, 2, 1))),
             Case(((3, 4), (0, 2)), arrays=_indices(shape=(0, 2))),
             Case(((3,), (1,)), arrays=_indices(2)),
+            Case(((3,), (1,)), {"mode": "drop"}, arrays=_indices(3)),
         )
     ),
     properties=_MOVEMENT,
