@@ -1,14 +1,18 @@
-"""Each example of compiler/docs/language.md gives the diagnostics that its comments state, and no others."""
+"""Examples of compiler/docs/language.md give the diagnostics that their comments state; those without one compile."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
+import nacre
 import numpy as np
 import pytest
+from nacre.compiler.api import read_model
 from nacre.compiler.readers.language import check_source
 from nacre.compiler.readers.language.format import format_source
+from nacre.compiler.weights.header_checks import elements, stored_shape
 
 PAGE = Path(__file__).parents[2] / "compiler" / "docs" / "language.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -45,6 +49,19 @@ def test_example_gives_the_stated_diagnostics(example: str, folder: Path) -> Non
     diagnostics = check_source(example, "example.nacre", folder)
     found = [(d.span.line if d.span else 0, d.code) for d in diagnostics]
     assert found == stated(example), "\n".join(d.message for d in diagnostics)
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if "model " in e and not stated(e)], ids=first_line)
+def test_example_compiles(example: str, folder: Path) -> None:
+    path = folder / "example.nacre"
+    path.write_text(example)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nacre.NacreWarning)  # examples are shorter than good models
+        singles = [single for parameter in read_model(path).module.parameters for single in elements(parameter)]
+        weights = {single.key: np.ones(stored_shape(single), np.float32) for single in singles}
+        model = nacre.compile(path, folder / "example.so", weights=weights, opt_level=0)
+    declared = re.findall(r"^ *(?:model|train) (\w+)", example, re.MULTILINE)
+    assert set(model.entries) == set(declared)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=first_line)
