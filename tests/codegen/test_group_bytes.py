@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import nacre
 import numpy as np
 import pytest
 from nacre.compiler import options
-from nacre.compiler.targets.target import choose_panels
+from nacre.compiler.targets.target import Target, choose_panels
+from nacre.compiler.targets.vector_unit import PanelSizes
 
 MODEL = """language 1
 dim T in 1..64
@@ -36,6 +39,11 @@ quantize decode {
 """
 
 
+def panels(decoded: bool, targets: Iterable[Target]) -> PanelSizes:
+    """The sizes for targets that have, or lack, a matrix unit for products in bf16."""
+    return replace(choose_panels(targets), decoded=decoded)
+
+
 @pytest.mark.parametrize("dtype", ["q8[block 32]", "q4[block 32]", "q4[block 64, zero]"])
 def test_a_product_in_bf16_reads_the_groups_of_a_product_of_bytes(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -45,8 +53,7 @@ def test_a_product_in_bf16_reads_the_groups_of_a_product_of_bytes(
     inputs = [rng.standard_normal((rows, 128)).astype(np.float32) for rows in (1, 17, 64)]
     results, sizes = [], []
     for decoded in (False, True):
-        panels = lambda targets, is_decoded=decoded: replace(choose_panels(targets), decoded=is_decoded)  # noqa: E731
-        monkeypatch.setattr(options, "choose_panels", panels)
+        monkeypatch.setattr(options, "choose_panels", partial(panels, decoded))
         path = tmp_path / f"{decoded}.so"
         model = nacre.compile(MODEL.replace("DTYPE", dtype), path, weights={"w": w})
         results.append([model.entries["prefill"](x) for x in inputs])
