@@ -20,7 +20,7 @@ from ..model.policy import F32, Policy, Scheme
 from ..targets.target import Target
 
 BYTE_PRODUCTS = ("avx512vnni", "avxvnni", "amx-int8")
-"""The features of a CPU of which one makes products with activations in 8 bits faster than those in f32."""
+"""CPU features. With any of them, products with activations in 8 bits are faster than products in f32."""
 SHOWN = 4
 """The maximum number of layers that a warning names."""
 
