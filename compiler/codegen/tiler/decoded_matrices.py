@@ -173,8 +173,10 @@ class DecodedMatrixTiles(MatrixTiles):
         writer, op, matrices, width = self.writer, self.op, self.matrices, self.roles.width
         with writer.loop(writer.size(0), writer.size(matrices.blocks), 1) as block:
             here = {**iteration, self.block: iteration[self.block] + variable(block)}
-            with writer.loop(writer.size(0), writer.size(self.width), 2 if matrices.span == 1 else 1) as inner:
-                steps = [variable(inner), variable(inner).plus(1)][: 2 if matrices.span == 1 else 1]
+            # A word holds two numbers: of two steps, or of one step with a group of numbers.
+            at_once = 2 if matrices.span == 1 else 1
+            with writer.loop(writer.size(0), writer.size(self.width), at_once) as inner:
+                steps = [variable(inner).plus(n) for n in range(at_once)]
                 columns = [column.plus(v * writer.lanes) for v in range(vectors)]
                 for number in self._coded():
                     cells = [{**self._cell(here, Form(()), c), self.inner: step} for step in steps for c in columns]
