@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .arithmetic import fma, magnitude, minimum, polynomial, with_sign_of
-from .exponential import EXP_TAIL, LN2, LN2_HIGH, LN2_LOW, LOG2_E, ONE_FACTOR, TWO_FACTORS, power_of_two, scale
+from .exponential import EXP_TAIL, LN2, LN2_HIGH, LN2_LOW, LOG2_E, ONE_FACTOR, power_of_two, scale_down
 from .writer import Lanes
 
 _SLOPE = 1.128379225730896
@@ -27,18 +27,19 @@ _DECAY = tuple(
 )
 """(exp(-r) - 1 + r) / r**2 for |r| <= ln 2 / 2."""
 _ERFC = (
-    1.2769783735275269,
-    -0.09276388585567474,
-    -0.16603073477745056,
-    0.16405388712882996,
-    -0.05421074479818344,
-    -0.008055073209106922,
-    0.008654342032968998,
-    0.001315005123615265,
-    -0.0012566613731905818,
-    -0.0004153469926677644,
+    1.0215827226638794,
+    -0.6871606707572937,
+    0.279470831155777,
+    -0.03644233196973801,
+    -0.021496135741472244,
+    0.00648112827911973,
+    0.003031187690794468,
+    -0.0008533297805115581,
+    -0.0005603861063718796,
+    7.437082240357995e-05,
+    7.091923907864839e-05,
 )
-"""(1 + 2 a) * exp(a**2) * erfc(a) in powers of (a - 2) / (a + 2), for 0 <= a < 9.2, from where on erfc is denormal."""
+"""(a + 2) * exp(a**2) * erfc(a) in powers of (a - 2) / (a + 2), for 0 <= a < 9.6. erfc is denormal from 9.2 on."""
 
 
 def erf(x: Lanes) -> Lanes:
@@ -59,23 +60,18 @@ def erfc(x: Lanes) -> Lanes:
     a = minimum(magnitude(x), 10.3)
     h = a * a
     low = fma(a, a, -h)
-    shifted = fma(h, -LOG2_E, TWO_FACTORS)
-    n = shifted - TWO_FACTORS
+    shifted = fma(h, -LOG2_E, ONE_FACTOR)
+    n = shifted - ONE_FACTOR
     r = fma(n, -LN2_HIGH, -h) + fma(n, -LN2_LOW, -low)
     square = r * r
     decay = fma(polynomial(r, EXP_TAIL, square), square, r)
-    # (a - 2) / (a + 2), and the correction for the rounding of a + 2.
-    top, bottom = a - 2.0, a + 2.0
-    bottom_low = a - (bottom - 2.0)
-    inverse = 1.0 / bottom
-    t = top * inverse
-    t = fma(fma(t, -bottom_low, fma(t, -bottom, top)), inverse, t)
-    # The polynomial over 1 + 2 a, in the same way, with the correction for its sum.
+    # The polynomial, and its quotient by a + 2. The rest of the division includes the roundings of both sums.
+    inverse = 1.0 / (a + 2.0)
+    t = (a - 2.0) * inverse
     slope = polynomial(t, _ERFC[1:], t * t)
     top = fma(t, slope, _ERFC[0])
     top_low = fma(t, slope, _ERFC[0] - top)
-    inverse = 1.0 / fma(a, 2.0, 1.0)
     quotient = top * inverse
-    missing = (fma(quotient * -2.0, a, top - quotient) + top_low) * inverse
-    decayed = scale(quotient + fma(quotient, decay, missing), n, shifted)
+    rest = fma(quotient, -2.0, fma(-quotient, a, top)) + top_low
+    decayed = scale_down(quotient + fma(quotient, decay, rest * inverse), n, shifted)
     return (x < 0.0).choose(2.0 - decayed, decayed)

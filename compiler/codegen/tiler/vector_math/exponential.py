@@ -40,12 +40,24 @@ def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
     Without a scaling instruction it requires n > -254. The instruction returns zero where n is low, for any p.
     """
     low = n < -125
+    # Callers of a scalar version vectorise only without a branch.
     if p.writer.lanes is None:
-        # Callers of this scalar version vectorise only without a branch.
         return _scale_low(p, n, shifted, low)
     # Lanes with a zero result do not require the slow path: attention masks put them everywhere.
     denormal = low & (n > -151)
     (result,) = rarely(denormal, [_scale_or_zero(p, n, shifted, low)], lambda: [_scale_low(p, n, shifted, low)])
+    return result
+
+
+def scale_down(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
+    """Returns p * 2**n where p is about 1, shifted = n + ONE_FACTOR, and -254 < n < 128, rounded once.
+
+    It takes fewer steps than `scale` where results are rarely denormal or 0.
+    """
+    low = n < -125
+    if p.writer.lanes is None:
+        return _scale_low(p, n, n + TWO_FACTORS, low)
+    (result,) = rarely(low, [p * power_of_two(shifted)], lambda: [_scale_low(p, n, n + TWO_FACTORS, low)])
     return result
 
 
