@@ -237,7 +237,7 @@ def _choose_features(module: Any, task: Task) -> None:
     target = Target(job.cpu, job.triple, job.features)
     family = target.family
     slow = family is not None and job.level > 0 and cpu_name(target) in family.slow_gathers
-    for function in module.body.operations:
+    for function in (found for found in module.body.operations if found.operation.name == "llvm.func"):
         signed = [f"-{feature}" for feature in read_without(function)]
         if slow and family is not None:
             masks = [gather.operands[1].owner for gather in _operations(function, "llvm.intr.masked.gather")]
