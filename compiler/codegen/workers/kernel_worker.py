@@ -6,7 +6,7 @@ One kernel is one job and one object: a kernel is independent of the other kerne
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -84,7 +84,7 @@ def _lower(task: Task, text: str) -> str:
     stages = ROUTES[task.job.route].stages
     for stage in stages[[FIRST, *(stage.name for stage in stages)].index(start) :]:
         with task.timed(stage.name):
-            for action in stage.actions:
+            for action in stage.actions_of(task.report.tiled):
                 if action.startswith(":"):
                     ACTIONS[action](module, task)
                 else:
@@ -98,14 +98,15 @@ def _lower(task: Task, text: str) -> str:
 
 def _run_passes(passes: str, module: Any) -> None:
     _pass_manager(passes).run(module.operation)
-    # Once at the end of the pipeline: after each of its passes, it would take a fifth of the time of a small kernel.
-    module.operation.verify()
 
 
 @cache
 def _pass_manager(passes: str) -> Any:
     """Returns the pass manager of all kernels: passes collect their patterns when a manager first runs, which takes
-    longer than most kernels."""
+    longer than most kernels.
+
+    The final module is verified: verification after each pass would take a fifth of the time of a small kernel.
+    """
     manager = mlir.passmanager.PassManager.parse(f"builtin.module({passes})", CONTEXT)
     manager.enable_verifier(False)
     return manager
@@ -181,13 +182,13 @@ def _copies_to_linalg(module: Any, task: Task) -> None:
         copy.erase()
 
 
-def _round_integers_twice(module: Any, task: Task) -> None:
+def _round_integers_twice(conversions: Sequence[Any]) -> None:
     """Converts integers to bf16 through f32, as kernels state it.
 
     Canonicalisation folds the two steps into one, which LLVM cannot compile without AVX-512 BF16: it would call
     `__truncsfbf2`, which libm does not define.
     """
-    for conversion in _operations(module, "arith.sitofp", "arith.uitofp"):
+    for conversion in conversions:
         (result,) = conversion.results
         if "bf16" not in str(result.type):
             continue
@@ -199,14 +200,24 @@ def _round_integers_twice(module: Any, task: Task) -> None:
         conversion.erase()
 
 
-def _round_by_instruction(module: Any, task: Task) -> None:
+def _round_by_instruction(roundings: Sequence[Any]) -> None:
     """Makes LLVM round to even: upstream passes would call `roundeven` of libm, which glibc has only since 2.25."""
-    for rounding in _operations(module, "math.roundeven"):
+    for rounding in roundings:
         (result,) = rounding.results
         with mlir.ir.InsertionPoint(rounding), rounding.location:
             made = mlir.ir.Operation.create("llvm.intr.roundeven", [result.type], list(rounding.operands))
         result.replace_all_uses_with(made.results[0])
         rounding.erase()
+
+
+def _settle_rounding(module: Any, task: Task) -> None:
+    """Writes the roundings that upstream passes would lower to functions of libm in another way."""
+    roundings: list[Any] = []
+    conversions: list[Any] = []
+    for operation in _operations(module, "math.roundeven", "arith.sitofp", "arith.uitofp"):
+        (roundings if operation.name == "math.roundeven" else conversions).append(operation)
+    _round_by_instruction(roundings)
+    _round_integers_twice(conversions)
 
 
 def _assert_no_allocation(module: Any, task: Task) -> None:
@@ -226,12 +237,13 @@ def _choose_features(module: Any, task: Task) -> None:
     target = Target(job.cpu, job.triple, job.features)
     family = target.family
     slow = family is not None and job.level > 0 and cpu_name(target) in family.slow_gathers
-    for function in _operations(module, "llvm.func"):
+    for function in (found for found in module.body.operations if found.operation.name == "llvm.func"):
         signed = [f"-{feature}" for feature in read_without(function)]
-        masks = [gather.operands[1].owner for gather in _operations(function, "llvm.intr.masked.gather")]
-        whole = all(getattr(mask, "name", "") == "llvm.mlir.constant" for mask in masks)
-        if slow and family is not None and (whole if masks else not task.report.tiled):
-            signed.append(f"+{family.no_gathers}")
+        if slow and family is not None:
+            masks = [gather.operands[1].owner for gather in _operations(function, "llvm.intr.masked.gather")]
+            whole = all(getattr(mask, "name", "") == "llvm.mlir.constant" for mask in masks)
+            if whole if masks else not task.report.tiled:
+                signed.append(f"+{family.no_gathers}")
         if not signed:
             continue
         own = native_features(target) if target.cpu == "native" else target.features
@@ -240,7 +252,7 @@ def _choose_features(module: Any, task: Task) -> None:
 
 
 def _assert_llvm(module: Any, task: Task) -> None:
-    """Raises if operations of other dialects are left: translation would abort the process."""
+    """Raises if the module is invalid or operations of other dialects are left: translation would abort the process."""
 
     def visit(operation: Any) -> Any:
         if not operation.name.startswith("llvm.") and operation.name != "builtin.module":
@@ -248,6 +260,7 @@ def _assert_llvm(module: Any, task: Task) -> None:
         return mlir.ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
+    module.operation.verify()
 
 
 def _tile(module: Any, task: Task) -> None:
@@ -261,7 +274,7 @@ def _tile(module: Any, task: Task) -> None:
     task.report = replace(task.report, schedules=report.schedules, reason=report.reason, steps=report.steps)
     if task.report.tiled:
         # This applies only to tiled kernels: inlining also simplifies, and then bufferization would need memory.
-        _run_passes("inline,symbol-dce", module)
+        _run_passes("inline{default-pipeline=},symbol-dce,canonicalize,cse", module)
 
 
 def _outline(module: Any, task: Task) -> None:
@@ -290,13 +303,13 @@ def _allow_fast_math(module: Any, task: Task) -> None:
 def _report_parts(module: Any, task: Task) -> None:
     """Reports the tensors that each part still uses, since tiles and loops need less scratch than whole tensors, and
     the tiler's notes on memory that may be shared."""
-    functions = {_symbol(function): function for function in _operations(module, "func.func", "llvm.func")}
+    functions = {_symbol(function): function for function in module.body.operations}
     parts: list[KernelPart] = []
     for number in range(max(1, len(task.report.schedules))):
         function = functions[part_name(task.job.keep[0], number)]
         arguments = list(function.regions[0].blocks[0].arguments)
         tensors = [a for a in arguments if str(a.type).startswith(("memref", "!llvm.ptr"))]
-        parts.append(KernelPart(tuple(bool(list(a.uses)) for a in tensors), read_in_place(function)))
+        parts.append(KernelPart(tuple(any(True for _ in a.uses) for a in tensors), read_in_place(function)))
     task.report = replace(task.report, parts=tuple(parts))
 
 
@@ -307,8 +320,7 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":assert-device-math": _assert_device_math,
     ":fast-math": _allow_fast_math,
     ":copies-to-linalg": _copies_to_linalg,
-    ":round-by-instruction": _round_by_instruction,
-    ":round-integers-twice": _round_integers_twice,
+    ":settle-rounding": _settle_rounding,
     ":assert-no-allocation": _assert_no_allocation,
     ":report-parts": _report_parts,
     ":choose-features": _choose_features,

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A step with a dump named `name`. `actions` are pass pipelines of the builtin module, or the names of the worker's
-    own actions, which begin with `:`."""
+    own actions, which begin with `:`. `tiled` replaces them for a kernel that the tiler has written."""
 
     name: str
     actions: tuple[str, ...]
+    tiled: tuple[str, ...] | None = None
+
+    def actions_of(self, tiled: bool) -> tuple[str, ...]:
+        return self.tiled if tiled and self.tiled is not None else self.actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +37,20 @@ _BUFFERIZED = Stage(
         ":copies-to-linalg",
         ":assert-no-allocation",
     ),
+    # The tiler writes loops over memory, without tensors and structured ops.
+    tiled=(),
 )
 _TILE = Stage("tiled", (":tile",))
-_FAST_MATH = Stage("fast-math", (":fast-math", "inline,symbol-dce"))
-_LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
+_FAST_MATH = Stage("fast-math", (":fast-math", "inline,symbol-dce"), tiled=())
+_LOOPS = Stage(
+    "loops",
+    ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"),
+    tiled=(":report-parts",),
+)
 _LLVM = Stage(
     "llvm-dialect",
     (
-        ":round-by-instruction",
-        ":round-integers-twice",
+        ":settle-rounding",
         # The conversion to libm comes first: converted to LLVM, expm1(x) would be exp(x) - 1. It scalarises vectors.
         "convert-math-to-libm,"
         "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
@@ -69,8 +78,7 @@ _DEVICE = Stage(
 _DEVICE_LLVM = Stage(
     "llvm-dialect",
     (
-        ":round-by-instruction",
-        ":round-integers-twice",
+        ":settle-rounding",
         "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
         "convert-vector-to-llvm,convert-ub-to-llvm,arith-expand{include-bf16=true},"
         "convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
