@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_harness import Cli
 from nacre.compiler.targets.chips import CHIPS
@@ -52,6 +53,50 @@ def test_bound_is_that_of_the_data_sheet(cli: Cli, device_so: Path) -> None:
     assert message["seconds"] == kernel["seconds"] == kernel["memory"] and kernel["by"] == "memory"
     (code,) = kernel["code"]
     assert code["products"] > 0 and max(size for size, _ in code["reads"]) == 16
+
+
+DECODED = """language 1
+model m(x: bf16[128, 512]) -> bf16[128, 256] {
+  param w: bf16[256, 512]
+  return x @ w.T
+}
+"""
+SEVERAL = """language 1
+model m(x: f16[64, 512], w: f16[512, 256]) -> f16[64, 256] { return x @ w }
+"""
+SINGLE = """language 1
+model m(x: f16[1, 512], w: f16[512, 256]) -> f16[1, 256] { return x @ w }
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "precision", "factors", "rate"),
+    [
+        (DECODED, "int4", ["bf16"], 989e12),
+        (SINGLE, "", [], 66.9e12),
+        (SEVERAL.replace("f16", "f32"), "", [], 66.9e12),
+        (SEVERAL.replace("f16", "f32"), "tf32", ["tf32"], 494e12),
+        (SEVERAL.replace("f16", "f64"), "", [], 33.5e12),
+    ],
+)
+def test_code_decides_the_rate_of_products(
+    cli: Cli, tmp_path: Path, source: str, precision: str, factors: list[str], rate: float
+) -> None:
+    """Weights of 4 bits are multiplied in bf16, one row and f32 without tensor cores."""
+    path = tmp_path / "m.nacre"
+    path.write_text(source)
+    np.savez(tmp_path / "w.npz", w=np.zeros((256, 512), np.float32))
+    options = [
+        *(["--precision", precision] if precision else []),
+        *(["--checkpoint", tmp_path / "w.npz"] if "param" in source else []),
+    ]
+    done = cli("compile", path, "--target", "cuda", "-o", tmp_path / "m.so", *options)
+    assert done.code == 0, done.err
+    kernels = cli("profile", tmp_path / "m.so", "--model", "h100", "--json").json["kernels"]
+    kernel = max(kernels, key=lambda kernel: kernel["flops"])
+    assert [code["factors"] for code in kernel["code"] if code["factors"]] == ([factors] if factors else [])
+    # Operations that are not products, such as the decoding of weights, have a rate of their own.
+    assert kernel["compute"] == pytest.approx(kernel["flops"] / rate, rel=0.3)
 
 
 def test_tables(cli: Cli, device_so: Path) -> None:

@@ -2,7 +2,9 @@
  *
  * It logs each call, fails where a test tells it to, and knows what was allocated: `fake_left` tells what was never
  * released. `Machine` in fake_driver.py uses the functions whose names begin with `fake_`. A process without one runs the
- * command `$FAKE_CUDA_COMPILER` for each module, and has `$FAKE_CUDA_BYTES` of memory. Threads call it one at a time.
+ * command `$FAKE_CUDA_COMPILER` for each module, and has `$FAKE_CUDA_BYTES` of memory. `$FAKE_CUDA_CAPABILITY` is its
+ * architecture; the process ends in the launch `$FAKE_CUDA_EXIT_AT`, and the launch `$FAKE_CUDA_FAULT_AT` fails. Threads
+ * call it one at a time.
  */
 #include "machine.h"
 
@@ -40,6 +42,7 @@ static void *blocks_of[MOST];
 static compiler compile;
 static char injected[64], log_text[1 << 16];
 static int capability = 80, devices = 1, contexts, streams, events, modules, graphs, launches, countdown;
+static int exit_at, fault_at; /* numbers of launches; 0: none */
 static stream *known_streams;
 static _Thread_local int depth;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -115,8 +118,11 @@ static void leave(int *held) { (void)held, pthread_mutex_unlock(&lock); }
 int cuInit(unsigned flags) {
     (void)flags;
     BEGIN("cuInit");
-    const char *bytes = getenv("FAKE_CUDA_BYTES");
+    const char *bytes = getenv("FAKE_CUDA_BYTES"), *newer = getenv("FAKE_CUDA_CAPABILITY");
+    const char *last = getenv("FAKE_CUDA_EXIT_AT"), *wrong = getenv("FAKE_CUDA_FAULT_AT");
     if (compile == NULL && bytes) limit = strtoull(bytes, NULL, 10);
+    if (compile == NULL && newer) capability = atoi(newer);
+    exit_at = last ? atoi(last) : 0, fault_at = wrong ? atoi(wrong) : 0;
     return devices ? OK : NO_DEVICE;
 }
 int cuDeviceGetCount(int *count) { BEGIN("cuDeviceGetCount"); *count = devices; return OK; }
@@ -215,6 +221,8 @@ static operation *add_operation(graph *to) {
 static int run_operation(const operation *each) {
     if (each->f) {
         launches++;
+        if (launches == exit_at) _exit(7);
+        if (launches == fault_at) snprintf(device.error, sizeof device.error, "an injected fault");
         /* Like a GPU, it reports a failure when the host next waits. */
         if (!device.error[0]) each->f->launch(&device, each->blocks, each->threads, each->shared, each->parameters);
         return OK;

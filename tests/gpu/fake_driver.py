@@ -98,7 +98,11 @@ def start_machine(folder: Path) -> Machine:
     return machine
 
 
-def environment_of(folder: Path, bytes: int = 1 << 26) -> dict[str, str]:
+def environment_of(folder: Path, bytes: int = 1 << 26, capability: int = 80) -> dict[str, str]:
     """Returns the environment of a process in which the fake driver runs without this module."""
     compiler = f"{sys.executable} {Path(compile_kernels.__file__).resolve()} {folder}"
-    return os.environ | {"FAKE_CUDA_COMPILER": compiler, "FAKE_CUDA_BYTES": str(bytes)}
+    return os.environ | {
+        "FAKE_CUDA_COMPILER": compiler,
+        "FAKE_CUDA_BYTES": str(bytes),
+        "FAKE_CUDA_CAPABILITY": str(capability),
+    }

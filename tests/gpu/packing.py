@@ -13,7 +13,8 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -49,6 +50,8 @@ from test_compiled import symbolic_uses, uses
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TARGET = "cuda:sm_80"
+NEWEST = f"cuda:sm_90a,{TARGET}"
+"""Code with products of warpgroups for Hopper, beside that for every device."""
 QUICK = ("where", "cumsum", "rnn")
 OPERATORS, GRAPHS = 8, 25
 """The operators and the graphs of an artifact."""
@@ -71,13 +74,14 @@ _BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
 @dataclass
 class Pack:
     """The folder that travels. `report` is called with lines of text; `refused` has the reasons for what has no code
-    for GPUs, by name."""
+    for GPUs, by name, and `failed` the errors of parts that could not be packed."""
 
     folder: Path
     report: Callable[[str], None] = print
     target: str = TARGET
     packed: list[Packed] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, stage: str, source: SourceModel, cases: Sequence[Sampled], passes: str | None) -> None:
         """Builds an artifact; if it cannot be built, each part that can."""
@@ -257,6 +261,34 @@ def _sample_model(name: str, source: SourceModel, sizes: Sequence[Mapping[str, i
         yield Sampled(f"{name}-{number}", trial.function, trial.arguments, tuple(map(expect_judged, judge.expected)))
 
 
+WARPGROUPS = """language 1
+dim B in 0..1024
+model both(x: bf16[B, 456], w: bf16[456, 136]) -> bf16[B, 136] { return relu(x @ w) }
+model wide(x: f16[B, 512], w: f16[512, 1024], b: f16[1024]) -> f16[B, 1024] { return x @ w + b }
+model turned(x: f16[2, B, 200], w: f16[2, 144, 200]) -> f16[2, B, 144] { return x @ transpose(w, (0, 2, 1)) }
+"""
+
+
+def pack_warpgroups(pack: Pack, *, quick: bool = False) -> None:
+    """Packs products that warpgroups compute where the device has them: with whole tiles, with ragged ones, and with
+    fewer rows than a tile."""
+    source = read_model(WARPGROUPS)
+    if quick:
+        source = replace(source, module=replace(source.module, functions=source.module.functions[:1]))
+    cases = []
+    for function in source.module.functions:
+        reader = Build(source, Options()).read_parameters()
+        for rows in (5, 130) if quick else (5, 130, 256):
+            trial = random_trial(function, {"B": rows})
+            judge = Judge(source.module, trial, reader)
+            name = f"{function.name}-{rows}"
+            cases.append(Sampled(name, trial.function, trial.arguments, tuple(map(expect_judged, judge.expected))))
+    made = Pack(pack.folder, pack.report, NEWEST)
+    made.add("sample-warpgroups", "samples", source, cases, None)
+    pack.packed += made.packed
+    pack.refused |= made.refused
+
+
 ERRORS = """language 1
 dim B in 0..1048576
 model pick(x: f32[B, 8], i: i64[B]) -> y: f32[B, 20], z: f32[B, 8] {
@@ -284,6 +316,7 @@ def _parts(graphs: int, *, quick: bool) -> Iterator[Callable[[Pack], None]]:
     for first in range(0, graphs, GRAPHS):
         yield lambda pack, first=first: pack_graphs(pack, range(first, min(first + GRAPHS, graphs)))
     yield lambda pack: pack_samples(pack, quick=quick)
+    yield lambda pack: pack_warpgroups(pack, quick=quick)
     yield pack_errors
 
 
@@ -294,17 +327,45 @@ def _pack_part(folder: Path, number: int, graphs: int, quick: bool) -> Pack:
     return pack
 
 
+class _Worker:
+    """A process that packs parts, one after another. A part that ends the process is a failure of that part alone."""
+
+    def __init__(self, pack: Pack, graphs: int, *, quick: bool) -> None:
+        self.pack, self.graphs, self.quick = pack, graphs, quick
+        self.pool = self.start()
+
+    def start(self) -> ProcessPoolExecutor:
+        # A process that is forked would share the compiler's children with its parent.
+        return ProcessPoolExecutor(1, get_context("spawn"))
+
+    def run(self, numbers: Iterator[int]) -> None:
+        try:
+            for number in numbers:
+                self.pack_part(number)
+                self.pack.report(f"part {number}")
+        finally:
+            self.pool.shutdown()
+
+    def pack_part(self, number: int) -> None:
+        try:
+            part = self.pool.submit(_pack_part, self.pack.folder, number, self.graphs, self.quick).result()
+        except BrokenProcessPool:
+            self.pack.failed[f"part {number}"] = "its process has ended"
+            self.pool = self.start()
+        except Exception as error:
+            self.pack.failed[f"part {number}"] = f"{type(error).__name__}: {error}"
+        else:
+            self.pack.packed += part.packed
+            self.pack.refused |= part.refused
+
+
 def pack_parts(pack: Pack, graphs: int, *, quick: bool, jobs: int) -> None:
     """Packs all artifacts, several at once: expected results are computed in one process while others compile."""
-    count = len(list(_parts(graphs, quick=quick)))
-    # A process that is forked would share the compiler's children with its parent.
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        made = [pool.submit(_pack_part, pack.folder, number, graphs, quick) for number in range(count)]
-        for done, each in enumerate(made, 1):
-            part = each.result()
-            pack.packed += part.packed
-            pack.refused |= part.refused
-            pack.report(f"part {done} of {count}")
+    numbers = iter(range(len(list(_parts(graphs, quick=quick)))))
+    workers = [_Worker(pack, graphs, quick=quick) for _ in range(jobs)]
+    with ThreadPoolExecutor(jobs) as threads:
+        list(threads.map(lambda worker: worker.run(numbers), workers))
+    pack.packed.sort(key=lambda packed: packed.name)
 
 
 def pack_all(folder: Path, *, graphs: int, quick: bool = False, jobs: int = 1) -> Pack:
@@ -313,7 +374,7 @@ def pack_all(folder: Path, *, graphs: int, quick: bool = False, jobs: int = 1) -
     with tempfile.TemporaryDirectory() as temporary:
         pack = Pack(Path(temporary))
         pack_parts(pack, graphs, quick=quick, jobs=jobs)
-        timings = [asdict(timing) for timing in pack_timings(pack.folder, pack.target, quick=quick)]
+        timings = [asdict(timing) for timing in pack_timings(pack.folder, NEWEST, quick=quick)]
         write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12, timings=timings)
         folder.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(folder / DATA, "w", zipfile.ZIP_DEFLATED) as file:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from chip.cases import DATA, read_index
-from chip.driver import Driver
+from chip.driver import Driver, device_number
+from chip.records import DeviceLostError, append_record
 from chip.report import describe, write_report
-from chip.stages import Run, run_checks, run_part
+from chip.stages import LOST, Run, run_checks, run_part
 
 HERE = Path(__file__).resolve().parent
-STAGES = ("operators", "graphs", "samples", "threads", "errors", "sanitizer", "timings")
+STAGES = ("samples", "errors", "threads", "timings", "operators", "graphs", "sanitizer")
+"""The stages in order: those that take the most time come last, since a run may end before them."""
 
 
 def pack(arguments: argparse.Namespace) -> int:
@@ -38,35 +40,49 @@ def pack(arguments: argparse.Namespace) -> int:
     print(f"{cases} cases in {len(made.packed)} artifacts, {size / 2**20:.1f} MiB; {len(made.refused)} are refused")
     for name, reason in made.refused.items():
         print(f"  {name}: {reason}")
-    return 0
+    for name, reason in made.failed.items():
+        print(f"{name} is not packed: {reason}")
+    return 1 if made.failed else 0
 
 
 def run(arguments: argparse.Namespace) -> int:
     begin = time.monotonic()
     if arguments.driver:
         os.environ["NACRE_CUDA_DRIVER"] = str(arguments.driver.resolve())
-    device = Driver().open(int(arguments.device.rpartition(":")[2]))
+    device = Driver().open(device_number(arguments.device))
+    parts = arguments.results / "parts"
+    if parts.exists():
+        shutil.rmtree(parts)
+    parts.mkdir(parents=True)
+    stages: list[dict[str, Any]] = []
+    results: dict[str, Any] = {"device": asdict(device), "stages": stages}
 
     def tell(stage: dict[str, Any]) -> None:
+        """Writes the report after every stage, since the run may be ended from outside."""
         failed, passed = len(stage["failures"]), stage["cases"]
         print(f"{stage['stage']}: {passed} cases, {failed} failures, {stage['seconds']} s", flush=True)
+        stages.append(stage)
+        results["seconds"] = round(time.monotonic() - begin, 1)
+        write_report(arguments.results, results)
 
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         data = Path(temporary)
         zipfile.ZipFile(HERE / DATA).extractall(data)
+        results["refused"] = read_index(data)["refused"]
         deadline = begin + 60 * arguments.minutes
-        whole = Run(HERE / "run.py", data, arguments.device, arguments.jobs, deadline)
-        stages = run_checks(whole, arguments.stages.split(","), tell)
-        results = {"device": asdict(device), "stages": stages, "refused": read_index(data)["refused"]}
-    results["seconds"] = round(time.monotonic() - begin, 1)
-    write_report(arguments.results, results)
+        whole = Run(HERE / "run.py", data, parts, arguments.device, arguments.jobs, deadline)
+        run_checks(whole, arguments.stages.split(","), tell)
     print("\n".join(describe(results)))
-    return 1 if any(stage["failures"] for stage in results["stages"]) else 0
+    return 1 if any(stage["failures"] for stage in stages) else 0
 
 
 def part(arguments: argparse.Namespace) -> int:
-    result = run_part(arguments.data, arguments.part, arguments.name, arguments.device, arguments.deadline)
-    arguments.output.write_text(json.dumps(result))
+    given = arguments.data, arguments.part, arguments.name, arguments.device, arguments.deadline, arguments.first
+    try:
+        for record in run_part(*given):
+            append_record(arguments.records, record)
+    except DeviceLostError:
+        return LOST
     return 0
 
 
@@ -91,7 +107,8 @@ def main() -> int:
     inner.add_argument("part")
     inner.add_argument("name")
     inner.add_argument("data", type=Path)
-    inner.add_argument("output", type=Path)
+    inner.add_argument("records", type=Path)
+    inner.add_argument("--first", type=int, default=0)
     inner.add_argument("--device", default="cuda:0")
     inner.add_argument("--deadline", type=float, default=float("inf"))
     inner.set_defaults(action=part)

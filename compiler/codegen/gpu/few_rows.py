@@ -25,6 +25,8 @@ SLICES = THREADS // GROUPS
 _WARPS = THREADS // WARP
 _MOST_SUMS = 64
 """The sums of a thread that stay in registers."""
+_FEW_SUMS = 32
+"""The sums of a thread for which 80 registers suffice."""
 _LEAST_BYTES, _MOST_BYTES = 8, 16
 _BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
 
@@ -84,6 +86,12 @@ def _width(nest: Nest) -> int:
     while (width * _count(nest) > _MOST_SUMS or columns % width) and width * bytes > _LEAST_BYTES:
         width //= 2
     return width
+
+
+def blocks_at_once(nest: Nest) -> int:
+    """Returns the least number of blocks of a processor. By default, ptxas limits the registers of a thread so that
+    three blocks fit; with many sums and the elements that a step reads, they do not suffice."""
+    return 2 if _count(nest) * _width(nest) > _FEW_SUMS else 0
 
 
 def write_few_rows(nest: Nest) -> str:

@@ -16,8 +16,16 @@ from .text import Text
 
 THREADS = 256
 """The threads of a block."""
+_FEW_LOOPS = 7
+"""The loops of a convolution of images, whose indices fit 32 registers."""
 BYTES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
 """The bytes of the elements that are loaded and stored several at once."""
+
+
+def blocks_at_once(nest: Nest) -> int:
+    """Returns the least number of blocks of a processor. By default, ptxas limits the registers of a thread so that
+    eight blocks fit, and the indices of many loops need more."""
+    return 4 if len(nest.parallel) > _FEW_LOOPS else 0
 
 
 def write_plain(nest: Nest) -> str:

@@ -39,13 +39,13 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
         text = contraction.write_contraction(nest, groups)
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
     if few_rows.fits_few_rows(nest):
-        return Schedule("few rows", plain.THREADS, few_rows.write_few_rows(nest))
+        return Schedule("few rows", plain.THREADS, few_rows.write_few_rows(nest), few_rows.blocks_at_once(nest))
     lanes = rows.lanes_of(nest)
     if lanes is not None:
         return Schedule("row per warp" if lanes == rows.WARP else "row", plain.THREADS, rows.write_rows(nest, lanes))
     if vectors.can_vectorize(nest):
         return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest))
-    return Schedule("plain", plain.THREADS, plain.write_plain(nest))
+    return Schedule("plain", plain.THREADS, plain.write_plain(nest), plain.blocks_at_once(nest))
 
 
 def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:

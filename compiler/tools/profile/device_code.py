@@ -23,7 +23,9 @@ _THREADS = re.compile(r"\.maxntid (\d+)")
 _SHARED = re.compile(r"\.shared \.align \d+ \.b8 ([\w$]+?(?:_has(\d+)bytes)?)\[(\d*)\]")
 _GLOBAL = re.compile(r"(ld|st)\.(?:\w+\.)*?global(?:\.\w+)*?(?:\.v(\d))?\.[a-z]+(\d+)$")
 _INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)\s", re.MULTILINE)
-_PRODUCTS = ("mma.", "wgmma.mma_async.")
+_PRODUCTS = {"mma.": -3, "wgmma.mma_async.": -2}
+"""The instructions of tensor cores, and the position of their factors' dtype, as in `f32.bf16.bf16.f32`."""
+_DTYPES = {"s8": "i8"}
 _ROW_OF_BOX = 128
 """The size in bytes of one row of a tensor map copy (TMA). PTX does not contain the number of rows."""
 _EXACT = re.compile(r"^\.target (sm_\d+a)\b", re.MULTILINE)
@@ -40,15 +42,16 @@ class Registers:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Static figures of the code of one launch. `products` counts tensor core instructions. `reads` and `writes` pair
-    the width of a global memory access in bytes with its count; asynchronous copies to shared memory count as reads.
-    `shared` is the shared memory of a block in bytes."""
+    """Static figures of the code of one launch. `products` counts tensor core instructions, and `factors` lists the
+    dtypes that they multiply. `reads` and `writes` pair the width of a global memory access in bytes with its count;
+    asynchronous copies to shared memory count as reads. `shared` is the shared memory of a block in bytes."""
 
     name: str
     threads: int
     shared: int
     instructions: int
     products: int
+    factors: tuple[str, ...]
     barriers: int
     reads: tuple[tuple[int, int], ...]
     writes: tuple[tuple[int, int], ...]
@@ -63,6 +66,13 @@ class Code:
 def modules_of(artifact: Path) -> list[str]:
     """Returns the PTX modules of an artifact."""
     return [text.decode() for text in _PTX.findall(artifact.read_bytes())]
+
+
+def _factors_of(instruction: str) -> str:
+    """Returns the dtype of the first factor of a tensor core instruction."""
+    position = next(position for start, position in _PRODUCTS.items() if instruction.startswith(start))
+    name = instruction.split(".")[position]
+    return _DTYPES.get(name, name)
 
 
 def read_code(text: str) -> Iterator[Code]:
@@ -87,7 +97,8 @@ def read_code(text: str) -> Iterator[Code]:
             int(threads[1]) if threads else 1,
             sum(int(size or own) for array, own, size in arrays if re.search(rf"{re.escape(array)}\b", body)),
             found.total(),
-            sum(count for instruction, count in found.items() if instruction.startswith(_PRODUCTS)),
+            sum(count for instruction, count in found.items() if instruction.startswith(tuple(_PRODUCTS))),
+            tuple(sorted({_factors_of(each) for each in found if each.startswith(tuple(_PRODUCTS))})),
             sum(count for instruction, count in found.items() if instruction.startswith(("bar.", "barrier."))),
             tuple(sorted(reads.items())),
             tuple(sorted(writes.items())),

@@ -1,7 +1,9 @@
 """A lower bound of the time of a call on a GPU that is not present, by its data sheet (roofline).
 
-    seconds of a kernel >= max(operations / rate of their dtype, bytes / bandwidth)
+    seconds of a kernel >= max(operations / rate of their arithmetic, bytes / bandwidth)
 
+The code decides the arithmetic of products: tensor cores multiply weights that are decoded to bf16 at the rate of bf16,
+and a product without instructions of tensor cores runs at the rate of all other operations, whatever its dtype.
 Bytes are those of the tensors that a kernel reads and writes, each once: no cache, no launch and no memory between the
 launches of one kernel is counted, so that the bound is below any time that the chip can reach.
 """
@@ -44,7 +46,16 @@ def bound_calls(calls: Sequence[Call], codes: Sequence[Code], dims: Mapping[str,
         flops = sum(evaluate(operation.flops, dims) for operation in call.operations)
         products = count_products(call.operations, dims)
         others = flops - sum(products.values())
-        compute = others / chip.flops + sum(count / chip.rate(factors) for factors, count in products.items())
-        bytes = evaluate(call.bytes, dims)
         own = tuple(code for code in codes if code.name.startswith(call.kernel))
+        compute = others / chip.flops + sum(count / product_rate(chip, own, of) for of, count in products.items())
+        bytes = evaluate(call.bytes, dims)
         yield Bound(call.kernel, call.kind, flops, bytes, compute, bytes / chip.bandwidth, own)
+
+
+def product_rate(chip: Chip, code: Sequence[Code], factors: str) -> float:
+    """Returns the operations per second of a kernel's products: those of the fastest tensor core instructions in its
+    launches. Without any, `factors`, the dtype of the model, decides between f64 and other numbers."""
+    multiplied = {dtype for launch in code for dtype in launch.factors}
+    if multiplied:
+        return max(map(chip.rate, multiplied))
+    return min(chip.flops, chip.rate(factors))

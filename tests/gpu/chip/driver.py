@@ -16,6 +16,22 @@ class DriverError(Exception):
     """A call of the driver that failed."""
 
 
+def device_number(device: str) -> int:
+    """Returns the number in `cuda:NUMBER`."""
+    return int(device.rpartition(":")[2])
+
+
+def is_lost(device: str) -> bool:
+    """Returns whether the device fails all further calls of this process, as it does after a wrong address."""
+    try:
+        driver = Driver()
+        driver.open(device_number(device))
+        driver.call("cuStreamSynchronize", None)
+    except DriverError:
+        return True
+    return False
+
+
 @dataclass(frozen=True)
 class Device:
     """A device, whose primary context is current in the thread that opened it."""

@@ -6,16 +6,16 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import nacre
 import numpy as np
 
 from .cases import call, load
 from .compare import Array
-from .driver import Driver
+from .driver import Driver, device_number, is_lost
+from .records import DeviceLostError, Record, began, ended
 
 MODEL = "errors"
 """The artifact: `pick(x: f32[B, 8], i: i64[B])` returns `x @ w.T` and rows of `w`, which has 20."""
@@ -43,7 +43,7 @@ class Checks:
     def __init__(self, folder: Path, device: str, rounds: int) -> None:
         self.folder, self.device, self.rounds = folder, device, rounds
         self.driver = Driver()
-        self.opened = self.driver.open(int(device.rpartition(":")[2]))
+        self.opened = self.driver.open(device_number(device))
 
     def model(self) -> nacre.Model:
         return load(self.folder, MODEL, self.device)
@@ -98,12 +98,16 @@ class Checks:
         return ("nothing is kept" if kept <= 0 else f"{kept} bytes are kept"), "nothing is kept"
 
 
-def check_errors(folder: Path, device: str, rounds: int) -> dict[str, Any]:
+def check_errors(folder: Path, device: str, rounds: int, first: int) -> Iterator[Record]:
     checks = Checks(folder, device, rounds)
     names = [name for name in dir(checks) if name.startswith("check_")]
-    failures = []
-    for name in names:
-        actual, expected = getattr(checks, name)()
-        if expected not in actual:
-            failures.append(f"{name.removeprefix('check_')}: expected `{expected}`, got `{actual[-300:]}`")
-    return {"cases": len(names), "failures": failures}
+    for name in names[first:]:
+        yield began(name.removeprefix("check_"))
+        try:
+            actual, expected = getattr(checks, name)()
+            failure = None if expected in actual else f"expected `{expected}`, got `{actual[-300:]}`"
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        yield ended(name.removeprefix("check_"), failure)
+        if failure and is_lost(device):
+            raise DeviceLostError

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from .records import Record, began, ended, fact
 from .timing import CALLS, WARM_UP, Timing, copies_for
 
 COMPILE_SECONDS = 60
@@ -24,26 +25,34 @@ def functions(torch: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-def time_peers(timings: Sequence[Timing], device: str, deadline: float) -> dict[str, Any]:
-    """Returns the median seconds of each operation by its name: `eager`, and `compiled` where time is left."""
+def time_peers(timings: Sequence[Timing], device: str, deadline: float, first: int) -> Iterator[Record]:
+    """Times each operation: `eager`, and `compiled` where time is left."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return {"cases": 0, "failures": [], "skipped": "torch is not installed"}
+        yield fact(skipped="torch is not installed")
+        return
     if not torch.cuda.is_available():
-        return {"cases": 0, "failures": [], "skipped": "torch does not see a GPU"}
+        yield fact(skipped="torch does not see a GPU")
+        return
+    yield fact(torch=torch.__version__)
     torch.backends.cuda.matmul.allow_tf32 = False
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-    rows: dict[str, dict[str, float]] = {}
-    for timing in timings:
+    for number, (kind, timing) in enumerate((kind, timing) for kind in ("eager", "compiled") for timing in timings):
+        if number < first:
+            continue
         function = functions(torch)[timing.peer]
-        rows[timing.name] = {"eager": _time(torch, function, timing, device, l2_bytes)}
-    for timing in timings:
-        if deadline - time.monotonic() < COMPILE_SECONDS:
-            break
-        compiled = torch.compile(functions(torch)[timing.peer], mode="max-autotune-no-cudagraphs")
-        rows[timing.name]["compiled"] = _time(torch, compiled, timing, device, l2_bytes)
-    return {"cases": len(rows), "failures": [], "rows": rows, "torch": torch.__version__}
+        if kind == "compiled":
+            if deadline - time.monotonic() < COMPILE_SECONDS:
+                return
+            function = torch.compile(function, mode="max-autotune-no-cudagraphs")
+        yield began(timing.name)
+        try:
+            seconds = _time(torch, function, timing, device, l2_bytes)
+        except Exception as error:
+            yield ended(timing.name, f"{kind}: {type(error).__name__}: {error}")
+        else:
+            yield ended(timing.name, None, {kind: seconds})
 
 
 def _time(torch: Any, function: Callable[..., Any], timing: Timing, device: str, l2_bytes: int) -> float:

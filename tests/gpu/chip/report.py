@@ -25,9 +25,12 @@ def describe(results: Mapping[str, Any]) -> list[str]:
         "",
     ]
     lines += table(
-        ("stage", "artifacts", "cases", "failures", "skipped", "seconds"),
+        ("stage", "artifacts", "cases", "failures", "skipped", "seconds", "slowest artifact"),
         [
-            (s["stage"], s["parts"], s["cases"], len(s["failures"]), ", ".join(s["skipped"]) or "none", s["seconds"])
+            (
+                *(s["stage"], s["parts"], s["cases"], len(s["failures"]), ", ".join(s["skipped"]) or "none"),
+                *(s["seconds"], s["slowest"]),
+            )
             for s in results["stages"]
         ],
     )
@@ -49,11 +52,14 @@ def describe_timings(details: Sequence[Mapping[str, Any]]) -> list[str]:
     ours = next((detail for detail in details if detail["name"] == "timings"), None)
     if ours is None:
         return []
-    peers = next((detail for detail in details if detail["name"] == "peers"), {"rows": {}})
+    peers = next((detail for detail in details if detail["name"] == "peers"), {"rows": []})
     copied = ours["copy_bytes_per_second"]
     rows = []
     for row in ours["rows"]:
-        seconds, theirs = row["seconds"], peers["rows"].get(row["name"], {})
+        seconds = row["seconds"]
+        theirs: dict[str, Any] = {}
+        for peer in peers["rows"]:
+            theirs |= peer if peer["name"] == row["name"] else {}
         rate = row["bytes"] / seconds
         rows.append(
             (

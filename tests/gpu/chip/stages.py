@@ -1,15 +1,18 @@
-"""The stages of a run: each artifact is checked in a process of its own, since a fault of a kernel ends its context."""
+"""The stages of a run: each artifact is checked in a process of its own, since a fault of a kernel ends its context.
+
+A part of a stage is such a process. It appends records to a file of its own while it runs. If it ends early, the case
+that it had begun has failed, and another process goes on with the next case.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +21,28 @@ from typing import Any
 from .cases import Packed, check_artifact, packed_of, read_index
 from .errors import check_errors
 from .peers import time_peers
+from .records import Record, append_record, count_begun, ended, fact, open_case, summarize
 from .threads import check_threads
 from .timing import Timing, time_all
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 SANITIZED = "sample-digits"
-PART_SECONDS = 240
+PART_SECONDS = 120
+"""The time of a part, with all its processes."""
+MOST_PROCESSES = 6
+"""The processes of a part."""
+LOST = 3
+"""The exit status of a process whose device fails all further calls."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the packed folder. `program` is run.py, `data` the folder of the artifacts; `deadline` is the time at
-    which the last stage should end."""
+    """A run of the packed folder. `program` is run.py, `data` the folder of the artifacts, `parts` that of the records;
+    `deadline` is the time at which the last stage should end."""
 
     program: Path
     data: Path
+    parts: Path
     device: str
     jobs: int
     deadline: float
@@ -42,42 +52,59 @@ class Run:
         return self.deadline - time.monotonic()
 
 
-def run_part(data: Path, part: str, name: str, device: str, deadline: float) -> dict[str, Any]:
-    """Runs a part in this process."""
+def run_part(data: Path, part: str, name: str, device: str, deadline: float, first: int) -> Iterator[Record]:
+    """Runs a part in this process, from its `first` case on."""
     index = read_index(data)
     if part in ("timings", "peers"):
         timings = [Timing.read(each) for each in index["timings"]]
         if part == "peers":
-            return time_peers(timings, device, deadline)
-        return time_all(data, timings, device, quick=index["rounds"] == 1)
+            return time_peers(timings, device, deadline, first)
+        return time_all(data, timings, device, first, quick=index["rounds"] == 1)
     if part == "errors":
-        return check_errors(data, device, index["rounds"])
+        return check_errors(data, device, index["rounds"], first)
     packed = next(each for each in packed_of(index) if each.name == name)
     if part == "threads":
-        return check_threads(data, packed, device, index["rounds"])
-    return check_artifact(data, packed, device)
+        return check_threads(data, packed, device, index["rounds"], first)
+    return check_artifact(data, packed, device, first)
 
 
 def start_part(run: Run, part: str, name: str, prefix: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs a part in a process; a crash, an endless kernel and an exception are failures of it."""
-    if run.left <= 0:
-        return {"name": name, "cases": 0, "failures": [], "skipped": "no time is left"}
-    with tempfile.TemporaryDirectory() as temporary:
-        output = Path(temporary) / "part.json"
-        command = [*prefix, sys.executable, str(run.program), "part", part, name, str(run.data), str(output)]
-        limit = max(10.0, min(PART_SECONDS, run.left))
+    """Runs a part in processes; a crash, an endless kernel and an exception are failures of it."""
+    begin = time.monotonic()
+    deadline = min(run.deadline, begin + PART_SECONDS)
+    records = run.parts / f"{'-'.join([part, name, *prefix[2:3]])}.jsonl"
+    for _ in range(MOST_PROCESSES):
+        if run.left <= 0:
+            append_record(records, fact(skipped="no time is left"))
+            break
+        first = count_begun(records)
+        command = [*prefix, sys.executable, str(run.program), "part", part, name, str(run.data), str(records)]
+        command += ["--device", run.device, "--deadline", str(deadline), "--first", str(first)]
+        status = run_process(command, records.with_suffix(".log"), max(10.0, deadline - time.monotonic()))
+        if status == 0:
+            break
+        case = open_case(records)
+        if status != LOST or case:
+            said = records.with_suffix(".log").read_text(errors="replace")[-1500:]
+            reason = "no end in time" if status is None else f"exit status {status}: {said}"
+            append_record(records, ended(case or name, reason))
+        if status is None or (status != LOST and not case):
+            break
+    else:
+        append_record(records, ended(name, f"no case is run after {MOST_PROCESSES} processes that ended early"))
+    return {"name": name, "seconds": round(time.monotonic() - begin, 1), **summarize(records)}
+
+
+def run_process(command: Sequence[str], log: Path, seconds: float) -> int | None:
+    """Returns the exit status of a process; None if it had to be killed. One that waits for a device may outlive that,
+    so nothing waits for it."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            command += ["--device", run.device, "--deadline", str(run.deadline)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+            return process.wait(seconds)
         except subprocess.TimeoutExpired:
-            return {"name": name, "cases": 0, "failures": [f"{name}: no end after {limit:.0f} seconds"]}
-        result: dict[str, Any] = {"cases": 0, "failures": []}
-        if output.exists():
-            result = json.loads(output.read_text())
-        if done.returncode:
-            said = (done.stdout + done.stderr)[-1500:]
-            result["failures"] = [*result["failures"], f"{name}: exit status {done.returncode}: {said}"]
-    return {"name": name, **result}
+            os.killpg(process.pid, signal.SIGKILL)
+            return None
 
 
 def run_stage(run: Run, stage: str, parts: Iterable[Callable[[], dict[str, Any]]], jobs: int) -> dict[str, Any]:
@@ -89,16 +116,17 @@ def run_stage(run: Run, stage: str, parts: Iterable[Callable[[], dict[str, Any]]
     return {
         "stage": stage,
         "parts": len(results),
-        "skipped": [result["name"] for result in results if "skipped" in result],
+        "skipped": [f"{result['name']}: {result['skipped']}" for result in results if "skipped" in result],
         "cases": sum(result["cases"] for result in results),
         "failures": failures,
         "seconds": round(time.monotonic() - begin, 1),
+        "slowest": max((result["seconds"] for result in results), default=0.0),
         "details": [result for result in results if "rows" in result],
     }
 
 
 def run_checks(run: Run, stages: Sequence[str], tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """Runs the stages of correctness in order."""
+    """Runs the stages in order."""
     packed = packed_of(read_index(run.data))
     results = []
     for stage in stages:
@@ -134,7 +162,15 @@ def find_sanitizer() -> str | None:
 def _run_sanitizer(run: Run) -> dict[str, Any]:
     found = find_sanitizer()
     if found is None:
-        return {"stage": "sanitizer", "parts": 0, "cases": 0, "failures": [], "seconds": 0.0, "skipped": ["not found"]}
+        return {
+            "stage": "sanitizer",
+            "parts": 0,
+            "cases": 0,
+            "failures": [],
+            "seconds": 0.0,
+            "slowest": 0.0,
+            "skipped": ["not found"],
+        }
     parts = [
         lambda tool=tool: start_part(run, "check", SANITIZED, [found, "--tool", tool, "--error-exitcode", "9"])
         for tool in SANITIZERS

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Barrier, Thread
-from typing import Any
 
 from .cases import Packed, arrays_of, call, load
 from .compare import same_bits
+from .records import Record, began, ended
 
 
-def check_threads(folder: Path, packed: Packed, device: str, rounds: int) -> dict[str, Any]:
+def check_threads(folder: Path, packed: Packed, device: str, rounds: int, first: int) -> Iterator[Record]:
+    """The calls of one entry with one set of inputs, by both threads in all rounds, are a case. All run together, so
+    that none is left for another process."""
+    if first:
+        return
     given = [(case.name, case.entry, inputs) for case, inputs, _ in arrays_of(folder, packed) if not case.error]
     models = [load(folder, packed.name, device) for _ in range(2)]
     expected = [call(models[0], entry, inputs) for _, entry, inputs in given]
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     start = Barrier(len(models))
 
     def work(number: int) -> None:
@@ -27,13 +31,15 @@ def check_threads(folder: Path, packed: Packed, device: str, rounds: int) -> dic
                     name, entry, inputs = given[place]
                     results = call(models[number], entry, inputs)
                     if not all(map(same_bits, results, expected[place])):
-                        failures.append(f"{name}: thread {number} has other results in round {round}")
+                        failures[name] = f"thread {number} has other results in round {round}"
         except Exception as error:
-            failures.append(f"thread {number}: {type(error).__name__}: {error}")
+            failures[given[0][0]] = f"thread {number}: {type(error).__name__}: {error}"
 
+    yield began(given[0][0])
     threads = [Thread(target=work, args=(number,)) for number in range(len(models))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return {"cases": len(given) * rounds * len(models), "failures": failures}
+    for name, _, _ in given:
+        yield ended(name, failures.get(name))

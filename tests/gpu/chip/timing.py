@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import array
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,8 @@ import numpy as np
 
 from .cases import load
 from .compare import Array
-from .driver import Driver
+from .driver import Driver, device_number, is_lost
+from .records import DeviceLostError, Record, began, ended, fact
 
 WARM_UP, CALLS = 5, 40
 COPIED = 1 << 30
@@ -157,20 +158,22 @@ def time_entry(driver: Driver, clock: Clock, model: nacre.Model, timing: Timing,
     return median(times)
 
 
-def time_all(folder: Path, timings: Sequence[Timing], device: str, *, quick: bool) -> dict[str, Any]:
+def time_all(folder: Path, timings: Sequence[Timing], device: str, first: int, *, quick: bool) -> Iterator[Record]:
     """Times everything in this process, and nothing of a peer."""
     driver = Driver()
-    opened = driver.open(int(device.rpartition(":")[2]))
+    opened = driver.open(device_number(device))
     clock = Clock(driver)
+    if first == 0:
+        yield fact(copy_bytes_per_second=measure_copy(driver, clock, 1 << 16 if quick else COPIED))
     model = load(folder, "timings", device)
     model.use_stream(clock.stream.value)
-    rows = []
-    for timing in timings:
-        seconds = time_entry(driver, clock, model, timing, opened.l2_bytes)
-        rows.append({"name": timing.name, "seconds": seconds, "bytes": timing.bytes, "flops": timing.flops})
-    return {
-        "cases": len(rows),
-        "failures": [],
-        "copy_bytes_per_second": measure_copy(driver, clock, 1 << 16 if quick else COPIED),
-        "rows": rows,
-    }
+    for timing in timings[first:]:
+        yield began(timing.name)
+        try:
+            seconds = time_entry(driver, clock, model, timing, opened.l2_bytes)
+        except Exception as error:
+            yield ended(timing.name, f"{type(error).__name__}: {error}")
+            if is_lost(device):
+                raise DeviceLostError from None
+        else:
+            yield ended(timing.name, None, {"seconds": seconds, "bytes": timing.bytes, "flops": timing.flops})
