@@ -8,8 +8,8 @@ from typing import Any
 
 from ....dialect.types import dtype_of
 from ...base.text_tables import Column, table_lines
+from ...comparison.capture import Point
 from .builds import Build
-from .capture import Point
 from .compare import BINS, Comparison, PointDifference
 
 _SHORT = 24

@@ -58,7 +58,7 @@ def first_of_stages(faults: Iterable[Planted]) -> frozenset[str]:
 
 
 FIRST = first_of_stages(BISECTED) | first_of_stages(NAMED) | {fault.name for fault in IN_RUNTIME} | {UNSEEN}
-"""The faults that are bisected by default; `--check-passes` finds all of them in tests/tools/validate."""
+"""The faults that are bisected by default; `--check-passes` finds all of them in tests/validate."""
 
 
 def leave_out_further_ones(fault: Planted, request: pytest.FixtureRequest) -> None:
