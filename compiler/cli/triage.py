@@ -266,7 +266,7 @@ def _report(found: Found, written: Sequence[Path], as_json: bool) -> None:
 
 
 def _failure_data(failure: Failure) -> dict[str, str]:
-    return {"kind": failure.kind, "place": failure.origin, "message": failure.message}
+    return {"kind": failure.kind, "origin": failure.origin, "message": failure.message}
 
 
 def _report_written(written: Sequence[Path], small: Case) -> None:

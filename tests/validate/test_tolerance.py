@@ -95,7 +95,7 @@ def test_factorizations_are_exact_for_operands_nearby(operator: Operator) -> Non
             assert (np.abs(got - want) <= allowed.max() + 1e-30)[known].all()
 
 
-def test_who_rounds_to_a_dtype_that_is_named_says_so() -> None:
+def test_operators_with_a_dtype_attribute_declare_their_rounding() -> None:
     """Otherwise the measure would not be rounded there."""
     for operator in OPERATORS.values():
         if operator.name == "bitcast":

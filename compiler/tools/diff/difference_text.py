@@ -150,6 +150,6 @@ def _point_data(point: PointDifference) -> dict[str, Any]:
             "ulps": point.errors.ulps,
         }
         data |= {name: value if math.isfinite(value) else str(value) for name, value in errors.items()}
-        data |= {"different": point.errors.different, "elements": point.errors.size, "place": list(point.errors.index)}
+        data |= {"different": point.errors.different, "elements": point.errors.size, "index": list(point.errors.index)}
         data["histogram"] = dict(zip(_HEADS, point.histogram, strict=False))
     return data

@@ -200,7 +200,7 @@ def test_packing_that_fails_is_blamed(how: str, tmp_path: Path, nacre: Run, monk
     assert code == 1, said
     report = json.loads(said)
     assert report["culprit"]["stage"] == "pack" and f"{model}:{fault.line}" in report["culprit"]["at"], said
-    assert "cannot be packed" in report["culprit"]["what"]
+    assert "cannot be packed" in report["culprit"]["message"]
 
 
 @pytest.mark.parametrize("seconds", ["1e-9", "0.001"])
