@@ -19,7 +19,7 @@ from .pipeline import Build
 from .quantization.choose import in_precision
 from .readers.language.settings import Settings
 from .targets.target import parse_targets
-from .tools.validate.checker import choose_observer
+from .validate.checker import choose_observer
 from .weight_sizes import parse_bound
 
 

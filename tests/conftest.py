@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 
 QUICK = (
     "artifact/test_loader_files.py::test_damage_does_not_pass_for_an_artifact",
@@ -60,8 +60,8 @@ QUICK = (
     "test_sizes.py::test_transforms_keep_the_bound",
     "stablehlo/test_stablehlo.py::test_operations",
     "pytorch/test_pytorch_reading.py::test_torch_is_not_imported_unless_used",
-    "tools/accuracy/test_bounds.py",
-    "tools/accuracy/test_tally.py",
+    "comparison/test_bounds.py",
+    "comparison/test_tally.py",
     "tools/bisect/test_bisect.py::test_a_rewrite_limit_stops_the_passes",
     "tools/bisect/test_bisect.py::test_a_wrong_command_line_is_an_error",
     "tools/explorer/test_edits.py",
@@ -69,9 +69,9 @@ QUICK = (
     "tools/language_server/test_grammar_for_editors.py",
     "tools/profile/test_machine.py",
     "tools/profile/test_profile.py::test_the_bound_of_a_kernel",
-    "tools/validate/test_compare.py",
-    "tools/validate/test_inputs.py",
-    "tools/validate/test_judge.py",
+    "validate/test_compare.py",
+    "validate/test_inputs.py",
+    "validate/test_judge.py",
     "tools/viewer/test_tree.py",
     "weights/",
 )
@@ -86,7 +86,7 @@ SLOW = (
     "readers/language/test_hostile_sources.py::test_warnings_end_no_check",
     "test_files.py::test_file[check/too-many-operations]",
     "tools/explorer/test_queries.py::test_package_loads_without_the_graph",
-    "tools/validate/test_judge.py::test_nan_has_to_be_where_it_belongs",
+    "validate/test_judge.py::test_nan_has_to_be_where_it_belongs",
 )
 """Tests of the above files that take too long: none of `pytest -m quick`."""
 

@@ -45,10 +45,10 @@ from nacre.compiler.readers.language import grammar
 from nacre.compiler.targets.target import MadeFor, Target
 from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.compiler.tools.quantize.findings import Findings, Tried
-from nacre.compiler.tools.validate import kernels, passed
-from nacre.compiler.tools.validate.alone import Way
-from nacre.compiler.tools.validate.checker import Checker
-from nacre.compiler.tools.validate.passed import Passed
+from nacre.compiler.validate import kernels, passed
+from nacre.compiler.validate.alone import Way
+from nacre.compiler.validate.checker import Checker
+from nacre.compiler.validate.passed import Passed
 from nacre.compiler.weight_sizes import parse_bound
 from nacre.dialect.diagnostics import Span
 from nacre.dialect.graph import Constant, Formula, Function, Module, Node, Parameter, Region, Value

@@ -15,11 +15,11 @@ from rich.text import Text
 from ...dialect.wrapping import WIDTH, fit
 from ..base.files import replacing
 from ..base.text_tables import Column, table_lines
+from ..comparison.bounds import EXAMPLES, Bound, parse_bound
+from ..comparison.sample_errors import Accuracy, PointAccuracy, Scores, compare_models
 from ..model.samples import MOST, open_samples
 from ..tools.accuracy.accuracy_text import SHOWN, accuracy_data, histogram_lines, sparkline
-from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
 from ..tools.accuracy.picture import draw_accuracy
-from ..tools.accuracy.sample_errors import Accuracy, PointAccuracy, Scores, compare_models
 from ..tools.plots import check_plot
 from .build_options import Chosen, build_options, progress_line, read_dims
 from .model_options import PATH

@@ -33,7 +33,7 @@ from ..pipeline import Build
 from ..quantization.choose import in_precision
 from ..readers.dumped_stages import Resumed, options_after, read_stage
 from ..readers.language.settings import Settings
-from ..tools.validate.checker import VARIABLE, choose_observer
+from ..validate.checker import VARIABLE, choose_observer
 from .completion import PASS_LISTS, PRECISIONS, STAGES, TARGETS
 from .model_options import PATH, SET, wrong
 from .number_ranges import NumberRange

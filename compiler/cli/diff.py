@@ -12,8 +12,8 @@ import click
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import Array
 from ...dialect.wrapping import fit
+from ..comparison.capture import Capture, capture
 from ..tools.diff.builds import Build, describe_build
-from ..tools.diff.capture import Capture, capture
 from ..tools.diff.compare import Tolerance, compare_captures
 from ..tools.diff.difference_text import comparison_data, format_comparison
 from ..tools.diff.onnx_reference import ONNX, run_onnx

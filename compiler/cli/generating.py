@@ -99,16 +99,27 @@ def _form_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json-schema", metavar="FILE", type=PATH, help=text)(made)
 
 
+def _answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that both commands share."""
+    for option in (THREADS, build_options, _form_options, _LOOKUP, _CAPACITY, _sampling_options, _TOKENS):
+        command = option(command)
+    return command
+
+
+def _open_language_model(
+    context: click.Context, path: Path, chosen: Chosen, threads: int, lookup: int, sampling: Sampling
+) -> tuple[Model, Vocabulary]:
+    if lookup and sampling.temperature > 0:
+        raise click.UsageError("--lookup needs --temperature 0")
+    model = open_model(context, path, chosen, None, threads)
+    check_language_model(model)
+    return model, read_vocabulary(model)
+
+
 @click.command("generate")
 @_MODEL
 @click.argument("prompt")
-@_TOKENS
-@_sampling_options
-@_CAPACITY
-@_LOOKUP
-@_form_options
-@build_options
-@THREADS
+@_answer_options
 @click.pass_context
 def generate_command(
     context: click.Context,
@@ -132,11 +143,7 @@ def generate_command(
     --tokens, or where the session is full. A model file or a Hugging Face folder is compiled first, and kept in the
     cache.
     """
-    if lookup and sampling.temperature > 0:
-        raise click.UsageError("--lookup needs --temperature 0")
-    loaded = open_model(context, model, chosen, None, threads)
-    check_language_model(loaded)
-    vocabulary = read_vocabulary(loaded)
+    loaded, vocabulary = _open_language_model(context, model, chosen, threads, lookup, sampling)
     ids = vocabulary.encode(prompt)
     size = capacity or min(most_tokens(loaded), len(ids) + tokens)
     generator = _open(loaded, size, lookup)
@@ -155,13 +162,7 @@ def generate_command(
 @_MODEL
 @click.argument("question", required=False)
 @click.option("--system", help="The instruction before the conversation.  [default: that of the template]")
-@_TOKENS
-@_sampling_options
-@_CAPACITY
-@_LOOKUP
-@_form_options
-@build_options
-@THREADS
+@_answer_options
 @click.pass_context
 def chat_command(
     context: click.Context,
@@ -185,11 +186,7 @@ def chat_command(
     Answers a question, or reads questions line by line until the end of the input. Later questions follow the earlier
     ones in the cache; only new tokens are computed.
     """
-    if lookup and sampling.temperature > 0:
-        raise click.UsageError("--lookup needs --temperature 0")
-    loaded = open_model(context, model, chosen, None, threads)
-    check_language_model(loaded)
-    vocabulary = read_vocabulary(loaded)
+    loaded, vocabulary = _open_language_model(context, model, chosen, threads, lookup, sampling)
     generator = _open(loaded, capacity or min(most_tokens(loaded), 2048), lookup)
     next_guide = _open_forms(loaded, vocabulary, form)
     messages = [] if system is None else [{"role": "system", "content": system}]

@@ -36,7 +36,12 @@ _MOST_NODES, _LONGEST_TABLE = 512, 8192
 
 @click.command("import")
 @click.argument("file", metavar="FILE", type=PATH)
-@click.option("-o", "--output", type=PATH, help="A .nacre or .graph file.  [default: FILE.nacre]")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="A .nacre or .graph file.  [default: FILE.nacre, beside FILE]",
+)
 def import_command(file: Path, output: Path | None) -> None:
     """Write a model of another format as model text, with its parameters beside it.
 
@@ -48,8 +53,9 @@ def import_command(file: Path, output: Path | None) -> None:
 
     FOLDER is a Hugging Face folder with a `config.json`.
 
-    The parameters become a file of the same name with the suffix .safetensors. The text can be read, changed and
-    compiled. `nacre compile net.onnx` needs no text.
+    Without --output, the text is written beside FILE: `net.onnx` becomes `net.nacre`, and FOLDER becomes FOLDER.nacre.
+    The parameters become a file of the same name with the suffix .safetensors. The command prints the paths that it
+    wrote. The text can be read, changed and compiled. `nacre compile net.onnx` needs no text.
 
     An ensemble of at most 512 nodes is written as one operator, with its tables in the text and a comment for each
     tree.

@@ -22,7 +22,7 @@ from ..model.weight_notes import initial_value_notes
 from ..options import option_flags
 from ..pipeline import Build
 from ..report import usual_size
-from ..tools.validate.inputs import ORDINARY, random_array
+from ..validate.inputs import ORDINARY, random_array
 from .build_options import Chosen, build_options, check_dims, progress, read_dims
 from .completion import ENTRIES
 from .model_options import PATH

@@ -17,6 +17,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.wrapping import fit
 from ..base.files import check_writable, write_whole
 from ..checking import read_model
+from ..comparison.bounds import EXAMPLES, Bound
 from ..describe import source_hash
 from ..identity import identify_compiler, identify_files
 from ..model.parameters import open_parameters
@@ -24,7 +25,6 @@ from ..model.policy import Calibration, Method
 from ..model.source import SourceModel
 from ..targets.target import identify_host
 from ..tools.accuracy.accuracy_text import number
-from ..tools.accuracy.bounds import EXAMPLES, Bound
 from ..tools.quantize.findings import Findings, open_findings
 from ..tools.quantize.layers import CHOICES
 from ..tools.quantize.policy_text import count_choices, policy_text

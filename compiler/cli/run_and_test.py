@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -131,17 +130,10 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, gradients: boo
 
 def _report_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps(list(map(_describe_outcome, outcomes)), indent=2))
+        click.echo(json.dumps(list(map(asdict, outcomes)), indent=2))
     else:
         _print_outcomes(outcomes)
     return 0 if all(o.passed for o in outcomes) else INPUT_ERROR
-
-
-def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
-    found = asdict(outcome)
-    if outcome.wrong is not None:
-        found["wrong"]["place"] = found["wrong"].pop("index")
-    return found
 
 
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:

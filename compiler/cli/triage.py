@@ -26,7 +26,7 @@ from ..tools.bisect.culprit import culprit_data, describe
 from ..tools.bisect.failures import KINDS, MEMORY, PASSES, Examiner, Failure
 from ..tools.bisect.reduce import reduce_case
 from ..tools.bisect.storage import check_paths, write_case
-from ..tools.validate.inputs import (
+from ..validate.inputs import (
     EDGES,
     ORDINARY,
     SPECIAL,
@@ -35,7 +35,7 @@ from ..tools.validate.inputs import (
     random_large_dims,
     random_trial,
 )
-from ..tools.validate.model_calls import ending_trials
+from ..validate.model_calls import ending_trials
 from ..weights import open_tensors
 from .build_options import MODEL, Chosen, build_options, check_dims, progress_line, read_dims
 from .completion import ENTRIES, proposals
@@ -266,7 +266,7 @@ def _report(found: Found, written: Sequence[Path], as_json: bool) -> None:
 
 
 def _failure_data(failure: Failure) -> dict[str, str]:
-    return {"kind": failure.kind, "place": failure.origin, "message": failure.message}
+    return {"kind": failure.kind, "origin": failure.origin, "message": failure.message}
 
 
 def _report_written(written: Sequence[Path], small: Case) -> None:

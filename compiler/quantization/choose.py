@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ..comparison.require import check_requirements
 from ..model.policy import SHORT_FORMS, TF32, Policy, short_form
 from ..model.source import SourceModel
 from ..readers.language import syntax
@@ -15,7 +16,6 @@ from ..readers.language.expressions import evaluate
 from ..readers.language.parse import normalise, parse, read_text
 from ..readers.language.policies import read_policies
 from ..readers.language.values import FileScope
-from ..tools.accuracy.require import check_requirements
 from .apply import before_rounding, quantized
 from .calibrate import find_ranges
 from .effects import find_effects

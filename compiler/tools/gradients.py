@@ -28,8 +28,8 @@ from ...passes.autodiff.region_gradients import RegionGradients
 from ...passes.manager import Context
 from ...passes.rewrite import Names
 from ...passes.simplify.unroll_repeat import UnrollRepeat
+from ..validate.inputs import random_dims, random_trial
 from .model_tests import Outcome
-from .validate.inputs import random_dims, random_trial
 
 STEP = 1e-6
 TOLERANCE = 1e-4

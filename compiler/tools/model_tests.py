@@ -28,8 +28,8 @@ from ..model.parameters import ParameterReader, open_parameters
 from ..model.source import SourceModel
 from ..pipeline import Build
 from ..stages import LINK
-from .validate.array_errors import Numbers, absolute_errors, measure_errors
-from .validate.stateful import call_function, session_sizes
+from ..validate.array_errors import Numbers, absolute_errors, measure_errors
+from ..validate.stateful import call_function, session_sizes
 
 TIMED_CALLS = 20
 TIMED_SECONDS = 5.0

@@ -159,7 +159,7 @@ GUARDED = """
 import sys
 import numpy as np
 import nacre
-from nacre.compiler.tools.validate.memory import Memory
+from nacre.compiler.validate.guarded_memory import Memory
 from nacre.runtime.library import OutOfRangeError
 model = nacre.load(sys.argv[1], threads=1)
 data = np.load(sys.argv[2])

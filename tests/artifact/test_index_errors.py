@@ -15,7 +15,7 @@ from nacre.compiler.artifact.link import find_linker
 from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.validate.inputs import made_up
 from nacre.dialect.interpreter import IndexRangeError, Interpreter
 from nacre.passes.simplify.check_indices import CheckIndices
 from nacre.runtime.library import OutOfRangeError

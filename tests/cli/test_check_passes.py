@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli, leftovers
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from planted.faults import FAULTS
 from planted.planting import plant, write_model
 

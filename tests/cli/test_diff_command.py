@@ -97,9 +97,9 @@ def test_another_weight_shows_in_its_block(cli: Cli, folder: Path, tmp_path: Pat
     assert done.code == 1
     parameter, first, *_ = (point for point in done.json["points"] if point["diverges"])
     assert parameter["point"] == done.json["first_divergence"] == f"parameter layer.{layer}.bias"
-    assert parameter["place"] == [7] and parameter["different"] == 1
+    assert parameter["index"] == [7] and parameter["different"] == 1
     assert first["point"].startswith(f"layer.{layer}.") and first["at"].startswith("model.nacre:")
-    assert first["place"][1] == 7
+    assert first["index"][1] == 7
     assert done.json["first_difference"] == parameter["point"]
 
 
@@ -170,7 +170,7 @@ def test_a_reference_is_matched_by_names(cli: Cli, folder: Path, tmp_path: Path)
     done = cli("diff", folder / "model.so", tmp_path / "expected.npz", *given(folder), "--json")
     assert done.code == 1
     assert done.json["first_divergence"] == done.json["first_difference"] == wrong
-    assert by_name(done.json)[wrong]["place"] == [3, 4] and by_name(done.json)[wrong]["different"] == 1
+    assert by_name(done.json)[wrong]["index"] == [3, 4] and by_name(done.json)[wrong]["different"] == 1
     assert done.json["only_b"] == ["result of nobody"] and by_name(done.json)[LAST]["different"] == 0
 
 
@@ -277,7 +277,7 @@ def test_parameters_are_compared_however_they_are_stored(cli: Cli, folder: Path,
     done = cli("diff", folder / "model.so", tmp_path / "other.so", *given(folder), "--json")
     assert done.json["first_divergence"] == "parameter layer.1.weight"
     changed = by_name(done.json)["parameter layer.1.weight"]
-    assert changed["different"] == 1 and sorted(changed["place"]) == [3, 5]
+    assert changed["different"] == 1 and sorted(changed["index"]) == [3, 5]
     assert changed["elements"] == weights["layer.1.weight"].size
 
 

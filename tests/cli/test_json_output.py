@@ -32,5 +32,5 @@ def test_another_output_is_refused(damaged: object) -> None:
 
 def test_a_wrong_kernel_has_no_number_of_a_pass() -> None:
     culprit = culprit_data(Culprit("compile", "the kernel `k` computes wrong numbers", kernel="k"))
-    failure = {"kind": "numbers", "place": "code", "message": ""}
+    failure = {"kind": "numbers", "origin": "code", "message": ""}
     check_json("bisect", {"culprit": culprit, "failure": failure, "nodes": 1, "written": []})

@@ -126,7 +126,7 @@ def test_all_failures_are_reported(cli: Cli, net: Path) -> None:
     wrong = {o["title"]: (o["at"], o["wrong"]) for o in failed if o["wrong"]}
     assert wrong["wrong by one"] == (
         f"{net}:29:10",
-        {"place": [0, 3], "expected": 5.0, "got": 4.0, "elements": 1},
+        {"index": [0, 3], "expected": 5.0, "got": 4.0, "elements": 1},
     )
     assert wrong["wrong by one in 2**60"][1]["expected"] == 2**60
     assert all(o["at"].startswith(f"{net}:") for o in done.json)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from codegen.test_bounded_rows import schedules
-from nacre.compiler.tools.validate.isolated import Died, run_isolated
-from nacre.compiler.tools.validate.memory import Memory
+from nacre.compiler.validate.guarded_memory import Memory
+from nacre.compiler.validate.isolated import Died, run_isolated
 from nacre.runtime.loader import Model, OutOfRangeError
 
 Floats = npt.NDArray[np.float32]

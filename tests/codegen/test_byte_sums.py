@@ -13,8 +13,8 @@ from differential.emulated import HOST, generate_for_here, tile_for
 from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.tools.validate.isolated import Progress, run_isolated
-from nacre.compiler.tools.validate.native import Library, make_team
+from nacre.compiler.validate.isolated import Progress, run_isolated
+from nacre.compiler.validate.native import Library, make_team
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder

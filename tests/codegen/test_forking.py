@@ -19,7 +19,7 @@ from nacre.compiler.codegen.workers.job import Job
 from nacre.compiler.codegen.workers.messages import IDLE_SECONDS
 from nacre.compiler.codegen.workers.pool import end_waiting, give_back, take_child
 from nacre.compiler.codegen.workers.routes import LLVM_IR
-from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
+from nacre.compiler.validate.isolated import Died, Progress, run_isolated
 
 SOURCE = entry_source("define void @f() {\n  ret void\n}\n", Job(1, "x86-64-v3", "", "", ("f",), start=LLVM_IR), {})
 SECONDS = 60.0

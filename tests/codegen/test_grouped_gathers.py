@@ -14,7 +14,7 @@ from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.jit import load_functions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.vector_unit import PanelSizes
-from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.validate.inputs import made_up
 from nacre.dialect.graph import Function, Module, Node, Parameter, Region, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.passes.manager import PassManager

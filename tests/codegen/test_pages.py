@@ -9,7 +9,7 @@ import pytest
 from codegen.test_bounded_rows import schedules
 from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.runtime.loader import Model, OutOfRangeError
 
 Floats = npt.NDArray[np.float32]

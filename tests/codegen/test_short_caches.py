@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from codegen.test_bounded_rows import schedules
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.runtime.loader import Model
 
 Floats = npt.NDArray[np.float32]

@@ -10,8 +10,8 @@ import pytest
 from nacre.compiler.codegen.llvm.machine import Machine, Options, create_target_machine
 from nacre.compiler.codegen.llvm.single_lanes import rewrite_single_lanes
 from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.tools.validate.isolated import run_isolated
-from nacre.compiler.tools.validate.memory import Memory
+from nacre.compiler.validate.guarded_memory import Memory
+from nacre.compiler.validate.isolated import run_isolated
 
 LANES = 16
 PAIRS = [pair[::-1] for pair in itertools.combinations((1, 2, 4, 8), 2)]

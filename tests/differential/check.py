@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nacre.compiler.base.compiler_errors import CompilerError
-from nacre.compiler.tools.validate.inputs import KINDS, ORDINARY, OUTSIDE, made_up
-from nacre.compiler.tools.validate.isolated import TIMEOUT, Died, Progress, run_isolated
-from nacre.compiler.tools.validate.judge import Judge, run_trial
-from nacre.compiler.tools.validate.model_calls import is_in_blocks
-from nacre.compiler.tools.validate.native import Library, check_call
+from nacre.compiler.validate.inputs import KINDS, ORDINARY, OUTSIDE, made_up
+from nacre.compiler.validate.isolated import TIMEOUT, Died, Progress, run_isolated
+from nacre.compiler.validate.judge import Judge, run_trial
+from nacre.compiler.validate.model_calls import is_in_blocks
+from nacre.compiler.validate.native import Library, check_call
 from nacre.dialect.interpreter import Interpreter
 
 from .inputs import make_judge

@@ -32,7 +32,7 @@ from nacre.compiler.dumps.kernel_texts import Part
 from nacre.compiler.host.plan import entry_ir
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.targets.target import Target
-from nacre.compiler.tools.validate.isolated import Progress, run_isolated
+from nacre.compiler.validate.isolated import Progress, run_isolated
 
 HOST = Target("x86-64-v3")
 """The variant that emulates the others: it has FMA, so that products are rounded as there."""

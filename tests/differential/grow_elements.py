@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nacre.compiler.tools.validate.inputs import Limit
+from nacre.compiler.validate.inputs import Limit
 from nacre.dialect.dims import Shape, divide_exactly, product
 from nacre.dialect.graph import Value
 from nacre.dialect.ops.support.index_modes import MODE

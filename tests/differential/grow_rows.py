@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nacre.compiler.tools.validate.inputs import Limit
+from nacre.compiler.validate.inputs import Limit
 from nacre.dialect.dims import Size
 from nacre.dialect.graph import Value
 from nacre.dialect.types import BOOL, F16, F32, F64, I32, I64

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from nacre.compiler.tools.validate.inputs import Trial, made_up, random_argument
-from nacre.compiler.tools.validate.judge import Judge
+from nacre.compiler.validate.inputs import Trial, made_up, random_argument
+from nacre.compiler.validate.judge import Judge
 from nacre.dialect.graph import Value
 from nacre.dialect.types import Array
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from nacre.compiler.tools.validate.inputs import Limit
+from nacre.compiler.validate.inputs import Limit
 from nacre.dialect.dims import Shape, Size, Symbol, bounds, evaluate
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder

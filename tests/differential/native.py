@@ -9,8 +9,8 @@ from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.module import Lowered, lower_module
 from nacre.compiler.targets.target import Target, choose_panels, parse_targets
-from nacre.compiler.tools.validate.inputs import made_up
-from nacre.compiler.tools.validate.native import Library
+from nacre.compiler.validate.inputs import made_up
+from nacre.compiler.validate.native import Library
 from nacre.dialect.graph import Module
 from nacre.passes.manager import PassManager
 from nacre.passes.pass_list import parse_pipeline

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from nacre.compiler.tools.validate.inputs import Limit
+from nacre.compiler.validate.inputs import Limit
 from nacre.dialect.dims import format_size, parse_size
 from nacre.dialect.parser import parse_module
 from nacre.dialect.printer import collect_constants, print_module

@@ -20,7 +20,7 @@ from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.host.plan import LoweredEntry
 from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.lower.storage import Input, Output
-from nacre.compiler.tools.validate.native import make_team
+from nacre.compiler.validate.native import make_team
 from nacre.dialect.types import I32, Array
 
 from .directed import case

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler.tools.validate.memory import Memory
-from nacre.compiler.tools.validate.native import Library, Outcome, make_team
+from nacre.compiler.validate.guarded_memory import Memory
+from nacre.compiler.validate.native import Library, Outcome, make_team
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder

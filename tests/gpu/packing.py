@@ -27,8 +27,8 @@ from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.tools.validate.inputs import ORDINARY, SPECIAL, Trial, made_up, random_trial
-from nacre.compiler.tools.validate.judge import Expectation, Judge
+from nacre.compiler.validate.inputs import ORDINARY, SPECIAL, Trial, made_up, random_trial
+from nacre.compiler.validate.judge import Expectation, Judge
 from nacre.compiler.weights.memory import open_arrays
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Module

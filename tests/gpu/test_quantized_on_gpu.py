@@ -17,8 +17,8 @@ from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.tools.validate.inputs import random_trial
-from nacre.compiler.tools.validate.judge import Judge
+from nacre.compiler.validate.inputs import random_trial
+from nacre.compiler.validate.judge import Judge
 
 Array = np.ndarray
 

@@ -103,7 +103,7 @@ def test_nothing_is_packed_unless_asked_for() -> None:
     assert weight.packing is None
 
 
-def test_who_else_reads_a_weight_gets_it_as_it_is() -> None:
+def test_other_readers_of_a_packed_weight_read_it_unpacked() -> None:
     module = product(3, 5, 40, again=True)
     packings = [weight.packing is None for weight in lower_module(module, pack=PanelSizes()).weights]
     assert sorted(packings) == [False, True]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from nacre.compiler.api import compile as compile_model
 from nacre.compiler.readers.language import load_module
-from nacre.compiler.tools.validate.inputs import ORDINARY, SPECIAL
-from nacre.compiler.tools.validate.model_calls import Trials
+from nacre.compiler.validate.inputs import ORDINARY, SPECIAL
+from nacre.compiler.validate.model_calls import Trials
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Module
 from nacre.dialect.interpreter import IndexRangeError, Interpreter

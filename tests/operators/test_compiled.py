@@ -19,8 +19,8 @@ from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import Target, choose_panels
-from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
-from nacre.compiler.tools.validate.native import Library
+from nacre.compiler.validate.isolated import Died, Progress, run_isolated
+from nacre.compiler.validate.native import Library
 from nacre.dialect.dims import product
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.interpreter import bind_dims

@@ -15,8 +15,8 @@ from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import Target, choose_panels
-from nacre.compiler.tools.validate.isolated import Died, run_isolated
-from nacre.compiler.tools.validate.native import Library
+from nacre.compiler.validate.isolated import Died, run_isolated
+from nacre.compiler.validate.native import Library
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.types import F32, F64, Array, TensorType, dtype_of

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.tools.validate.inputs import ORDINARY, made_up, random_trial
-from nacre.compiler.tools.validate.isolated import Died, Progress, run_each_isolated
-from nacre.compiler.tools.validate.judge import Judge
-from nacre.compiler.tools.validate.native import Library, check_call
+from nacre.compiler.validate.inputs import ORDINARY, made_up, random_trial
+from nacre.compiler.validate.isolated import Died, Progress, run_each_isolated
+from nacre.compiler.validate.judge import Judge
+from nacre.compiler.validate.native import Library, check_call
 from nacre.dialect.dims import DimError, Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder, InferenceError, Operator

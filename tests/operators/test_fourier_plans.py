@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.tools.validate.inputs import KINDS, ORDINARY
-from nacre.compiler.tools.validate.kernels import random_trials
+from nacre.compiler.validate.inputs import KINDS, ORDINARY
+from nacre.compiler.validate.kernels import random_trials
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder

@@ -18,8 +18,8 @@ import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import Target, choose_panels, parse_targets
-from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
-from nacre.compiler.tools.validate.native import Library
+from nacre.compiler.validate.isolated import Died, Progress, run_isolated
+from nacre.compiler.validate.native import Library
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.ops import OPERATORS

@@ -15,7 +15,7 @@ from differential.emulated import HOST, generate_for_here, tile_for
 from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.targets.target import Target, parse_targets
 from nacre.compiler.targets.variants import VARIANTS as RECORDS
-from nacre.compiler.tools.validate.native import Library
+from nacre.compiler.validate.native import Library
 from test_compiled import GROUP, TESTED, Uses, check, lower_uses, symbolic_uses, uses
 
 VARIANTS = [parse_targets(name)[0] for name in RECORDS]

@@ -23,7 +23,7 @@ from nacre.compiler.codegen.workers import pool
 from nacre.compiler.codegen.workers.child import ENTRY_WORKER, KERNEL_WORKER
 from nacre.compiler.codegen.workers.forking import ForkServer
 from nacre.compiler.readers.language import load_module
-from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.validate.inputs import made_up
 from nacre.dialect.graph import Parameter
 
 from .planted import FILE, VARIABLE, Planted

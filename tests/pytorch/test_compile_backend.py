@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from nacre.compiler.readers.torch.backend import compile_graph  # noqa: E402  # after the check that PyTorch is there
+from nacre.compiler.torch_backend import compile_graph  # noqa: E402  # after the check that PyTorch is there
 from torch import nn  # noqa: E402
 
 
@@ -59,6 +59,6 @@ def test_gradients_are_refused(pair: tuple[nn.Module, nn.Module]) -> None:
 
 def test_the_backend_is_declared() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    assert 'nacre = "nacre.compiler.readers.torch.backend:compile_graph"' in text
+    assert 'nacre = "nacre.compiler.torch_backend:compile_graph"' in text
     found = [point for point in entry_points(group="torch_dynamo_backends") if point.name == "nacre"]
     assert all(point.load() is compile_graph for point in found)

@@ -11,7 +11,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.validate.inputs import made_up
 from nacre.compiler.weights.header_checks import elements
 from safetensors.numpy import save_file
 

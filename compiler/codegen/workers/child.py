@@ -1,7 +1,7 @@
 """Child processes that generate code: one job at a time each, with an outcome for every job.
 
-MLIR and LLVM abort on unexpected input, and may hang; a child that does so is an outcome like any other. The
-user-facing meaning of a failure is decided elsewhere.
+MLIR and LLVM abort on unexpected input, and may hang; such a child is an outcome too. The compiler's
+process decides how a failure is reported to the user.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = (
 
 
 def entry_source(text: str, job: Job, dumped: Mapping[str, str], inner: Sequence[str] = ()) -> Source:
-    """Returns the source of entries; `dumped` are texts of kernels, for dumps of the whole, and `inner` those of the
-    kernels that their loops have copies of."""
+    """Returns the source of entries; `dumped` are the texts of all kernels, for dumps of the whole program, and
+    `inner` the texts of the kernels that loops of the entries copy."""
     files = {f"{INNER_FILE}{number:06}.ll": code for number, code in enumerate(inner)}
     identity = "\n".join([_COMMENT.sub("", text), *inner])
     return Source({text_name(ENTRIES, job.start): text, **files, **dumped}, job, identity, ENTRY_WORKER)

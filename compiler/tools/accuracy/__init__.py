@@ -1,1 +1,1 @@
-"""`nacre accuracy`: the error of a model against a reference, over all samples of a file."""
+"""The output of `nacre accuracy`: data, text and a picture of the errors of a model."""

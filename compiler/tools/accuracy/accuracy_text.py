@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .bounds import Bound
-from .sample_errors import Accuracy, PointAccuracy, Scores
-from .tally import ErrorFigures
+from ...comparison.bounds import Bound
+from ...comparison.sample_errors import Accuracy, PointAccuracy, Scores
+from ...comparison.tally import ErrorFigures
 
 SHOWN = range(-24, 1, 2)
 """The powers of two of the histogram columns: from one f32 rounding error up to the size of the numbers themselves."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...comparison.sample_errors import Accuracy, PointAccuracy
 from ..plots import draw_plot
-from .sample_errors import Accuracy, PointAccuracy
 
 _NAMED = 60
 """The maximum number of points whose names are shown."""

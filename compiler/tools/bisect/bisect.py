@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..validate.usage import RUNTIME
+from ...validate.usage import RUNTIME
 from .case import Case
 from .code import triage_code
 from .culprit import Culprit

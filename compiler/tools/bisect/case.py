@@ -18,9 +18,9 @@ from ....dialect.interpreter import Interpreter, Load, bind_dims
 from ....dialect.types import Array
 from ....passes.simplify.unroll_repeat import UnrollRepeat
 from ...model.source import SourceModel
+from ...validate.inputs import ORDINARY, Trial
+from ...validate.judge import Judge, ends
 from ...weights.header_checks import elements
-from ..validate.inputs import ORDINARY, Trial
-from ..validate.judge import Judge, ends
 from . import smaller
 
 

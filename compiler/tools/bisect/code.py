@@ -16,9 +16,9 @@ from ...artifact.spec import OperationSpec
 from ...host.calls import describe_operations
 from ...lower.kinds import inner_nodes
 from ...pipeline import Build
-from ..validate.alone import Alone, WrongPart, cut_calls, find_stage, way_of
-from ..validate.artifacts import Assembly, maker_of, triage_assembly
-from ..validate.usage import RUNTIME
+from ...validate.alone import Alone, WrongPart, cut_calls, find_stage, way_of
+from ...validate.artifacts import Assembly, maker_of, triage_assembly
+from ...validate.usage import RUNTIME
 from . import smaller
 from .case import Case
 from .culprit import Culprit

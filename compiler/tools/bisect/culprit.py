@@ -65,7 +65,7 @@ def culprit_data(culprit: Culprit) -> dict[str, Any]:
     return {
         "stage": culprit.stage,
         "number": culprit.number,
-        "what": culprit.what,
+        "message": culprit.what,
         "rewrite": None
         if rewrite is None
         else {"number": rewrite.number, "rule": rewrite.rule, "node": rewrite.node, "scope": rewrite.scope},

@@ -36,14 +36,14 @@ from ...model.source import SourceModel
 from ...options import Options
 from ...pipeline import Build
 from ...size_bounds import bounded_passes
-from ..validate.alone import Alone, Part, cut_kernels, way_of
-from ..validate.boundaries import random_boundary_dims, random_crossing_dims, steps_of
-from ..validate.inputs import UNUSUAL, Trial, random_trial
-from ..validate.isolated import Died, Progress, run_each_isolated
-from ..validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
-from ..validate.model_calls import is_in_blocks
-from ..validate.stateful import call_function
-from ..validate.usage import RUNTIME, check_use
+from ...validate.alone import Alone, Part, cut_kernels, way_of
+from ...validate.boundaries import random_boundary_dims, random_crossing_dims, steps_of
+from ...validate.inputs import UNUSUAL, Trial, random_trial
+from ...validate.isolated import Died, Progress, run_each_isolated
+from ...validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
+from ...validate.model_calls import is_in_blocks
+from ...validate.stateful import call_function
+from ...validate.usage import RUNTIME, check_use
 from . import smaller
 from .case import Case
 

@@ -14,11 +14,11 @@ import numpy as np
 from ....dialect.types import Array
 from ....passes.manager import PassManager, Rewrite
 from ....passes.pass_list import parse_pipeline
-from ..validate.array_errors import absolute_errors
-from ..validate.halving import first_wrong
-from ..validate.isolated import Died, run_isolated
-from ..validate.isolated import Progress as Say
-from ..validate.judge import Judge
+from ...validate.array_errors import absolute_errors
+from ...validate.halving import first_wrong
+from ...validate.isolated import Died, run_isolated
+from ...validate.isolated import Progress as Say
+from ...validate.judge import Judge
 from .case import Case
 from .culprit import Culprit
 from .failures import Answer, Examiner, Failure

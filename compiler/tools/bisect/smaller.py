@@ -31,7 +31,7 @@ from ....dialect.ops import OPERATORS
 from ....dialect.types import Array, TensorType
 from ....dialect.verifier import verify
 from ...readers.language.models import determined_dims
-from ..validate.cut import cut_function
+from ...validate.cut import cut_function
 
 ChangeSize = Callable[[Size], Size]
 

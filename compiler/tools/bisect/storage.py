@@ -16,7 +16,7 @@ from ....dialect.types import Array
 from ...base.files import check_writable, replacing, write_whole
 from ...readers.language import load_module
 from ...readers.language.model_writer import write_model
-from ..validate.judge import Judge
+from ...validate.judge import Judge
 from . import smaller
 from .case import Case
 

@@ -12,8 +12,8 @@ from math import hypot
 import numpy as np
 
 from ....dialect.types import Array, dtype_of
-from ..validate.array_errors import Errors, absolute_errors, measure_errors, ulp_distances
-from .capture import Capture, Point
+from ...comparison.capture import Capture, Point
+from ...validate.array_errors import Errors, absolute_errors, measure_errors, ulp_distances
 from .stored import Weights
 
 BINS = (0, 1, 4, 16, 256, 65536)

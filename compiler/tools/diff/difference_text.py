@@ -8,8 +8,8 @@ from typing import Any
 
 from ....dialect.types import dtype_of
 from ...base.text_tables import Column, table_lines
+from ...comparison.capture import Point
 from .builds import Build
-from .capture import Point
 from .compare import BINS, Comparison, PointDifference
 
 _SHORT = 24
@@ -150,6 +150,6 @@ def _point_data(point: PointDifference) -> dict[str, Any]:
             "ulps": point.errors.ulps,
         }
         data |= {name: value if math.isfinite(value) else str(value) for name, value in errors.items()}
-        data |= {"different": point.errors.different, "elements": point.errors.size, "place": list(point.errors.index)}
+        data |= {"different": point.errors.different, "elements": point.errors.size, "index": list(point.errors.index)}
         data["histogram"] = dict(zip(_HEADS, point.histogram, strict=False))
     return data

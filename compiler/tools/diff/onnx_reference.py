@@ -15,7 +15,7 @@ from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.types import Array, dtype_of
-from .capture import Capture, Point, result_point
+from ...comparison.capture import Capture, Point, result_point
 
 ONNX = ".onnx"
 _OPERATORS: Mapping[str, str] = {

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ....dialect.types import Array
+from ...comparison.capture import Capture, Point, result_point
 from ...weights import open_tensors
-from .capture import Capture, Point, result_point
 
 TENSORS = (".npz", ".safetensors")
 

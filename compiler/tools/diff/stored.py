@@ -18,9 +18,9 @@ import numpy as np
 
 from ....dialect.types import DTYPES, Array, dtype_of
 from ....runtime.loader import Model
+from ...comparison.capture import Point
 from ...lower.packing import read_packing
 from ...weights import open_checkpoint
-from .capture import Point
 
 _SECTION = b".nacre.weights"
 FOLDED = ".folded"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...comparison.bounds import Bound
 from ...model.accuracy_figures import FIGURES
 from ...model.policy import Calibration
-from ..accuracy.bounds import Bound
 from .findings import Findings
 from .layers import CHOICES, Group, group_layers, policy_of
 from .precision_search import Found

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...comparison.bounds import Bound
+from ...comparison.sample_errors import Accuracy
 from ...model.accuracy_figures import FIGURES
-from ..accuracy.bounds import Bound
-from ..accuracy.sample_errors import Accuracy
 from .findings import Findings, Measured, Tried
 from .layers import Assignment
 from .trials import SHORTEST, Times, Trials

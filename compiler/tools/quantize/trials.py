@@ -19,6 +19,7 @@ from ....runtime.loader import Model, load
 from ....runtime.observe import Call, Operation
 from ....runtime.observe import evaluate as evaluate_size
 from ...base.repeated import begin_session, find_session_dims, new_session
+from ...comparison.sample_errors import Accuracy, compare_results, results_of
 from ...model.policy import Calibration, Policy, Rule
 from ...model.samples import Samples, open_samples
 from ...model.source import SourceModel
@@ -29,7 +30,6 @@ from ...quantization.calibrate import find_ranges
 from ...quantization.fit import find_fits
 from ...quantization.fits import Fits
 from ...quantization.ranges import Ranges
-from ..accuracy.sample_errors import Accuracy, compare_results, results_of
 from ..profile.machine import threads_of
 from ..profile.profile import Profile, profile_entry
 from .layers import CHOICES, Assignment, Choice, Layer, find_layers, policy_of

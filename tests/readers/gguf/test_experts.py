@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import walk
 from nacre.dialect.types import F32

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from greedy import continue_greedily
 from nacre.compiler.readers.architectures.decoder import stored_name
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.runtime.loader import ArgumentError, Model, OutOfRangeError
 
 DATA = Path(os.environ.get("NACRE_TEST_DATA", "")) / "stories260k"

@@ -14,7 +14,7 @@ from interpreted import InterpretedSession
 from nacre.compiler.checking import read_model
 from nacre.compiler.cli.main import run
 from nacre.compiler.tools.generate.vocabulary import read_vocabulary
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from safetensors.numpy import load_file, save_file
 from tiny_folders import SIZES, VOCABULARY, write_folder

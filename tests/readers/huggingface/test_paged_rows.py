@@ -17,7 +17,7 @@ from interpreted import InterpretedSession
 from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.runtime.loader import Model, NacreError, OutOfRangeError
 from nacre.runtime.observe import Event, observe

@@ -12,7 +12,7 @@ import pytest
 from interpreted import InterpretedSession
 from nacre.compiler.checking import read_model
 from nacre.compiler.model.source import SourceModel
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from tiny_folders import CONTEXT, IDS, REFERENCES, write_folder
 

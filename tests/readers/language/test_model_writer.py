@@ -20,7 +20,7 @@ from nacre.compiler.readers.language import load_module
 from nacre.compiler.readers.language.format import format_source
 from nacre.compiler.readers.language.model_writer import write_model
 from nacre.compiler.readers.language.operators import BUILTINS
-from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.validate.inputs import made_up
 from nacre.dialect.graph import Module, walk
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.ops import OPERATORS

@@ -11,7 +11,7 @@ from nacre.compiler.cli.main import run as command
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.readers.language.model_writer import write_model
-from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.validate.inputs import made_up
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Module
 from nacre.dialect.interpreter import Interpreter, load_parameter

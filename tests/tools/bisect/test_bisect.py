@@ -58,7 +58,7 @@ def first_of_stages(faults: Iterable[Planted]) -> frozenset[str]:
 
 
 FIRST = first_of_stages(BISECTED) | first_of_stages(NAMED) | {fault.name for fault in IN_RUNTIME} | {UNSEEN}
-"""The faults that are bisected by default; `--check-passes` finds all of them in tests/tools/validate."""
+"""The faults that are bisected by default; `--check-passes` finds all of them in tests/validate."""
 
 
 def leave_out_further_ones(fault: Planted, request: pytest.FixtureRequest) -> None:
@@ -200,7 +200,7 @@ def test_packing_that_fails_is_blamed(how: str, tmp_path: Path, nacre: Run, monk
     assert code == 1, said
     report = json.loads(said)
     assert report["culprit"]["stage"] == "pack" and f"{model}:{fault.line}" in report["culprit"]["at"], said
-    assert "cannot be packed" in report["culprit"]["what"]
+    assert "cannot be packed" in report["culprit"]["message"]
 
 
 @pytest.mark.parametrize("seconds", ["1e-9", "0.001"])

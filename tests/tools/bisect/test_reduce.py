@@ -56,7 +56,7 @@ def test_a_crash_of_a_pass_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch,
     report = json.loads(capsys.readouterr().out)
     assert report["failure"] == {
         "kind": "crash",
-        "place": "stage cse",
+        "origin": "stage cse",
         "message": "AssertionError: no such row",
     }
     assert report["nodes"] == 1 and "tanh(" in body(small)
@@ -69,7 +69,7 @@ def test_wrong_numbers_are_kept_and_shown(tmp_path: Path, capsys: Any) -> None:
     with plant(fault, tmp_path / "cache"):
         assert run(["reduce", str(model), "--fails", "numbers", "-o", str(small), "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
-        assert report["failure"]["kind"] == "numbers" and report["failure"]["place"] == "passes"
+        assert report["failure"]["kind"] == "numbers" and report["failure"]["origin"] == "passes"
         assert report["nodes"] <= 6 and "conv2d(" in body(small)
         assert run(["test", str(small)]) == 1
     assert run(["test", str(small), "--no-cache"]) == 0
@@ -87,7 +87,7 @@ def test_a_crash_of_the_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     inputs = ["--input", f"table={tmp_path / 'table.npy'}", "--input", "ids=[1, 1000000000]"]
     assert run(["reduce", str(model), *inputs, "--fails", "crash", "-o", str(small), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["failure"]["place"] == "the artifact" and "SIGSEGV" in report["failure"]["message"]
+    assert report["failure"]["origin"] == "the artifact" and "SIGSEGV" in report["failure"]["message"]
     assert report["nodes"] == 1 and "gather(" in body(small)
     monkeypatch.undo()
     assert run(["test", str(small), "--no-cache"]) == 0
@@ -99,7 +99,7 @@ def test_invalid_memory_accesses_are_reduced(tmp_path: Path, capsys: Any) -> Non
     with plant(fault, tmp_path / "cache"):
         assert run(["reduce", str(model), "--fails", "memory", "-o", str(small), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["failure"]["place"] == "a kernel alone" and report["nodes"] <= 1
+    assert report["failure"]["origin"] == "a kernel alone" and report["nodes"] <= 1
 
 
 def test_time_outs_are_reduced(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -115,7 +115,7 @@ def test_time_outs_are_reduced(model: Path, monkeypatch: pytest.MonkeyPatch, cap
     arguments = ["--fails", "timeout", "--timeout", "1", "--effort", "40", "-o", str(small), "--json"]
     assert run(["reduce", str(model), *arguments]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["failure"]["kind"] == "timeout" and report["failure"]["place"] == "the passes"
+    assert report["failure"]["kind"] == "timeout" and report["failure"]["origin"] == "the passes"
     assert report["nodes"] < 4 and "tanh(" in body(small)
     monkeypatch.undo()
     assert run(["test", str(small)]) == 0

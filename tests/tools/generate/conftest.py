@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nacre
 import pytest
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from talker import PAGE, write_talker
 
 

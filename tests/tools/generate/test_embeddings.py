@@ -16,7 +16,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 from readers.huggingface.tiny_folders import REFERENCES, VOCABULARY, write_folder
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 

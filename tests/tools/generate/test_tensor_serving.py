@@ -15,7 +15,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.compiler.validate.checker import VARIABLE
 
 pytest.importorskip("starlette", reason="the package starlette is not installed")
 pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")

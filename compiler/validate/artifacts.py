@@ -1,0 +1,174 @@
+"""Runs a complete artifact as a user does: in a child process, and if it is wrong, kernel by kernel.
+
+Every kernel is known to be correct alone, so the error is in their combination: the positions of tensors in memory, the
+order and the operands of calls, or the weights in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ...dialect.control_flow import walk_control
+from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.interpreter import Load
+from ...dialect.types import Array
+from ...runtime.library import OutOfRangeError
+from ...runtime.loader import load as load_artifact
+from ...runtime.observe import Event, observe
+from ..lower.lowered import LoweredCall, LoweredFunction
+from ..lower.nodes import Computed
+from .cut import cut_function
+from .inputs import Trial
+from .isolated import Died, Progress, Task, run_each_isolated, run_isolated
+from .judge import Difference, Judge
+from .model_calls import Wrong
+from .stateful import call_function
+from .usage import RUNTIME, check_use, is_right_in_one_thread
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """A tensor that call number `by` of a kernel overwrites before call `reader`, the same or a later one, reads it."""
+
+    name: str
+    by: int
+    reader: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The tensors that every kernel of a call wrote, by name, and those that were overwritten."""
+
+    values: Mapping[str, Array]
+    lost: tuple[Overwritten, ...]
+
+    def find_lost(self, number: int | None) -> Overwritten | None:
+        """Returns the tensor whose loss makes the results of call `number` the first wrong ones. A tensor may be
+        overwritten by its own reader if that reads each element before."""
+        stale = (each for each in self.lost if each.by < each.reader)
+        return next(stale, None) or next((each for each in self.lost if each.by == number), None)
+
+
+@dataclass(frozen=True, slots=True)
+class WrongCall:
+    """A call of an artifact with wrong results. `in_use`: the first call of the function is right, but another way to
+    call it is wrong."""
+
+    wrong: Wrong
+    in_use: bool = False
+
+
+def find_wrong(
+    artifact: Path, judges: Sequence[Judge], uses: Sequence[tuple[Function, Trial]] = ()
+) -> WrongCall | None:
+    """Returns the first trial with wrong results, or at which the process crashes; then the first wrong way to call one
+    of the functions in `uses`. All calls run in one child process: to fork a large process takes tens of
+    milliseconds."""
+    tasks: list[Task[tuple[Array, ...] | str | None]] = [partial(_call, artifact, judge.trial) for judge in judges]
+    tasks += [partial(check_use, artifact, function, trial) for function, trial in uses]
+    answers = run_each_isolated(tasks)
+    for judge, results in zip(judges, answers, strict=False):
+        assert not isinstance(results, str), results
+        found = Difference(0, results.message) if isinstance(results, Died) else judge.difference(results)
+        if found is not None:
+            return WrongCall(Wrong(judge.trial, found))
+    for (_, trial), used in zip(uses, answers, strict=True):
+        assert not isinstance(used, tuple), used
+        message = used.message if isinstance(used, Died) else used
+        if message is not None:
+            return WrongCall(Wrong(trial, Difference(0, f"is wrong: {message}")), in_use=True)
+    return None
+
+
+def _call(artifact: Path, trial: Trial, report: Progress) -> tuple[Array, ...] | None:
+    """Returns the results of a call; None if an index is out of range."""
+    report(str(trial))
+    try:
+        return call_function(load_artifact(artifact), trial.function, trial.arguments, trial.dims)
+    except OutOfRangeError:
+        return None
+
+
+def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watched | Died:
+    """Runs a call and records the tensors between kernels. Tensors of loops and branches are written several times or
+    never, and are omitted."""
+    last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
+    once = {
+        name for item in lowered.items if isinstance(item, LoweredCall) for name in item.outputs if not item.is_move
+    }
+
+    def task(report: Progress) -> Watched:
+        arrays: dict[str, Array] = {}
+        values: dict[str, Array] = {}
+        lost: list[Overwritten] = []
+
+        def see(event: Event) -> None:
+            number = event.call.number
+            for name, before in values.items():
+                reader = last_read.get(name, -1)
+                if reader >= number and arrays[name].tobytes() != before.tobytes():
+                    lost.append(Overwritten(name, number, reader))
+            for value in (v for v in event.call.values if v.name in once):
+                arrays[value.name] = event.array(value)
+                values[value.name] = arrays[value.name].copy()
+
+        model = load_artifact(artifact)
+        with suppress(OutOfRangeError):
+            call_function(model, trial.function, trial.arguments, trial.dims, lambda session: observe(session, see))
+        return Watched(values, tuple(lost))
+
+    return run_isolated([task])[0]
+
+
+def first_wrong_value(module: Module, function: Function, watched: Watched, trial: Trial, load: Load) -> Value | None:
+    """Returns the first tensor, in the order of the nodes, that differs from the graph's value."""
+    written = [v for node in function.body for v in node.outputs if v.name in watched.values]
+    part = cut_function(module, function, written)
+    judge = Judge(part, trial.select(part.functions[0]), load)
+    found = judge.difference([watched.values[v.name] for v in written])
+    return None if found is None else written[found.result]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The cause of an error in the combination of kernels, which is `plan-memory`, `runtime` or else `entry`.
+
+    `node` computes the first tensor that is wrong or lost; a lost tensor is overwritten by `overwriter` before `reader`
+    reads it. Copies have no node. `died` describes the end of a watched call that crashed.
+    """
+
+    stage: str
+    node: Node | None = None
+    lost: str = ""
+    overwriter: Node | None = None
+    reader: Node | None = None
+    died: str = ""
+
+
+def triage_assembly(artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load) -> Assembly:
+    """Finds the cause in an artifact whose kernels are correct alone, for a call that gives wrong results."""
+    function, judge = module.function(trial.function), Judge(module, trial, load)
+    # One thread runs the same code in the same memory, so an error that appears only sometimes is in the division of
+    # work.
+    if is_right_in_one_thread(artifact, trial, lambda results: judge.difference(results) is None):
+        return Assembly(RUNTIME)
+    watched = watch_call(artifact, lowered, trial)
+    if isinstance(watched, Died):
+        return Assembly("entry", died=watched.message)
+    value = first_wrong_value(module, function, watched, trial, load)
+    numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
+    lost = watched.find_lost(next(numbers, None))
+    if lost is None:
+        return Assembly("entry", None if value is None else maker_of(function, value.name))
+    by, reader = (maker_of(function, lowered.calls[number].outputs[0]) for number in (lost.by, lost.reader))
+    return Assembly("plan-memory", maker_of(function, lost.name), lost.name, by, reader)
+
+
+def maker_of(function: Function, name: str) -> Node | None:
+    """Returns the node that computes a value, given the name of the value or of a copy."""
+    makers = {v.name: node for node in walk_control(function.body) for v in node.outputs}
+    return makers.get(name) or makers.get(name.rpartition(".")[0])

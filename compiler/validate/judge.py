@@ -1,0 +1,311 @@
+"""The admissible results of a function: exact values, and the rounding errors of correct programs.
+
+The exact results are those of the reference interpreter in float64. NaN and infinities are compared by position: some
+run of the reference, with noise or without, in float64 or in the dtypes of the graph, must have them there, or the
+exact value is beyond the range of the result. Sums of terms beyond this range may be any infinity or NaN. The sign of
+a zero is compared in the same way; `docs/vector_math.md` lists the cases in which it is unspecified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...dialect.control_flow import CONTROL_FLOW
+from ...dialect.graph import Function, Module, walk
+from ...dialect.interpreter import EndlessError, IndexRangeError, Interpreter, Load
+from ...dialect.remembered import KeptParameters, by_identity
+from ...dialect.types import F64, Array, DType
+from ...passes.simplify.decompose import Decompose
+from .array_errors import Numbers, absolute_errors
+from .inputs import Trial
+from .tolerance import NoisyInterpreter, float_limits
+
+ROUNDS = ((3, 1.0), (40, 2.0))
+"""The number of samples, and the amplitude of their noise, in each round. The last round is drawn before a difference
+is reported: comparisons may amplify a rounding error that the noise has missed."""
+FACTOR = 2.0
+"""The multiple of the samples' spread that is allowed; correct programs reach about half of it."""
+UNBOUNDED = frozenset(name for name, control in CONTROL_FLOW.items() if not control.is_bounded)
+MOST_ITERATIONS = 1024
+"""The most iterations of a `while` in a call that can be judged. Programs that are examined get `PATIENCE` times as
+many, since rounding may delay the end."""
+PATIENCE = 4
+_NAN, _INFINITIES, _NUMBER = 1, 2 | 4, 8
+_NO_ZERO = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference of a result from its admissible values: the worst element, and the number of wrong elements.
+
+    `message` is empty, or describes another error, such as the type of the array; then there is no element.
+    """
+
+    result: int
+    message: str = ""
+    index: tuple[int, ...] = ()
+    actual: float = 0.0
+    expected: float = 0.0
+    allowed: float = 0.0
+    different: int = 0
+    size: int = 0
+
+    @property
+    def is_sign(self) -> bool:
+        """Whether zeros differ in their signs only."""
+        return not self.message and self.actual == self.expected == 0
+
+    @property
+    def error(self) -> float:
+        """The absolute error; infinite if a value is not a finite number."""
+        error = abs(self.actual - self.expected)
+        return float("inf") if error != error else error
+
+    def __str__(self) -> str:
+        if self.message:
+            return f"result {self.result} {self.message}"
+        return (
+            f"result {self.result}: {self.actual:.9g} at {list(self.index)}, expected {self.expected:.9g} within"
+            f" {self.allowed:.3g} ({self.different} of {self.size} differ)"
+        )
+
+
+Classes = npt.NDArray[np.uint8]
+
+
+def _classes(array: Array) -> Classes:
+    """Returns 1 for NaN, 2 and 4 for infinities, 8 for finite numbers: bits, so that sets of them are sums."""
+    wide = array.astype(np.float64)
+    bits = np.where(wide > 0, 2, 4)
+    return np.where(np.isnan(wide), 1, np.where(np.isinf(wide), bits, _NUMBER)).astype(np.uint8)
+
+
+def _zeros(array: Array) -> Classes:
+    """Returns 1 and 2 for positive and negative zeros, 4 for nonzero elements."""
+    wide = array.astype(np.float64)
+    return np.where(wide == 0, np.where(np.signbit(wide), 2, 1), _NO_ZERO).astype(np.uint8)
+
+
+def _widened(array: Numbers) -> Numbers:
+    """Takes the maximum over at least 16 elements along the last axes: the spread of one element is unreliable."""
+    if array.size == 0 or array.ndim == 0:
+        return array
+    split = array.ndim
+    while split > 0 and np.prod(array.shape[split:]) < 16:
+        split -= 1
+    axes = tuple(range(split, array.ndim))
+    return np.broadcast_to(array.max(axis=axes, keepdims=True), array.shape)
+
+
+@dataclass
+class Expectation:
+    """One result: its exact value, the spread of the samples around it, and the observed classes and signs of zeros."""
+
+    dtype: DType
+    exact: Array
+    spread: Numbers
+    classes: Classes
+    zeros: Classes
+
+    def add(self, sample: Array) -> None:
+        """Adds a run of the reference, which widens the admissible range."""
+        apart = absolute_errors(sample, self.exact)
+        if self.dtype.is_float:
+            self.classes |= _classes(sample)
+            self.zeros |= _zeros(sample)
+            apart = np.where(np.isfinite(apart), apart, 0)
+        self.spread = np.maximum(self.spread, apart)
+
+    @property
+    def allowed(self) -> Numbers:
+        """Returns the allowed error of each element."""
+        if not self.dtype.is_float:
+            return self.spread
+        least, _ = float_limits(self.dtype)
+        size = np.abs(self.exact.astype(np.float64))
+        own = 0.6 * self.dtype.epsilon * np.where(np.isfinite(size), size, 0)
+        return FACTOR * _widened(self.spread) + own + 4 * least
+
+    @property
+    def has_signs(self) -> bool:
+        """Whether all runs agree on the sign of each exact zero."""
+        zeros = self.zeros[self.exact == 0] & ~np.uint8(_NO_ZERO)
+        return bool(np.isin(zeros, (1, 2)).all())
+
+    def difference(self, number: int, actual: Array) -> Difference | None:
+        """Returns the difference of an array from the admissible values of result `number`."""
+        if actual.shape != self.exact.shape or actual.dtype != self.dtype.numpy:
+            expected = f"{self.dtype}{list(self.exact.shape)}"
+            return Difference(number, f"is {actual.dtype}{list(actual.shape)}, expected {expected}")
+        apart, allowed = absolute_errors(actual, self.exact), self.allowed
+        wrong = apart > allowed
+        if self.dtype.is_float:
+            classes = _classes(actual)
+            # If the graph overflows in its dtypes, float64 is no reference: only the classes are compared.
+            finite = np.isfinite(self.exact.astype(np.float64))
+            wrong = wrong & finite & (classes == _NUMBER) & (self.classes == _NUMBER)
+            # NaN instead of a number is inf - inf: a sum of terms beyond the range, and their order is free.
+            mixed = np.where(finite & ((self.classes & _NAN) != 0), _NAN | _INFINITIES, 0).astype(np.uint8)
+            wrong |= (classes & (self.classes | mixed)) == 0
+            # A zero must have a sign that some run has, unless rounding alone may make it zero.
+            wrong |= (actual == 0) & (((_zeros(actual) | _NO_ZERO) & self.zeros) == 0)
+        if not wrong.any():
+            return None
+        beyond = np.where(wrong, apart, -1.0)
+        index = tuple(int(i) for i in np.unravel_index(int(beyond.argmax()), beyond.shape))
+        return Difference(
+            number,
+            "",
+            index,
+            float(actual[index]),
+            float(self.exact[index]),
+            float(allowed[index]),
+            int(np.count_nonzero(wrong)),
+            wrong.size,
+        )
+
+
+_decompose = by_identity(Decompose().run, most=16)
+
+
+class Judge:
+    """The admissible results of one call of a function.
+
+    A sample only widens the admissible range, and costs more than a run of the reference. So each of `ROUNDS` is drawn
+    only if results differ without it:
+
+        exact and plain results -> differ? -> round 0 -> differ? -> round 1 -> differ: wrong
+
+    `load` returns the data of parameters, which judges of calls of the same module share through `kept`. `in_blocks`:
+    convolutions may be computed in blocks. A call in which a `while` does not end has no admissible results: it is
+    `endless`, and never judged to differ.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        trial: Trial,
+        load: Load,
+        *,
+        in_blocks: bool = False,
+        seed: int = 0,
+        kept: KeptParameters | None = None,
+    ) -> None:
+        self.trial, self.load, self.in_blocks, self.kept = trial, load, in_blocks, kept or KeptParameters()
+        self.rng = np.random.default_rng(seed)
+        self.decomposed = _decompose(module)
+        self._expected: list[Expectation] = []
+        self._rounds = 0
+        self.endless, self.refused = False, False
+        try:
+            exact, plain = (
+                run_trial(
+                    Interpreter(module, load, precision=p, most_iterations=MOST_ITERATIONS, kept=self.kept), trial
+                )
+                for p in (F64, None)
+            )
+        except EndlessError:
+            self.endless = True
+            return
+        self.refused = exact is None or plain is None
+        if exact is None or plain is None:
+            return
+        function: Function = module.function(trial.function)
+        for value, wide, narrow in zip(function.results, exact, plain, strict=True):
+            nothing = np.zeros(wide.shape, np.uint8)
+            dtype, is_float = value.type.dtype, value.type.dtype.is_float
+            # The exact value rounded to its dtype is always right: an infinity beyond the range of the dtype.
+            with np.errstate(all="ignore"):
+                classes = _classes(wide.astype(dtype.numpy)) if is_float else nothing
+            zeros = _zeros(wide) if is_float else nothing
+            expectation = Expectation(dtype, wide, np.zeros(wide.shape), classes, zeros)
+            expectation.add(narrow)
+            self._expected.append(expectation)
+
+    @property
+    def expected(self) -> Sequence[Expectation]:
+        """The admissible results, with the samples of the first round; none if the call is refused or endless."""
+        if self._rounds == 0:
+            self._sample()
+        return self._expected
+
+    def _sample(self) -> None:
+        """Draws the samples of the next round."""
+        count, amplitude = ROUNDS[self._rounds]
+        self._rounds += 1
+        if not self._expected:
+            return
+        for number in range(count):
+            # Every second sample uses the dtypes of the graph, so that sums overflow as they do there.
+            precision = F64 if number % 2 == 0 else None
+            interpreter = NoisyInterpreter(
+                self.decomposed,
+                self.load,
+                self.rng,
+                precision=precision,
+                amplitude=amplitude,
+                in_blocks=self.in_blocks,
+                most_iterations=PATIENCE * MOST_ITERATIONS,
+                kept=self.kept,
+            )
+            # Noise may move a computed index out of range, and a condition away from its end.
+            try:
+                results = run_trial(interpreter, self.trial)
+            except EndlessError:
+                continue
+            for expectation, array in zip(self._expected, results or (), strict=False):
+                expectation.add(array)
+
+    def difference(self, results: Sequence[Array] | None) -> Difference | None:
+        """Returns the difference of the first wrong result. None for `results` denotes a call that was rejected for an
+        index out of range."""
+        if self.endless:
+            return None
+        if self.refused or results is None:
+            expected, actual = ("an error" if refused else "none" for refused in (self.refused, results is None))
+            message = f"gives {actual} for an index out of range, expected {expected}"
+            return None if expected == actual else Difference(0, message)
+        found = self._difference(results)
+        while found is not None and self._rounds < len(ROUNDS):
+            self._sample()
+            found = self._difference(results)
+        return found
+
+    def sample_more(self) -> None:
+        """Draws the samples of a difference in advance, for results that are compared without this judge."""
+        while self._rounds < len(ROUNDS):
+            self._sample()
+
+    def _difference(self, results: Sequence[Array]) -> Difference | None:
+        for number, (expectation, actual) in enumerate(zip(self._expected, results, strict=True)):
+            found = expectation.difference(number, actual)
+            if found is not None:
+                return found
+        return None
+
+
+def may_be_endless(function: Function) -> bool:
+    return any(node.op in UNBOUNDED for node in walk(function.body))
+
+
+def ends(module: Module, trial: Trial, load: Load) -> bool:
+    """Returns whether every `while` ends in a call, within `MOST_ITERATIONS` iterations."""
+    if not may_be_endless(module.function(trial.function)):
+        return True
+    try:
+        run_trial(Interpreter(module, load, most_iterations=MOST_ITERATIONS), trial)
+    except EndlessError:
+        return False
+    return True
+
+
+def run_trial(interpreter: Interpreter, trial: Trial) -> tuple[Array, ...] | None:
+    """Returns the results of the interpreter's function for a trial; None if an index is out of range."""
+    try:
+        return interpreter.run(trial.function, trial.arguments, trial.dims)
+    except IndexRangeError:
+        return None
