@@ -111,6 +111,10 @@ class Machine:
             else:
                 function.linkage = "internal"
 
+    def has_passes(self, pipeline: Pipeline) -> bool:
+        """Returns whether `optimize` may change a module: level 0 only inlines kernels into the loops of entries."""
+        return self.options.level > 0 or pipeline is Pipeline.VECTORS
+
     def optimize(self, module: Any, pipeline: Pipeline) -> None:
         tuning = llvm.create_pipeline_tuning_options(speed_level=self.options.level)
         tuning.loop_unrolling = pipeline in (Pipeline.LOOPS, Pipeline.SCALARS)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 
+MASKED_STORE = "@llvm.masked.store."
 _CALL = re.compile(
     r"(?P<indent> *)(?:(?:tail|musttail|notail) )?call void @llvm\.masked\.store\.v\d+\w+\.p0\("
     r"(?P<vector><\d+ x (?P<type>i\d+|half|bfloat|float|double)>) (?P<value>%[-\w.$]+), "
@@ -26,11 +27,10 @@ _ALIGN = re.compile(r"align (\d+)")
 
 def rewrite_single_lanes(text: str) -> str:
     """Returns the same module with each masked store of one lane rewritten as a scalar store."""
-    if "@llvm.masked.store." not in text:
+    if MASKED_STORE not in text:
         return text
     return "\n".join(
-        _rewrite_line(line, number) if "@llvm.masked.store." in line else line
-        for number, line in enumerate(text.split("\n"))
+        _rewrite_line(line, number) if MASKED_STORE in line else line for number, line in enumerate(text.split("\n"))
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ...targets.target import Target
 from ..llvm.bfloat import DEFINITION, calls_rounding
 from ..llvm.machine import Machine, Options, Pipeline
-from ..llvm.single_lanes import rewrite_single_lanes
+from ..llvm.single_lanes import MASKED_STORE, rewrite_single_lanes
 from .routes import ASSEMBLY, LLVM_IR, LLVM_STAGES, OPTIMIZED
 from .serve import Task
 
@@ -30,10 +30,11 @@ def make_object(task: Task, text: str, stage: str, kept: frozenset[str], pipelin
             machine.hide_others(module, kept, job.visible)
     if stage == LLVM_IR:
         _dump(task, stage, str(module))
-        with task.timed("optimize"):
-            machine.optimize(module, pipeline)
-            text = rewrite_single_lanes(str(module))
-            module = machine.parse(text)
+        if job.dump or machine.has_passes(pipeline) or _needs_fix_ups(text):
+            with task.timed("optimize"):
+                machine.optimize(module, pipeline)
+                text = rewrite_single_lanes(str(module))
+                module = machine.parse(text)
     _dump(task, OPTIMIZED, text)
     if job.dump:
         # Emitting a module changes it.
@@ -43,6 +44,11 @@ def make_object(task: Task, text: str, stage: str, kept: frozenset[str], pipelin
         if calls_rounding(code):
             code = machine.emit_object(machine.parse(text + DEFINITION))
         return code
+
+
+def _needs_fix_ups(text: str) -> bool:
+    """Returns whether the optimised text is needed: for masked stores that are rewritten, or bf16 that is rounded."""
+    return MASKED_STORE in text or "bfloat" in text
 
 
 def dump_name(stage: str) -> str:
