@@ -61,10 +61,13 @@ def absolute_errors(actual: Array, expected: Array) -> Numbers:
         # A difference of scalars, unlike one of arrays, warns when it wraps.
         with np.errstate(over="ignore"):
             return np.asarray(high - low).astype(np.float64)
-    x, y = actual.astype(np.float64), expected.astype(np.float64)
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    x, y = actual.astype(np.float64, copy=False), expected.astype(np.float64, copy=False)
     with np.errstate(all="ignore"):
-        apart = np.where(same, 0.0, np.abs(x - y))
+        apart = np.asarray(np.abs(x - y))
+    if np.isfinite(apart).all():
+        return apart
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    apart = np.where(same, 0.0, apart)
     return np.where(np.isnan(apart), np.inf, apart)
 
 

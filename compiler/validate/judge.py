@@ -79,15 +79,21 @@ Classes = npt.NDArray[np.uint8]
 
 def _classes(array: Array) -> Classes:
     """Returns 1 for NaN, 2 and 4 for infinities, 8 for finite numbers: bits, so that sets of them are sums."""
-    wide = array.astype(np.float64)
-    bits = np.where(wide > 0, 2, 4)
-    return np.where(np.isnan(wide), 1, np.where(np.isinf(wide), bits, _NUMBER)).astype(np.uint8)
+    classes = np.full(array.shape, _NUMBER, np.uint8)
+    unusual = ~np.isfinite(array)
+    if unusual.any():
+        wide = array[unusual].astype(np.float64)
+        classes[unusual] = np.where(np.isnan(wide), _NAN, np.where(wide > 0, 2, 4))
+    return classes
 
 
 def _zeros(array: Array) -> Classes:
     """Returns 1 and 2 for positive and negative zeros, 4 for nonzero elements."""
-    wide = array.astype(np.float64)
-    return np.where(wide == 0, np.where(np.signbit(wide), 2, 1), _NO_ZERO).astype(np.uint8)
+    zeros = np.full(array.shape, _NO_ZERO, np.uint8)
+    zero = array == 0
+    if zero.any():
+        zeros[zero] = np.where(np.signbit(array[zero].astype(np.float64)), 2, 1)
+    return zeros
 
 
 def _widened(array: Numbers) -> Numbers:
