@@ -48,6 +48,21 @@ def test_the_written_model_computes_the_same(suffix: str, tmp_path: Path) -> Non
     np.testing.assert_array_equal(model(x), nacre.compile(path, tmp_path / "net.so")(x))
 
 
+def test_without_an_output_the_text_is_written_beside_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not in the current folder; the command and its help say so."""
+    path = saved(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run(["import", str(path)]) == 0
+    written = path.with_suffix(".nacre"), path.with_suffix(".safetensors")
+    assert all(each.exists() for each in written) and not list(Path().iterdir())
+    assert f"wrote {written[0]} and {written[1]}" in capsys.readouterr().err
+    assert run(["import", "--help"]) == 0
+    assert "the text is written beside FILE" in capsys.readouterr().out
+
+
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     assert run(["import", str(saved(tmp_path)), "-o", str(tmp_path / "net.txt")]) == 2
 
