@@ -89,11 +89,9 @@ def _classes(array: Array) -> Classes:
 
 def _zeros(array: Array) -> Classes:
     """Returns 1 and 2 for positive and negative zeros, 4 for nonzero elements."""
-    zeros = np.full(array.shape, _NO_ZERO, np.uint8)
-    zero = array == 0
-    if zero.any():
-        zeros[zero] = np.where(np.signbit(array[zero].astype(np.float64)), 2, 1)
-    return zeros
+    zero, negative = (np.asarray(found).astype(np.uint8) for found in (array == 0, np.signbit(array)))
+    # 4 - 3 == 1, and 4 - 2 == 2. Arithmetic takes the same time for any share of zeros; a mask does not.
+    return np.asarray(_NO_ZERO - zero * (3 - negative))
 
 
 def _widened(array: Numbers) -> Numbers:
