@@ -80,7 +80,8 @@ func.func @loop_{name}({arguments}, %n: index, %rounds: index) {{
 def _library(text: str, target: Target) -> ctypes.CDLL:
     with ir.Context():
         module = ir.Module.parse(text)
-        lower = [action for action in ROUTES["loops"].stages[-1].actions if not action.startswith(":")]
+        actions = ROUTES["loops"].stages[-1].actions
+        lower = [action.rpartition("? ")[2] for action in actions if not action.startswith(":")]
         for pipeline in ("inline,symbol-dce", *lower):
             passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
         machine = Machine(target, Options(2))

@@ -84,11 +84,15 @@ def _lower(task: Task, text: str) -> str:
     stages = ROUTES[task.job.route].stages
     for stage in stages[[FIRST, *(stage.name for stage in stages)].index(start) :]:
         with task.timed(stage.name):
-            for action in stage.actions_of(task.report.tiled):
+            actions = stage.actions_of(task.report.tiled)
+            found = _dialects(module) if any("?" in action for action in actions) else frozenset()
+            for action in actions:
                 if action.startswith(":"):
                     ACTIONS[action](module, task)
-                else:
-                    _run_passes(action, module)
+                    continue
+                dialects, _, passes = action.rpartition("? ")
+                if not dialects or not found.isdisjoint(dialects.split(", ")):
+                    _run_passes(passes, module)
         task.dump(f"{stage.name}.mlir", lambda: _print(module))
     with task.timed("translate"):
         if task.job.debug:
@@ -145,6 +149,18 @@ def _kept(task: Task) -> frozenset[str]:
     kernel = names[0]
     parts = range(len(task.report.parts))
     return frozenset(part_name(kernel, n) + name.removeprefix(kernel) for n in parts for name in names)
+
+
+def _dialects(module: Any) -> frozenset[str]:
+    """Returns the dialects of the operations of a module."""
+    names: set[str] = set()
+
+    def visit(operation: Any) -> Any:
+        names.add(operation.name)
+        return mlir.ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return frozenset(name.partition(".")[0] for name in names)
 
 
 def _operations(module: Any, *names: str) -> list[Any]:

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A step with a dump named `name`. `actions` are pass pipelines of the builtin module, or the names of the worker's
-    own actions, which begin with `:`. `tiled` replaces them for a kernel that the tiler has written."""
+    own actions, which begin with `:`.
+
+    An action `dialects? passes` applies only to a module with operations of one of these dialects at the beginning of
+    the stage: a pass without work still collects its patterns. `tiled` replaces the actions for a kernel that the tiler
+    has written.
+    """
 
     name: str
     actions: tuple[str, ...]
@@ -52,10 +57,14 @@ _LLVM = Stage(
     (
         ":settle-rounding",
         # The conversion to libm comes first: converted to LLVM, expm1(x) would be exp(x) - 1. It scalarises vectors.
-        "convert-math-to-libm,"
-        "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
-        "convert-vector-to-llvm,convert-ub-to-llvm,arith-expand{include-bf16=true},"
-        "convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+        "math? convert-math-to-libm",
+        "math, vector? convert-vector-to-scf{full-unroll=true}",
+        "expand-strided-metadata,lower-affine,convert-scf-to-cf",
+        "math, vector? convert-vector-to-llvm",
+        "convert-ub-to-llvm,arith-expand{include-bf16=true}",
+        "math? convert-math-to-llvm",
+        "convert-arith-to-llvm",
+        "index? convert-index-to-llvm",
         "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
         "canonicalize,cse,reconcile-unrealized-casts",
         ":choose-features",
