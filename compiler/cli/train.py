@@ -12,7 +12,7 @@ from ...dialect.types import DTYPES
 from ...dialect.wrapping import fit
 from ...runtime.loader import Entry, Model
 from ..base.files import check_writable
-from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
+from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer, check_conversion
 from ..tools.training_logs import Opener, lines_log, open_logs, picture_log, tensorboard_log, wandb_log
 from ..weights import Checkpoint, open_tensors
 from .build_options import Chosen, build_options, progress_line, read_dims
@@ -121,11 +121,11 @@ def train_command(
         if name not in types:
             raise click.BadParameter(f"`{step.name}` takes {', '.join(types)}, not `{name}`", param_hint="--input")
     fixed = {name: read_tensor(name, value, types[name]) for name, value in given.items()}
+    conversions = [check_conversion(f"`{name}` of --input", array, types[name].name) for name, array in fixed.items()]
     kinds = _read_schedules(schedules, fixed)
     plan = Plan(epochs, batch, seed, fixed, kinds, warm_up)
-    trainer = Trainer(
-        opened, step, _read_data(data, samples, step, plan), plan, dims, None if build is None else build.source_model
-    )
+    read = _read_data(data, samples, step, plan)
+    trainer = Trainer(opened, step, read, plan, dims, None if build is None else build.source_model)
     checked = None
     if validate is not None and validated is not None and validation is not None:
         if validation not in opened.entries:
@@ -133,6 +133,8 @@ def train_command(
                 f"the model has the entries {', '.join(opened.entries)}", param_hint="--validation"
             )
         checked = _read_data(validate, validated, opened.entries[validation], plan)
+    for sentence in (*filter(None, conversions), *read.conversions, *([] if checked is None else checked.conversions)):
+        click.echo(fit(sentence))
     click.echo(fit(f"memory of a step: {_mebibytes(trainer.workspace)}; states: {_mebibytes(trainer.state_bytes)}"))
     if resume and path.exists():
         trainer.resume(path)

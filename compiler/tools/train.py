@@ -19,8 +19,8 @@ import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ...dialect.dims import INFINITY
-from ...dialect.ops.support.conversion import cast_array
-from ...dialect.types import DTYPES, Array
+from ...dialect.ops.support.conversion import cast_array, first_changed
+from ...dialect.types import DTYPES, Array, dtype_of
 from ...runtime.loader import Entry, Model, Session
 from ...runtime.states import read_metadata
 from ..base.repeated import find_session_dims
@@ -68,11 +68,13 @@ class Progress:
 
 
 class Data:
-    """The samples of a file: arrays by the names of the arguments of an entry, whose first axis counts samples."""
+    """The samples of a file: arrays by the names of the arguments of an entry, whose first axis counts samples.
+    `conversions` has a sentence for each array of floats that an argument takes as integers."""
 
     def __init__(self, path: Path, arrays: Mapping[str, Array], entry: Entry, fixed: Mapping[str, Array]) -> None:
         known = {argument.name for argument in entry.arguments}
         self.arrays: dict[str, Array] = {}
+        self.conversions: list[str] = []
         for argument in entry.arguments:
             if argument.name in fixed:
                 continue
@@ -85,6 +87,8 @@ class Data:
             if array.ndim != len(argument.shape) or not array.ndim:
                 message = f"`{argument.name}` of `{path}` has {array.ndim} axes, and `{argument.type}` is the argument"
                 raise _error("bad-samples", message, "the first axis of each array counts samples")
+            conversion = check_conversion(f"`{argument.name}` of `{path}`", array, argument.dtype)
+            self.conversions += [conversion] if conversion else []
             self.arrays[argument.name] = array
         if not self.arrays:
             raise _error("bad-samples", f"no argument of `{entry.name}` is in `{path}`", f"it has {', '.join(known)}")
@@ -103,6 +107,20 @@ class Data:
                 return
             chosen = slice(start, start + count) if order is None else np.sort(order[start : start + count])
             yield {name: array[chosen] for name, array in self.arrays.items()}, count
+
+
+def check_conversion(shown: str, array: Array, wanted: str) -> str:
+    """Returns a sentence about a conversion of floats to integers or booleans; "" without one. Raises DiagnosticError
+    at a number that the conversion would change."""
+    array, dtype = np.asarray(array), DTYPES[wanted]
+    held = dtype_of(array)
+    if dtype.is_float or held is dtype:
+        return ""
+    index = first_changed(array, dtype)
+    if index is not None:
+        place = f"[{', '.join(map(str, index))}]" if index else ""
+        raise _error("bad-samples", f"{shown} is {array[index]}{f' at {place}' if place else ''}, no value of {wanted}")
+    return f"{shown} is converted from {held.name} to {wanted}" if held.is_float else ""
 
 
 def _error(code: str, message: str, help_text: str = "") -> DiagnosticError:

@@ -92,6 +92,35 @@ def test_validation_and_the_checkpoint_as_weights(folder: Path, cli: Cli) -> Non
     assert "error" in dir(session) and not hasattr(session, "train")
 
 
+def test_floats_are_taken_as_integers_only_without_a_change(folder: Path, cli: Cli) -> None:
+    head = MODEL.split("train step")[0]
+    entry = """train step(x: f32[B, 3], label: i64[B], lr: f32) -> loss: f32 {
+  use net = Net
+  loss = cross_entropy(net(x), label)
+  minimize loss with adamw(lr=lr)
+}
+"""
+    Path("classes.nacre").write_text(head + entry)
+    x, label = np.load("data.npz")["x"], np.arange(77) % 2
+    np.savez("whole.npz", x=x, label=label.astype(np.float32))
+    np.savez("half.npz", x=x, label=np.where(np.arange(77) == 5, 0.5, label))
+    np.savez("integers.npz", x=x, label=label.astype(np.uint8))
+    train = ("train", "classes.nacre", "--input", "lr=0.05", "--data")
+    whole, integers = (
+        cli(*train, "whole.npz", "-o", "a.safetensors"),
+        cli(*train, "integers.npz", "-o", "b.safetensors"),
+    )
+    assert "`label` of `whole.npz` is converted from f32 to i64" in whole.out, whole.err
+    assert "converted" not in integers.out
+    assert Path("a.safetensors").read_bytes() == Path("b.safetensors").read_bytes()
+    refused = cli(*train, "half.npz")
+    shown = " ".join(refused.err.split())
+    assert refused.code == 1 and "`label` of `half.npz` is 0.5 at [5], no value of i64" in shown
+    np.save("lr.npy", np.array(label, np.float64) + 0.25)
+    refused = cli("train", "classes.nacre", "--data", "whole.npz", "--input", "lr=0.05", "--input", "label=lr.npy")
+    assert refused.code == 1 and "`label` of --input is 0.25 at [0], no value of i64" in " ".join(refused.err.split())
+
+
 def test_scheduled_rates(folder: Path, cli: Cli) -> None:
     """A rate that falls to 0 moves parameters less and less; resuming needs the same number of epochs."""
     kept = []

@@ -109,3 +109,11 @@ def test_partial_sums_of_a_gradient_are_in_the_memory_of_the_result(tmp_path: Pa
     alone = tiled(f"model m({types} {{ return {product} }}", tmp_path / "alone", "x86-64-v4")
     followed = tiled(f"model m({types} {{ return relu({product}) }}", tmp_path / "followed", "x86-64-v4")
     assert (alone.count("memref.alloca"), followed.count("memref.alloca")) == (2, 3)
+
+
+def test_a_batch_of_products_copies_each_block_of_rows_once_for_all_columns(tmp_path: Path) -> None:
+    """The panel on the stack then has all 64 columns in 128 steps. A single product has more work items instead."""
+    single = 'model m(x: f32[128, 128], w: f32[128, 64]) -> f32[128, 64] { return einsum("km,kn->mn", x, w) }\n'
+    batch = single.replace("f32[", "f32[8, ").replace("km,kn->mn", "bkm,bkn->bmn")
+    whole = f"memref<{128 * 64 + 8}xf32>"  # and a vector to spare
+    assert whole in tiled(batch, tmp_path / "batch") and whole not in tiled(single, tmp_path / "single")

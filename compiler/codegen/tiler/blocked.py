@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
+from ....dialect.dims import bounds
 from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .order import Order
@@ -37,7 +39,8 @@ FEWEST_ROWS = 64
 GROUP_COLUMNS = 384
 """The most columns of a work item."""
 FEWEST_ITEMS = 4
-"""Groups of columns have fewer tiles where there would be fewer work items, which threads divide among them."""
+"""Groups of columns have fewer tiles where there would be fewer work items, which threads divide among them. For 384 or
+128 rows and columns, 4 items instead of 1 or 2 take one thread 1 % or 21 % longer, and 16 items 38 % or 23 %."""
 DEPTH = 128
 """The most steps of a stretch: a panel of columns then stays in the nearest cache for all rows of a block."""
 FEWEST_STEPS = 128
@@ -79,7 +82,8 @@ def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
     if block < FEWEST_ROWS or tile * 2 < roles.width:
         return None
     group = _divisor(width, tile, GROUP_COLUMNS)
-    while group > tile and height // block * (width // group) < FEWEST_ITEMS:
+    others = prod(bounds(stage.sizes[c])[0] for c in roles.outer) * (height // block)
+    while group > tile and others * (width // group) < FEWEST_ITEMS:
         group = _divisor(width, tile, group - tile)
     depth = even_groups(steps, DEPTH)
     placed = len(stage.ops) == 1

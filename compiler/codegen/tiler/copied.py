@@ -31,7 +31,8 @@ BLOCK_ROWS = 512
 FEWEST_ROWS = 64
 """The fewest rows that make a copy of columns profitable, and the fewest of a block that is lowered."""
 FEWEST_ITEMS = 16
-"""Blocks are lowered where there would be fewer work items, which threads divide among them."""
+"""Blocks are lowered where there would be fewer work items, which threads divide among them. For 128 to 2048 rows, 16
+items take one thread up to 8 % longer, and 64 items up to 11 %."""
 FEWEST_STEPS = 32
 """The fewest steps of a sum that make a copy of columns profitable."""
 WHOLE_BYTES = 292 * 1024

@@ -31,6 +31,19 @@ def cast_array(x: Array, dtype: DType) -> Array:
     return x.astype(dtype.numpy)
 
 
+def first_changed(x: Array, dtype: DType) -> tuple[int, ...] | None:
+    """Returns the index of the first number that is not a value of an integer or boolean dtype; None if there is
+    none."""
+    number = x.astype(np.float64) if dtype_of(x).is_float else x.astype(object)
+    least, greatest = (0, 1) if dtype is BOOL else integer_range(dtype)
+    # 2 ** bits is exact in float64 where the greatest integer is not.
+    fits = (number >= least) & (number < greatest + 1)
+    if dtype_of(x).is_float:
+        fits &= np.trunc(number) == number
+    unfit = np.argwhere(~fits.astype(bool))
+    return tuple(int(i) for i in unfit[0]) if len(unfit) else None
+
+
 def _truncated(x: Array, dtype: DType) -> Array:
     least, greatest = integer_range(dtype)
     whole = np.trunc(x.astype(np.float64))
