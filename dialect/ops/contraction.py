@@ -75,7 +75,7 @@ def _lower_matmul(
     return [lower_cast(e, total, result.dtype)]
 
 
-def _matmul(x: Numbers, y: Numbers, into: DType | None, sparse: bool | None) -> Numbers:
+def _matmul(x: Numbers, y: Numbers, into: DType | None, sparse: bool | None = None) -> Numbers:
     return finish(np.matmul(widen(x, into), widen(y, into)), x, into)
 
 
