@@ -72,7 +72,7 @@ def _multiply(
     *,
     bits: int,
     rounded: bool,
-    sparse: bool | None,
+    sparse: bool | None = None,
 ) -> Numbers:
     rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
     return np.asarray(np.matmul(rows, weight.T))
@@ -86,7 +86,7 @@ def _magnitudes(
     *,
     bits: int,
     rounded: bool,
-    sparse: bool | None,
+    sparse: bool | None = None,
 ) -> Numbers:
     """Sums |x * weight|: every product is a term that may be rounded."""
     rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
