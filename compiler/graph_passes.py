@@ -9,16 +9,19 @@ _FIRST_BY_ROWS = "inline-custom,decompose{having=composite,keep=fourier_axis},bu
 _BLOCKS = "expand-block-quantized,fold-parameters{blocks-only=true}"
 
 
-def _optimizing(convolutions: str, parameters: str, first: str = _FIRST_BY_ROWS) -> str:
+def _optimizing(convolutions: str, parameters: str, first: str = _FIRST_BY_ROWS, last: str = "") -> str:
     # Parameters are folded last, when the graph contains all facts about them.
     blocks = "expand-block-quantized{contract=true},fold-parameters{blocks-only=true}"
     loops = "hoist-invariants,batch-scanned"
     first = f"{first},canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
-    return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse,defer-checks"
+    last = f"canonicalize,cse,dce,{last}fuse,defer-checks"
+    return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},{last}"
 
 
 _FAST = _optimizing(
-    "qdq-propagation,narrow-weights,fold-batch-norm,im2col,sub-pixel,channels-last,winograd", "fold-parameters"
+    "qdq-propagation,narrow-weights,fold-batch-norm,im2col,sub-pixel,channels-last,winograd",
+    "fold-parameters",
+    last="sparse-products,",
 )
 _STRICT = _optimizing(
     "qdq-propagation{requantize=false},narrow-weights,im2col,sub-pixel,channels-last", "fold-parameters{stepwise=true}"

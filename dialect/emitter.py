@@ -163,10 +163,12 @@ class BodyEmitter(ScalarEmitter, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop of a structured op."""
+    """One loop of a structured op. A loop of a sum of products may be `sparse`: its steps may be omitted where the
+    factor from the first input is 0."""
 
     size: Size
     parallel: bool = True
+    sparse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "float": ("a number", _is_number),
     "float?": ("a number or none", lambda value: value is None or _is_number(value)),
     "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "bool?": ("true, false or none", lambda value: value is None or isinstance(value, bool)),
     "str": ("a string", lambda value: isinstance(value, str)),
     "dtype": ("a dtype", lambda value: isinstance(value, DType)),
     "dtype?": ("a dtype or none", lambda value: value is None or isinstance(value, DType)),

@@ -18,6 +18,7 @@ from .layout.winograd import Winograd
 from .loops.batch_scanned import BatchScanned
 from .loops.hoist_invariants import HoistInvariants
 from .loops.parallel_order import ParallelOrder
+from .loops.sparse_products import SparseProducts
 from .manager import Pass
 from .quantization.expand_block_quantized import ExpandBlockQuantized
 from .quantization.narrow_contractions import NarrowContractions
@@ -61,6 +62,7 @@ _ALL: tuple[type[Pass], ...] = (
     QuantizeActivations,  # activations of contractions are rounded to a shorter type
     QuantizeWeights,  # weights of contractions are stored in a shorter type
     Recompute,  # values are computed again instead of kept, where memory is limited
+    SparseProducts,  # products of the results of ReLU read only the rows of a matrix that are not multiplied by 0
     SplitSums,  # long sums of products with few results are computed in parts, which are added then
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     UnrollRepeat,  # a loop becomes copies of its body

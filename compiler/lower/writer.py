@@ -71,6 +71,8 @@ NAME = "@@"
 """The placeholder for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
 ITEMS = "_items"
 """The suffix of the function that counts a kernel's work items."""
+SPARSE = "nacre.sparse"
+"""The attribute of an op with sparse loops."""
 
 
 def part_name(kernel: str, part: int) -> str:
@@ -434,7 +436,8 @@ class KernelWriter:
         traits = f"{{indexing_maps = [{', '.join(affine_map(rank, m) for m in maps)}], iterator_types = [{iterators}]}}"
         inputs = _typed("ins", [name for name, _, _ in operands], [type for _, type, _ in operands])
         outputs = _typed("outs", starts, op.types)
-        self.line(f"{label} = linalg.generic {traits}{inputs}{outputs} {{")
+        sparse = f" attrs = {{{SPARSE}}}" if any(loop.sparse for loop in op.loops) else ""
+        self.line(f"{label} = linalg.generic {traits}{inputs}{outputs}{sparse} {{")
         block = ", ".join(f"{x.name}: {element_type(x.dtype)}" for x in (*elements, *starting))
         self.line(f"^bb0({block}):")
         s = BodyWriter(self.text, self.load_element, self._raise, identity(rank))

@@ -15,7 +15,7 @@ from ..dims import multiply
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import BF16, F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
-from .support.accumulate import Numbers
+from .support.accumulate import SPARSE, Numbers
 
 _PARTS = {8: 1, 4: 2}
 """The quantized values per byte, by their bits."""
@@ -65,14 +65,28 @@ def _factors(
 
 
 def _multiply(
-    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, rounded: bool
+    x: Numbers,
+    codes: Numbers,
+    scales: Numbers,
+    zeros: Numbers | None = None,
+    *,
+    bits: int,
+    rounded: bool,
+    sparse: bool | None = None,
 ) -> Numbers:
     rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
     return np.asarray(np.matmul(rows, weight.T))
 
 
 def _magnitudes(
-    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, rounded: bool
+    x: Numbers,
+    codes: Numbers,
+    scales: Numbers,
+    zeros: Numbers | None = None,
+    *,
+    bits: int,
+    rounded: bool,
+    sparse: bool | None = None,
 ) -> Numbers:
     """Sums |x * weight|: every product is a term that may be rounded."""
     rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
@@ -142,7 +156,7 @@ def _lower(
     parts = _PARTS[attributes["bits"]]
     columns, blocks, width = codes.type.shape
     outer = result.shape[:-1]
-    n = len(outer)
+    n, sparse = len(outer), bool(attributes.get("sparse"))
     rows, block, position, column = loops(*range(n)), loop(n), loop(n + 1), loop(n + 2)
     split = e.reshape(x, (*outer, blocks, parts, width))
     halves: list[tuple[Tensor, IndexMap]] = [(split, (*rows, block, ZERO + part, position)) for part in range(parts)]
@@ -153,7 +167,7 @@ def _lower(
         return [s.binary("add", total, scaled(s, numbers[:parts], _codes(s, code, parts, zero), scale))]
 
     return e.structured(
-        [*map(Loop, outer), Loop(blocks, parallel=False), Loop(width, parallel=False), Loop(columns)],
+        [*map(Loop, outer), *(Loop(size, parallel=False, sparse=sparse) for size in (blocks, width)), Loop(columns)],
         [*halves, (codes, (column, block, position)), *((plane, (column, block)) for plane in (scales, *zeros))],
         [Result(result, (*rows, column), initial=0)],
         body,
@@ -219,7 +233,7 @@ block_matmul = Operator(
     name="block_matmul",
     summary="x @ w.T for a block-quantized matrix w, given by its quantized values, scales and zero points",
     operands=(Operand("x", (F32, BF16), group="x"), *_planes(U8, I8, *STORAGE)),
-    attributes=(AttributeSpec("bits", "int"), AttributeSpec("rounded", "bool", False)),
+    attributes=(AttributeSpec("bits", "int"), AttributeSpec("rounded", "bool", False), SPARSE),
     infer=lambda types, attributes: _infer("block_matmul", types, attributes),
     reference=_multiply,
     magnitudes=_magnitudes,

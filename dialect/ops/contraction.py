@@ -14,6 +14,7 @@ from ..types import DType, TensorType
 from .support.accumulate import (
     FACTOR_DTYPES,
     INTO,
+    SPARSE,
     Numbers,
     finish,
     gradient_into,
@@ -54,7 +55,8 @@ def _lower_matmul(
     result = types[0]
     batch = result.shape[:-2]
     n = len(batch)
-    rows, inners, columns = Loop(result.shape[-2]), Loop(x.type.shape[-1], parallel=False), Loop(result.shape[-1])
+    rows, columns = Loop(result.shape[-2]), Loop(result.shape[-1])
+    inners = Loop(x.type.shape[-1], parallel=False, sparse=bool(attributes["sparse"]))
     # Rows, inner, columns: the innermost loop runs along a row of the result and of `y`.
     row, inner, column = loop(n), loop(n + 1), loop(n + 2)
     (total,) = e.structured(
@@ -73,7 +75,7 @@ def _lower_matmul(
     return [lower_cast(e, total, result.dtype)]
 
 
-def _matmul(x: Numbers, y: Numbers, into: DType | None) -> Numbers:
+def _matmul(x: Numbers, y: Numbers, into: DType | None, sparse: bool | None = None) -> Numbers:
     return finish(np.matmul(widen(x, into), widen(y, into)), x, into)
 
 
@@ -100,9 +102,9 @@ matmul = Operator(
     name="matmul",
     summary="the matrix product x @ y over the last two axes; leading axes broadcast; `into` is the dtype of the "
     "sums and of the result: i32 for any combination of i8 and u8, f32 for short floats and for i8 with a "
-    "float",
+    "float; with `sparse`, rows of y may be left out where the element of x is 0",
     operands=(Operand("x", FACTOR_DTYPES, mixed=True), Operand("y", FACTOR_DTYPES, mixed=True)),
-    attributes=(INTO,),
+    attributes=(INTO, SPARSE),
     infer=_infer_matmul,
     reference=_matmul,
     gradient=gradient_into(_differentiate_matmul),

@@ -349,7 +349,7 @@ def _band(lower: bool) -> Function:
 # Sums of products
 
 
-def _matmul(x: Array, y: Array, into: Any = None) -> Any:
+def _matmul(x: Array, y: Array, into: Any = None, sparse: Any = None) -> Any:
     a, b = (x[None] if x.ndim == 1 else x), (y[:, None] if y.ndim == 1 else y)
     outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (np.broadcast_to(m, (*outer, *m.shape[-2:])) for m in (a, b))
@@ -527,6 +527,7 @@ def _block_matmul(
     bits: int,
     zero: int = 0,
     rounded: bool = False,
+    sparse: Any = None,
 ) -> Any:
     codes = codes.astype(np.float64) if codes.dtype.kind not in "iu" else codes
     columns = _block_numbers(codes, zeros, bits)

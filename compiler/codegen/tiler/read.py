@@ -15,6 +15,7 @@ from typing import Any
 from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_divide, maximum, minimum, multiply
 from ....dialect.emitter import Index
 from ...base.mlir import ir
+from ...lower.writer import SPARSE
 from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
@@ -368,6 +369,7 @@ class _Reader:
             op.start, op.carried = None, Carried(following, str(first.splat), first.element)
         else:
             op = unpack_groups(group_quantized(group_steps(op)))
+            op.is_sparse = SPARSE in operation.attributes
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)

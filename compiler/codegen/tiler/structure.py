@@ -280,6 +280,8 @@ class Op:
     result: Tensor = field(init=False)
     location: Any = None
     carried: Carried | None = None
+    is_sparse: bool = False
+    """Whether a sum may leave out steps at which a factor is 0."""
 
     @cached_property
     def outer(self) -> tuple[int, ...]:

@@ -551,6 +551,14 @@ class Writer:
             types = f"{type}, {self.vector_type('index')}, {masks}, {self.type(vector)}"
             self.add(f"vector.scatter {address} [{indices.name}], {mask}, {vector.name} : {types}")
 
+    def compress(self, buffer: Buffer, form: Form, mask: str, value: Value) -> str:
+        """Stores the lanes of a mask side by side from a form on; returns their number, as an i32."""
+        type, masks = f"memref<{ENDLESS}x{stored_type(buffer.element)}>", self.vector_type("i1")
+        address = f"{self.memory(buffer)}[{self.index(form)}]"
+        self.add(f"vector.compressstore {address}, {mask}, {value.name} : {type}, {masks}, {self.type(value)}")
+        ones = self.let(f"arith.extui {mask} : {masks} to {self.vector_type('i32')}")
+        return self.let(f"vector.reduction <add>, {ones} : {self.vector_type('i32')} into i32")
+
     def first_lanes(self, count: Form) -> str:
         """Returns a mask of the first `count` lanes."""
         if not count.terms and isinstance(count.constant, int):

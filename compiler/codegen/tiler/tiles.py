@@ -23,6 +23,7 @@ from ....dialect.emitter import Index
 from .evaluate import Evaluator, Iteration, Span
 from .forms import LANES, Form, constant, variable
 from .nest import work_items
+from .nonzeros import Nonzeros, find_sparse_sum, prefetch_rows
 from .order import Order
 from .prefetch import Panels, prefetch_panels, steps_of_a_vector
 from .roles import Roles
@@ -42,8 +43,15 @@ FEWEST_STEPS = 4
 class Tiles:
     """The writer of one op's tiles."""
 
-    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, panels: Panels | None = None) -> None:
-        self.evaluator, self.op, self.roles, self.panels = evaluator, op, roles, panels
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        op: Op,
+        roles: Roles,
+        panels: Panels | None = None,
+        nonzeros: Nonzeros | None = None,
+    ) -> None:
+        self.evaluator, self.op, self.roles, self.panels, self.nonzeros = evaluator, op, roles, panels, nonzeros
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.loops = self._merged()
 
@@ -196,6 +204,8 @@ class Tiles:
                 totals = self._sum(inner, at(constant(number)), masks, totals, rows, within)
             return totals
         writer = self.writer
+        if self.nonzeros is not None and not inner:
+            return self._sum_nonzeros(self.nonzeros, iterations[0], at, masks, totals, rows, within)
         width = self._page_width(numbers[-1])
         if width is not None:
             return self._sum_pages(
@@ -271,6 +281,26 @@ class Tiles:
             self.panels = panels
             outer.after = loop.results
         return outer.results
+
+    def _sum_nonzeros(
+        self,
+        nonzeros: Nonzeros,
+        outside: Iteration,
+        at: Callable[[Form], list[Iteration]],
+        masks: Sequence[str | None],
+        totals: Sequence[Value],
+        rows: int,
+        within: bool,
+    ) -> list[Value]:
+        """Sums over the listed steps of the innermost loop."""
+        outer = outside[self.stage.of(self.op, self.op.reduced[0])] if len(self.op.reduced) > 1 else constant(0)
+        first, last = nonzeros.span(self.writer, outer)
+        with self.writer.carrying(first, last, 1, totals) as loop:
+            number = variable(loop.index)
+            iterations = at(nonzeros.step(self.writer, number, outer))
+            prefetch_rows(self.evaluator, self.op, nonzeros, number, iterations[0])
+            loop.after = self._step(iterations, masks, loop.values, rows, within)
+        return loop.results
 
     def _page_width(self, loop: int) -> int | None:
         """Returns the width of the pages that a step of the sum is read from."""
@@ -420,15 +450,23 @@ class Tiles:
 def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
     stage, roles = evaluator.stage, order.roles
 
-    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
-        # The few weights of a window are in the cache anyway.
-        tiles = Tiles(evaluator, op, roles, None if roles.windowed else panels)
-        if roles.row is None:
-            tiles.cover(iteration, row, column, 1, evaluator.finish)
-        else:
-            size = stage.sizes[roles.row]
-            finish = evaluator.finish
-            cover_rows(evaluator, size, roles.rows, row, lambda n: tiles.cover(iteration, row, column, n, finish))
+    def write(nonzeros: Nonzeros | None) -> None:
+        with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
+            # The few weights of a window are in the cache anyway; listed steps have their own prefetches.
+            of_all = nonzeros is None and not roles.windowed
+            tiles = Tiles(evaluator, op, roles, panels if of_all else None, nonzeros)
+            if roles.row is None:
+                tiles.cover(iteration, row, column, 1, evaluator.finish)
+            else:
+                size = stage.sizes[roles.row]
+                finish = evaluator.finish
+                cover_rows(evaluator, size, roles.rows, row, lambda n: tiles.cover(iteration, row, column, n, finish))
+
+    sparse = find_sparse_sum(evaluator, op, order)
+    if sparse is None:
+        write(None)
+    else:
+        evaluator.writer.either(sparse.are_few(), lambda: write(sparse.list_steps()), lambda: write(None))
 
 
 class RowBlockTiles(Tiles, ABC):

@@ -92,6 +92,7 @@ CONVERSIONS: Mapping[str, Callable[[AnyValue], Any]] = {
     "float": _number,
     "float?": _optional(_number),
     "bool": _exactly(bool, "true or false"),
+    "bool?": _optional(_exactly(bool, "true or false")),
     "str": _exactly(str, "a text"),
     "str?": _optional(_exactly(str, "a text")),
     "dtype": _exactly(DType, "a dtype"),

@@ -201,9 +201,11 @@ def multiply_matrices(
     spans: Sequence[Span],
     symbol: str,
     into: DType | None = None,
+    sparse: bool | None = None,
 ) -> AnyValue:
     """Applies `@` with the rules of the array API: a vector on the left is a row, one on the right a column, and the
-    added axis is removed from the result. `into` is the dtype of the sums, if it is not that of the operands."""
+    added axis is removed from the result. `into` is the dtype of the sums, if it is not that of the operands, and
+    `sparse` the attribute of the operator."""
     matrices = list(operands)
     axes: list[int] = []
     for number, axis in enumerate((-2, -1)):
@@ -212,7 +214,7 @@ def multiply_matrices(
             attributes = {"axes": 0 if axis == -2 else 1}
             matrices[number] = apply(context, frame, "unsqueeze", [x], attributes, span, [spans[number]])
             axes.append(axis)
-    product = apply(context, frame, "matmul", matrices, {"into": into}, span, spans, symbol=symbol)
+    product = apply(context, frame, "matmul", matrices, {"into": into, "sparse": sparse}, span, spans, symbol=symbol)
     if not axes or product is ERROR:
         return product
     return apply(context, frame, "squeeze", [product], {"axes": tuple(axes)}, span, [span])

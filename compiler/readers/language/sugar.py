@@ -14,7 +14,7 @@ from dataclasses import replace
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size
 from ....dialect.graph import Value
-from ....dialect.ops.support.accumulate import INTO
+from ....dialect.ops.support.accumulate import INTO, SPARSE
 from ....dialect.types import BOOL, F32, I64, DType
 from .builtins import call_operator, convert_attribute
 from .context import Context, check_size, suggest
@@ -183,14 +183,15 @@ def _einsum(context: Context, frame: Frame, arguments: Sequence[Given], span: Sp
 
 
 def _matmul(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
-    bound = _sort(context, "matmul", ("x", "y", "into"), 2, arguments, span)
+    bound = _sort(context, "matmul", ("x", "y", "into", "sparse"), 2, arguments, span)
     if bound is ERROR:
         return ERROR
     x, y = bound["x"], bound["y"]
     into = convert_attribute(context, "matmul", INTO, bound["into"]) if "into" in bound else None
-    if into is ERROR:
+    sparse = convert_attribute(context, "matmul", SPARSE, bound["sparse"]) if "sparse" in bound else None
+    if into is ERROR or sparse is ERROR:
         return ERROR
-    return multiply_matrices(context, frame, [x.value, y.value], span, [x.span, y.span], "matmul", into)
+    return multiply_matrices(context, frame, [x.value, y.value], span, [x.span, y.span], "matmul", into, sparse)
 
 
 def _positional_first(operands: Sequence[Given], texts: Sequence[Given]) -> list[Given]:

@@ -52,6 +52,10 @@ Numbers = npt.NDArray[Any]
 INTO = AttributeSpec("into", "dtype?", None)
 """The dtype of a contraction's sums and of its result, if it differs from the dtype of the operands."""
 
+SPARSE = AttributeSpec("sparse", "bool?", None)
+"""Whether many elements of the first factor are 0. Code for a single row then reads only the rows of the other factor
+that are multiplied by another number. A product of 0 and an infinity or a NaN may become 0."""
+
 FACTORS: Mapping[DType, tuple[DType, ...]] = {
     into: tuple(d for d in (*FLOATS, *INTEGERS, *STORAGE) if into in d.sums_in or d is into is F32)
     for into in (I32, F32)

@@ -12,11 +12,15 @@ from collections.abc import Collection, Mapping
 
 from .instruction import Instruction
 from .neon import NEON
-from .x86 import ROUNDING_BFLOATS, X86
+from .x86 import COMPRESSING, ROUNDING_BFLOATS, X86
 
 FUSED = frozenset({"fma"})
 """The features of a target that computes x * y + z in one instruction."""
-_FEATURES: Mapping[str, frozenset[str]] = {"multiply-add": FUSED, "round-to-bfloat": ROUNDING_BFLOATS}
+_FEATURES: Mapping[str, frozenset[str]] = {
+    "multiply-add": FUSED,
+    "round-to-bfloat": ROUNDING_BFLOATS,
+    "compress": COMPRESSING,
+}
 """The features with an instruction for an operation that MLIR has too."""
 
 INSTRUCTIONS: tuple[Instruction, ...] = (*X86, *NEON)

@@ -63,6 +63,9 @@ def _dot_of_bfloats(lanes: int) -> Instruction:
 ROUNDING_BFLOATS = frozenset({"avx512bf16"})
 """The features with an instruction that rounds f32 to bf16, and flushes denormal numbers to zero."""
 
+COMPRESSING = frozenset({"avx512f"})
+"""The features with an instruction that stores the lanes of a mask side by side."""
+
 X86: tuple[Instruction, ...] = (
     # NaN becomes -2**31, which has a lower half of 0. The operand of rounding selects the current mode.
     _nearest(4, "sse2.cvtps2dq", needs=frozenset({"sse2"})),
