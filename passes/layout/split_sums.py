@@ -4,15 +4,25 @@
                                                   y[m, n] = sum p[s, m, n]
 
 With x of 8 rows and w of 4096 x 4096 in f16, 64 blocks of 64 columns become 512 blocks.
+
+A convolution of few positions becomes one with a group for each part of its input channels:
+
+    y[p, o] = sum x[p + k, c] * w[k, c, o]    becomes    p[p, s, o] = sum x[p + k, (s, c)] * w[k, c, (s, o)]
+                                                         y[p, o] = sum p[p, s, o]
+
+With 7 x 7 positions, 512 channels and windows of 3 x 3 in bf16, 8 blocks of 64 x 64 results become 128 blocks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 from ...dialect.dims import Size, bounds, product
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.ops import OPERATORS
+from ...dialect.ops.support.layouts import LAST
 from ...dialect.types import F32, I32
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
@@ -26,12 +36,16 @@ class SplitSums(Pass):
     The matrix must be a parameter or an argument as it is stored, and its sizes static. The number of parts is a power
     of two, at most `parts`, and each part has at least `depth` terms. Partial sums are f32 or i32, in the workspace,
     and are added in a fixed order, so that a call always returns the same bits. The pass only reassociates sums.
+
+    A convolution must have known weights, one group and its channels as the last axis, `channels` of them in each part.
+    It has at least eight parts, which save more than the launches that pad the image and add the parts take.
     """
 
     name: ClassVar[str] = "split-sums"
     blocks: int = 128
     depth: int = 256
     parts: int = 16
+    channels: int = 16
 
     def rewrite(self, module: Module, context: Context) -> Module:
         return module.map_functions(lambda function: _Rewriter(function, module, context, self).run())
@@ -41,10 +55,20 @@ class SplitSums(Pass):
         across = 8 * 16 // bytes if rows <= _FEW else _TILE
         blocks = -(-columns // across) * (1 if rows <= _FEW else -(-rows // _TILE))
         # More blocks than processors hide the latency of memory.
-        wanted = 4 * self.blocks if blocks < self.blocks else 0
+        return self.divide(blocks, 4 * self.blocks if blocks < self.blocks else 0, depth, depth)
+
+    def parts_of_convolution(self, positions: int, columns: int, channels: int, window: int) -> int:
+        """Returns the number of parts of a sum over a window and its channels, for tiles of 64 x 64."""
+        blocks = -(-positions // _TILE) * -(-columns // _TILE)
+        parts = self.divide(blocks, self.blocks, channels * window, channels // self.channels)
+        return parts if parts >= _FEWEST_PARTS and channels % self.channels == 0 else 1
+
+    def divide(self, blocks: int, wanted: int, depth: int, units: int) -> int:
+        """Returns the number of parts of a sum of `depth` terms with which there are as many blocks as `wanted`. It
+        divides the `units` of the sum."""
         parts = 1
         while blocks * parts < wanted and parts < self.parts:
-            if depth % (2 * parts) or depth // (2 * parts) < self.depth:
+            if units % (2 * parts) or depth // (2 * parts) < self.depth:
                 break
             parts *= 2
         return parts
@@ -53,6 +77,8 @@ class SplitSums(Pass):
 _FEW = 16
 """The rows of the schedule for few rows."""
 _TILE = 64
+_FEWEST_PARTS = 8
+"""The parts of a convolution."""
 
 
 class _Rewriter(Rewriter):
@@ -62,6 +88,8 @@ class _Rewriter(Rewriter):
         self.known = KnownValues(self.definitions, module.parameter_index)
 
     def visit(self, node: Node) -> Replacement | None:
+        if OPERATORS[node.op].has("convolution"):
+            return self.split_convolution(node)
         parts = self.parts_of(node)
         if parts < 2 or not self.context.allow("split", node):
             return None
@@ -79,6 +107,35 @@ class _Rewriter(Rewriter):
             total = b.cast(total, dtype=out.dtype)
         if total.type.shape != out.shape:
             total = b.reshape(total, shape=out.shape)
+        return Replacement(tuple(b.nodes), (total,))
+
+    def split_convolution(self, node: Node) -> Replacement | None:
+        (x, w, *bias), out, given = node.inputs, node.output.type, dict(node.attributes)
+        sizes = [size for size in w.type.shape if isinstance(size, int)]
+        if given["layout"] != LAST or given["groups"] != 1 or len(sizes) < w.type.rank or self.known.find(w) is None:
+            return None
+        if any(type.dtype.bits > 32 for type in (x.type, w.type, out)) or not (out.dtype.is_float or out.dtype is I32):
+            return None
+        *window, channels, columns = sizes
+        most = bounds(product(out.shape[:-1]))[1]
+        parts = self.options.parts_of_convolution(max(most, 1), columns, channels, prod(window))
+        if parts < 2 or not self.context.allow("split", node):
+            return None
+        b = NodeBuilder(self.names, node)
+        count = len(window)
+        grouped = b.reshape(w, shape=(*window, parts, channels // parts, columns))
+        grouped = b.transpose(grouped, axes=(*range(count), count + 1, count, count + 2))
+        grouped = b.reshape(grouped, shape=(*window, channels // parts, parts * columns))
+        sums = I32 if out.dtype is I32 else F32
+        given["groups"] = parts
+        if x.type.dtype is not sums:
+            given["into"] = sums
+        (partial,) = b.apply(node.op, [x, grouped], given)
+        total = b.sum(b.reshape(partial, shape=(*out.shape[:-1], parts, columns)), axis=(out.rank - 1,))
+        for value in bias:
+            total = b.add(total, value if value.type.dtype is sums else b.cast(value, dtype=sums))
+        if out.dtype is not sums:
+            total = b.cast(total, dtype=out.dtype)
         return Replacement(tuple(b.nodes), (total,))
 
     def parts_of(self, node: Node) -> int:

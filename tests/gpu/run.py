@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         zipfile.ZipFile(HERE / DATA).extractall(data)
         results["refused"] = read_index(data)["refused"]
         deadline = begin + 60 * arguments.minutes
-        whole = Run(HERE / "run.py", data, parts, arguments.device, arguments.jobs, deadline)
+        whole = Run(HERE / "run.py", data, parts, arguments.device, arguments.jobs, deadline, arguments.part_seconds)
         run_checks(whole, arguments.stages.split(","), tell)
     print("\n".join(describe(results)))
     return 1 if any(stage["failures"] for stage in stages) else 0
@@ -101,6 +101,7 @@ def main() -> int:
     running.add_argument("--device", default="cuda:0")
     running.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="processes at a time")
     running.add_argument("--minutes", type=float, default=7.5, help="the time after which no check begins")
+    running.add_argument("--part-seconds", type=float, default=120, help="the time of an artifact")
     running.add_argument("--stages", default=",".join(STAGES))
     running.set_defaults(action=run)
     inner = commands.add_parser("part", help="one artifact, in the process that `run` starts for it")

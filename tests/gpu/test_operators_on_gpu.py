@@ -107,3 +107,19 @@ def test_operations_after_dependent_steps(machine: Machine, tmp_path: Path) -> N
     u, s, vh = model(np.full((1, 1), -3, np.float32))
     assert machine.launches and not machine.error
     assert s == 3 and abs(u * s * vh + 3) < 1e-6
+
+
+def test_rows_of_groups_are_not_those_of_channels(machine: Machine, tmp_path: Path) -> None:
+    """The mean of a group is copied to its channels. A row of the copies is a channel, and not the row of a group."""
+    text = """language 1
+    model m(x: f32[16, 31, 3], a: f32[31], b: f32[31]) -> f32[16, 31, 3] { return group_norm(x, a, b, groups=1) }
+    """
+    nacre.compile(text, tmp_path / "groups.so", target="cuda:sm_80")
+    rng = np.random.default_rng(7)
+    x, a, b = (rng.normal(size=size).astype(np.float32) for size in ((16, 31, 3), 31, 31))
+    y = np.asarray(nacre.load(tmp_path / "groups.so", device="cuda")(x, a, b))
+    assert machine.launches and not machine.error
+    wide = x.astype(np.float64)
+    mean, deviation = (f(wide, axis=(1, 2), keepdims=True) for f in (np.mean, np.var))
+    expected = (wide - mean) / np.sqrt(deviation + 1e-5) * a[:, None] + b[:, None]
+    assert np.max(np.abs(y - expected)) < 1e-5

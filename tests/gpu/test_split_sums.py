@@ -22,6 +22,13 @@ model tiles(x: f32[B, 1024], w: f32[1024, 67]) -> f32[B, 67] { return x @ w }
 model bytes(x: i8[2, 1536], w: i8[1536, 48]) -> i32[2, 48] { return matmul(x, w, into=i32) }
 model short(x: f32[B, 500], w: f32[500, 30]) -> f32[B, 30] { return x @ w }
 """
+CONVOLUTION = """language 1
+model image(x: f16[2, 256, 5, 4]) -> f16[2, 72, 3, 2] {
+  param w: f16[72, 256, 3, 3]
+  param b: f16[72]
+  return relu(conv2d(x, w, b, padding=1, stride=2))
+}
+"""
 TOLERANCES = {"few": 1e-3, "tiles": 2e-6, "bytes": 0.0, "short": 2e-6}
 """Results relative to the largest one; those of f16 are rounded, and once more after the bias."""
 DTYPES = {"f16": np.float16, "f32": np.float32, "i8": np.int8}
@@ -76,5 +83,62 @@ def test_parts(rows: int, columns: int, depth: int, bytes: int, parts: int) -> N
     assert SplitSums().parts_of(rows, columns, depth, bytes) == parts
 
 
+@pytest.fixture(scope="module")
+def convolution(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path, dict[str, np.ndarray]]:
+    rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("convolution")
+    weights = {"w": rng.normal(size=(72, 256, 3, 3)) / 48, "b": rng.normal(size=72)}
+    halves = {name: array.astype(np.float16) for name, array in weights.items()}
+    np.savez(folder / "weights.npz", **halves)  # type: ignore[arg-type]  # NumPy's own stub
+    (folder / "model.nacre").write_text(CONVOLUTION)
+    source = read_model(folder / "model.nacre", folder / "weights.npz")
+    build = Build(source, Options(targets=parse_targets("cuda:sm_80")))
+    build.run(folder / "model.so")
+    return build, folder / "model.so", halves
+
+
+def test_convolution(machine: Machine, convolution: tuple[Build, Path, dict[str, np.ndarray]]) -> None:
+    """Twelve positions and 72 channels are two blocks, and eight parts of 288 terms each are sixteen."""
+    build, path, weights = convolution
+    assert build.program is not None
+    kernels = [call.symbol.partition("_")[0] for call in build.program.lowered.functions[0].calls]
+    assert kernels[kernels.index("conv2d") + 1] == "sum"
+    x = np.random.default_rng(6).normal(size=(2, 256, 5, 4)).astype(np.float16)
+    model = nacre.load(path, device="cuda")
+    first, again = (np.asarray(model(x)) for _ in range(2))
+    assert machine.launches and not machine.error
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    w = weights["w"].astype(np.float64)
+    total = sum(
+        np.einsum("nchw,oc->nohw", padded[:, :, i : i + 5 : 2, j : j + 4 : 2], w[:, :, i, j])
+        for i in range(3)
+        for j in range(3)
+    )
+    expected = np.maximum(total + weights["b"].astype(np.float64)[:, None, None], 0)
+    assert np.max(np.abs(first - expected)) <= TOLERANCES["few"] * np.max(expected)
+    assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("positions", "columns", "channels", "window", "parts"),
+    [
+        (49, 512, 512, 9, 16),
+        (196, 256, 256, 9, 8),
+        (784, 128, 128, 9, 1),
+        (49, 512, 2048, 1, 8),
+        (49, 512, 1000, 9, 1),
+        (3136, 64, 64, 9, 1),
+    ],
+)
+def test_parts_of_convolution(positions: int, columns: int, channels: int, window: int, parts: int) -> None:
+    """The first four are layers of ResNet-50 for one image."""
+    assert SplitSums().parts_of_convolution(positions, columns, channels, window) == parts
+
+
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
     check_assembly(built[1], tmp_path, "sm_80")
+
+
+def test_code_of_convolution_is_assembled(
+    convolution: tuple[Build, Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    check_assembly(convolution[1], tmp_path, "sm_80")

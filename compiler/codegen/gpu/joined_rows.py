@@ -14,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...base.mlir import ir
 from .bodies import describe_nest, operands_of
-from .groups import GENERIC, Group, root_of
+from .groups import GENERIC, VIEWS, Group, root_of
 from .nest import Nest, arguments_of
 from .plain import THREADS, split_number, write_sizes
 from .rows import lanes_of, orders_rows_as_results, write_row_count, write_rows
 from .text import Text
 from .vectors import WIDTH, can_vectorize, write_element, write_neighbours
 
+_RESHAPES = frozenset({"memref.expand_shape", "memref.collapse_shape"})
 _LONGEST = 8192
 """The most elements of a row."""
 
@@ -113,7 +115,32 @@ def _fits(computing: Sequence[Any], group: Group, nest: Nest, axes: int, lanes: 
         return False
     rows = tuple(range(axes))
     own = all(operand.plain_axes()[:axes] == rows for operand in (*of_row, *nest.results))
-    return own and not {memory for memory, _ in known} & {root_of(value) for value in results}
+    viewed = [value for value in inputs if root_of(value) in written] + list(results)
+    return (
+        own
+        and all(_keeps_rows(value, axes) for value in viewed)
+        and not {memory for memory, _ in known} & {root_of(value) for value in results}
+    )
+
+
+def _keeps_rows(value: Any, axes: int) -> bool:
+    """Returns whether a view has the first `axes` of the memory that it is of: no reshape joins one of them with an
+    axis of more than one element, or splits it."""
+    while not isinstance(value.owner, ir.Block):
+        view = value.owner
+        if view.name in _RESHAPES:
+            source, result = (ir.MemRefType(each.type).shape for each in (view.operands[0], value))
+            longer = list(result if view.name == "memref.expand_shape" else source)
+            given = ir.ArrayAttr(view.attributes["reassociation"])
+            joined = [[ir.IntegerAttr(n).value for n in ir.ArrayAttr(group)] for group in given]
+            for axis in range(axes):
+                # A row axis is alone, and has the same number on both sides.
+                if axis >= len(joined) or joined[axis][0] != axis or any(longer[n] != 1 for n in joined[axis][1:]):
+                    return False
+        elif view.name not in VIEWS:
+            break
+        value = view.operands[0]
+    return True
 
 
 def write_joined(nest: Nest, axes: int, lanes: int) -> str:

@@ -27,8 +27,6 @@ from .timing import Timing, time_all
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 SANITIZED = "sample-digits"
-PART_SECONDS = 120
-"""The time of a part, with all its processes."""
 MOST_PROCESSES = 6
 """The processes of a part."""
 LOST = 3
@@ -38,7 +36,8 @@ LOST = 3
 @dataclass(frozen=True)
 class Run:
     """A run of the packed folder. `program` is run.py, `data` the folder of the artifacts, `parts` that of the records;
-    `deadline` is the time at which the last stage should end."""
+    `deadline` is the time at which the last stage should end. A part takes at most `part_seconds`, with all its
+    processes."""
 
     program: Path
     data: Path
@@ -46,6 +45,7 @@ class Run:
     device: str
     jobs: int
     deadline: float
+    part_seconds: float
 
     @property
     def left(self) -> float:
@@ -71,7 +71,7 @@ def run_part(data: Path, part: str, name: str, device: str, deadline: float, fir
 def start_part(run: Run, part: str, name: str, prefix: Sequence[str] = ()) -> dict[str, Any]:
     """Runs a part in processes; a crash, an endless kernel and an exception are failures of it."""
     begin = time.monotonic()
-    deadline = min(run.deadline, begin + PART_SECONDS)
+    deadline = min(run.deadline, begin + run.part_seconds)
     records = run.parts / f"{'-'.join([part, name, *prefix[2:3]])}.jsonl"
     for _ in range(MOST_PROCESSES):
         if run.left <= 0:
