@@ -1,4 +1,4 @@
-"""`sparse-products`: marks products of a matrix with the results of ReLU, where many elements are 0.
+"""`sparse-products`: marks products of a matrix with a row of results of ReLU, where many elements are 0.
 
 %h = relu(%g)                                %h = relu(%g)
 %a = multiply(%h, %u)                  ->    %a = multiply(%h, %u)
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...dialect.dims import product
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops import OPERATORS
 from ..analysis.known_values import KnownValues
@@ -25,12 +26,12 @@ _KEEPING = frozenset({"cast", "reshape", "square"})
 
 @dataclass(frozen=True)
 class SparseProducts(Pass):
-    """Sets the attribute `sparse` of products with a matrix of parameters where an element of the other factor is 0
+    """Sets the attribute `sparse` of products of one row with a matrix of parameters where an element of the row is 0
     whenever an element of a ReLU is.
 
-    Between the ReLU and the product may be multiplications, such as a gate or a square, casts and reshapes. A kernel
-    that computes one row then leaves out the rows of the matrix that are multiplied by 0. Infinities and NaN in these
-    rows do not reach the result.
+    Between the ReLU and the product may be multiplications, such as a gate or a square, casts and reshapes. The kernel
+    leaves out the rows of the matrix that are multiplied by 0. Infinities and NaN in these rows do not reach the
+    result.
 
     Assumes that parameters are folded, so that the matrix is in memory as it is multiplied.
     """
@@ -51,6 +52,8 @@ class _Marker(Rewriter):
         if not any(spec.name == "sparse" for spec in OPERATORS[node.op].attributes) or node.attribute("sparse"):
             return None
         x, *matrices = node.inputs
+        if product(node.output.type.shape[:-1]) != 1:
+            return None
         if not all(self.known.is_known(matrix) for matrix in matrices) or not self._has_zeros(x, _STEPS):
             return None
         if not self.context.allow("sparse", node):

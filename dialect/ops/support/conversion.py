@@ -34,12 +34,16 @@ def cast_array(x: Array, dtype: DType) -> Array:
 def first_changed(x: Array, dtype: DType) -> tuple[int, ...] | None:
     """Returns the index of the first number that is not a value of an integer or boolean dtype; None if there is
     none."""
-    number = x.astype(np.float64) if dtype_of(x).is_float else x.astype(object)
     least, greatest = (0, 1) if dtype is BOOL else integer_range(dtype)
-    # 2 ** bits is exact in float64 where the greatest integer is not.
-    fits = (number >= least) & (number < greatest + 1)
     if dtype_of(x).is_float:
-        fits &= np.trunc(number) == number
+        number = x.astype(np.float64)
+        # 2 ** bits is exact in float64 where the greatest integer is not.
+        fits = (number >= least) & (number < greatest + 1) & (np.trunc(number) == number)
+    else:
+        if not x.size or (least <= int(x.min()) and int(x.max()) <= greatest):
+            return None
+        number = x.astype(object)
+        fits = (number >= least) & (number <= greatest)
     unfit = np.argwhere(~fits.astype(bool))
     return tuple(int(i) for i in unfit[0]) if len(unfit) else None
 
