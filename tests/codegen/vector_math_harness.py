@@ -16,7 +16,7 @@ from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.llvm.literals import rewrite_literals
 from nacre.compiler.codegen.llvm.machine import Machine, Options, Pipeline
 from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, emit_function, function_name
-from nacre.compiler.codegen.workers.routes import ROUTES
+from nacre.compiler.codegen.workers.routes import ROUTES, split_action
 from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
@@ -81,7 +81,7 @@ def _library(text: str, target: Target) -> ctypes.CDLL:
     with ir.Context():
         module = ir.Module.parse(text)
         actions = ROUTES["loops"].stages[-1].actions
-        lower = [action.rpartition("? ")[2] for action in actions if not action.startswith(":")]
+        lower = [split_action(action)[1] for action in actions if not action.startswith(":")]
         for pipeline in ("inline,symbol-dce", *lower):
             passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
         machine = Machine(target, Options(2))

@@ -29,7 +29,7 @@ from ..tiler.fast_math import allow_fast_math, expand_math
 from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
 from .job import KERNEL
-from .routes import ASSEMBLY, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES
+from .routes import ASSEMBLY, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
 from .serve import Task, serve
 
 CONTEXT: Any = mlir.ir.Context()
@@ -90,8 +90,8 @@ def _lower(task: Task, text: str) -> str:
                 if action.startswith(":"):
                     ACTIONS[action](module, task)
                     continue
-                dialects, _, passes = action.rpartition("? ")
-                if not dialects or not found.isdisjoint(dialects.split(", ")):
+                dialects, passes = split_action(action)
+                if not dialects or not found.isdisjoint(dialects):
                     _run_passes(passes, module)
         task.dump(f"{stage.name}.mlir", lambda: _print(module))
     with task.timed("translate"):

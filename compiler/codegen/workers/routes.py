@@ -28,6 +28,12 @@ class Stage:
         return self.tiled if tiled and self.tiled is not None else self.actions
 
 
+def split_action(action: str) -> tuple[frozenset[str], str]:
+    """Returns the dialects of an action `dialects? passes`, and its passes. Without dialects, it applies always."""
+    dialects, _, passes = action.rpartition("? ")
+    return frozenset(dialects.split(", ") if dialects else ()), passes
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     name: str
@@ -50,21 +56,24 @@ _FAST_MATH = Stage("fast-math", (":fast-math", "inline,symbol-dce"), tiled=())
 _LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
 # A launch of a GPU may still have structured ops, a kernel of the tiler has none.
 _TILED_LOOPS = replace(_LOOPS, tiled=(":report-parts",))
+_TO_LLVM = (
+    "math, vector? convert-vector-to-scf{full-unroll=true}",
+    "expand-strided-metadata,lower-affine,convert-scf-to-cf",
+    "math, vector? convert-vector-to-llvm",
+    "convert-ub-to-llvm,arith-expand{include-bf16=true}",
+    "math? convert-math-to-llvm",
+    "convert-arith-to-llvm",
+    "index? convert-index-to-llvm",
+    "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
+    "canonicalize,cse,reconcile-unrealized-casts",
+)
 _LLVM = Stage(
     "llvm-dialect",
     (
         ":settle-rounding",
         # The conversion to libm comes first: converted to LLVM, expm1(x) would be exp(x) - 1. It scalarises vectors.
         "math? convert-math-to-libm",
-        "math, vector? convert-vector-to-scf{full-unroll=true}",
-        "expand-strided-metadata,lower-affine,convert-scf-to-cf",
-        "math, vector? convert-vector-to-llvm",
-        "convert-ub-to-llvm,arith-expand{include-bf16=true}",
-        "math? convert-math-to-llvm",
-        "convert-arith-to-llvm",
-        "index? convert-index-to-llvm",
-        "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
-        "canonicalize,cse,reconcile-unrealized-casts",
+        *_TO_LLVM,
         ":choose-features",
         ":assert-llvm",
     ),
@@ -82,18 +91,7 @@ _DEVICE = Stage(
         ":assert-device-math",
     ),
 )
-_DEVICE_LLVM = Stage(
-    "llvm-dialect",
-    (
-        ":settle-rounding",
-        "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
-        "convert-vector-to-llvm,convert-ub-to-llvm,arith-expand{include-bf16=true},"
-        "convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
-        "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
-        "canonicalize,cse,reconcile-unrealized-casts",
-        ":assert-llvm",
-    ),
-)
+_DEVICE_LLVM = Stage("llvm-dialect", (":settle-rounding", *_TO_LLVM, ":assert-llvm"))
 
 DEVICE, TILED = "device", "tiled"
 """The routes of kernels for a device and of vector code. The former ends with an object that holds the device code."""
