@@ -13,11 +13,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import nacre
 import numpy as np
 import torch
+from measure import Contender, Plan, interleave
 
 LAYERS, WIDTH, HIDDEN = 12, 768, 3072
 SOURCE = f"""
@@ -80,22 +82,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for zeros in (0.5, 0.7, 0.9):
             weights = make_weights(zeros)
-            calls: dict[str, Callable[[], object]] = {}
+            contenders = []
             for name, strict in (("sparse", False), ("dense", True)):
                 model = nacre.compile(SOURCE, Path(folder) / f"{name}.so", weights=weights, strict=strict, threads=1)
-                calls[name] = lambda model=model: model(x)
-            step, given = in_torch(weights), torch.from_numpy(x)
-            calls["torch"] = lambda step=step, given=given: step(given)
-            results = [np.asarray(call()) for call in calls.values()]
-            for other in results[1:]:
-                np.testing.assert_allclose(results[0], other, rtol=0, atol=1e-4 * np.abs(other).max())
-            times: dict[str, list[int]] = {name: [] for name in calls}
-            for _ in range(rounds):
-                for name, call in calls.items():
-                    start = time.thread_time_ns()
-                    call()
-                    times[name].append(time.thread_time_ns() - start)
-            shown = ", ".join(f"{name} {statistics.median(each) / 1e6:.2f} ms" for name, each in times.items())
+                contenders.append(Contender(name, partial(model, x), lambda result: [result]))
+            step = partial(in_torch(weights), torch.from_numpy(x))
+            contenders.append(Contender("torch", step, lambda result: [result.numpy()]))
+            first, *others = (contender.results()[0] for contender in contenders)
+            for other in others:
+                np.testing.assert_allclose(first, other, rtol=0, atol=1e-4 * np.abs(other).max())
+            timed = [contender.timed_by(time.thread_time) for contender in contenders]
+            times = interleave(timed, Plan(rounds, 0)).seconds
+            shown = ", ".join(f"{name} {statistics.median(each) * 1e3:.2f} ms" for name, each in times.items())
             print(f"{zeros:.0%} zeros: {shown}", flush=True)
 
 
