@@ -8,6 +8,9 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
+from nacre.compiler.readers.language import load_module
+from nacre.passes.manager import PassManager
+from nacre.passes.pass_list import parse_pipeline
 
 SIZES = (1, 37, 320)
 """The steps of sums: a single one, a vector and a rest, and whole vectors and blocks."""
@@ -103,3 +106,15 @@ def test_a_model_declares_a_sparse_factor(tmp_path: Path) -> None:
     broken = {"weight320": np.where(x == 0, np.float32("nan"), values)}
     result = np.asarray(nacre.compile(text, tmp_path / "m.so", weights=broken)(x))
     np.testing.assert_allclose(result, x.astype(np.float64) @ values.T, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "marked"), [(1, [True]), (2, [None])])
+def test_only_products_of_one_row_are_marked(rows: int, marked: list[bool | None]) -> None:
+    text = f"""language 1
+model m(x: f32[{rows}, 37]) -> f32[{rows}, 75] {{
+  param w: f32[37, 75]
+  return relu(x) @ w
+}}
+"""
+    module = PassManager(parse_pipeline("sparse-products")).run(load_module(text, text=True).module)
+    assert [node.attribute("sparse") for node in module.functions[0].body if node.op == "matmul"] == marked
