@@ -1,12 +1,13 @@
-"""Numbers in floats of 8 bits: every code, every boundary between two, and whatever bits there are."""
+"""Numbers in floats of 8 bits: every code, every boundary between two, and whatever bits there are; and numbers that a
+conversion to integers would change."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 import pytest
-from nacre.dialect.ops.support.conversion import cast_array
-from nacre.dialect.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I64, STORAGE, Array, DType, dtype_of
+from nacre.dialect.ops.support.conversion import cast_array, first_changed
+from nacre.dialect.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I32, I64, STORAGE, U8, Array, DType, dtype_of
 
 with_dtype = pytest.mark.parametrize("dtype", STORAGE, ids=str)
 
@@ -96,3 +97,21 @@ def test_of_f64_nothing_is_lost_on_the_way() -> None:
     # By way of f32 it would be halfway, which is even below.
     x = np.asarray([1.0625 + 2.0**-40, 1.1875 - 2.0**-40, 2.0**-10 + 2.0**-60])
     assert np.array_equal(cast_array(x, F8E4M3).astype(np.float64), [1.125, 1.125, 2.0**-9])
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype", "index"),
+    [
+        (np.array([[1, 2], [300, 400]], np.int64), U8, (1, 0)),
+        (np.array([0, -1], np.int8), U8, (1,)),
+        (np.array([2**63 - 1, 2**63], np.uint64), I64, (1,)),
+        (np.array([0, 255], np.uint8), I64, None),
+        (np.zeros((0, 3), np.int64), U8, None),
+        (np.array([1, 0, 2], np.int32), BOOL, (2,)),
+        (np.array([-(2.0**63), 2.0**63]), I64, (1,)),
+        (np.array([1.0, np.nan], np.float32), I32, (1,)),
+        (np.array(0.5), I32, ()),
+    ],
+)
+def test_first_number_that_a_conversion_changes(array: Array, dtype: DType, index: tuple[int, ...] | None) -> None:
+    assert first_changed(array, dtype) == index
