@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...dialect.dims import DimError, Size, bounds, product
+from ...dialect.dims import DimError, Shape, Size, bounds, product
 from ...dialect.graph import Node, Value
 from ...dialect.operator import InferenceError
 from ...dialect.ops import OPERATORS, axis_order
@@ -171,20 +171,28 @@ class Site:
             return value
         if value.type.rank == rank:
             return self.last(value)
-        shape = (*(1,) * (rank - value.type.rank), *value.type.shape)
-        after = pick(shape, last_order(rank))
-        if [s for s in shape if s != 1] == [s for s in after if s != 1]:
+        shape, order = (*(1,) * (rank - value.type.rank), *value.type.shape), last_order(rank)
+        if not _moves_elements(shape, order):
+            after = pick(shape, order)
             used = next((i for i, size in enumerate(after) if size != 1), len(after) - 1)
             return self.b.reshape(value, shape=after[used:])
-        return move(self.b, self.b.reshape(value, shape=shape), last_order(rank))
+        return move(self.b, self.b.reshape(value, shape=shape), order)
 
 
 def move(b: NodeBuilder, x: Value, order: tuple[int, ...]) -> Value:
     """Transposes the value; emits a view if only axes of size 1 move."""
     if order == tuple(range(len(order))):
         return x
-    kept = [axis for axis in order if x.type.shape[axis] != 1]
-    return b.reshape(x, shape=pick(x.type.shape, order)) if kept == sorted(kept) else b.transpose(x, axes=order)
+    if _moves_elements(x.type.shape, order):
+        return b.transpose(x, axes=order)
+    return b.reshape(x, shape=pick(x.type.shape, order))
+
+
+def _moves_elements(shape: Shape, order: Sequence[int]) -> bool:
+    """Returns whether the transpose changes the order of elements in memory. The sizes of the axes do not tell: two
+    axes of one size may change places."""
+    kept = [axis for axis in order if shape[axis] != 1]
+    return kept != sorted(kept)
 
 
 Rule = Callable[[Site], Made | Opened | None]

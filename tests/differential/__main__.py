@@ -30,8 +30,8 @@ def _levels(text: str) -> list[Level]:
 
 
 def _seeds(text: str) -> range:
-    first, _, last = text.partition(":")
-    return range(int(first), int(last) if last else int(first) + 1)
+    first, *rest = (int(part) for part in text.split(":"))
+    return range(first, *rest) if rest else range(first, first + 1)
 
 
 def _report(graph: Graph, failure: Failure, check: Check, folder: Path | None, attempts: int) -> None:
@@ -61,7 +61,7 @@ def run(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=_seeds, default=range(100), help="FIRST:LAST, the last one left out")
+    parser.add_argument("--seeds", type=_seeds, default=range(100), help="FIRST:LAST or FIRST:LAST:STEP, LAST left out")
     parser.add_argument("--levels", type=_levels, default=_levels("0,2"), help="such as 0,2,2@x86-64-v3")
     parser.add_argument("--passes", default="", help="graph passes, in place of those of the level")
     parser.add_argument("--interpret", action="store_true", help="compile nothing: interpret what the passes leave")

@@ -29,6 +29,8 @@ DIMS = (
     Symbol("M", 8, 64, 8),
     Symbol("P", 1, 17),
 )
+EQUAL_SIZES = (2, 3, 4, 5, 7, 8, 15, 16, 17, 33)
+"""The sizes that a graph of equal sizes may have: axes in a wrong order have a shape that fits there."""
 MOST_ELEMENTS = 60_000
 """Of any value of a graph: small graphs find what large ones find, and many more of them run."""
 MOST_PRODUCTS = 1_500_000
@@ -84,6 +86,8 @@ class Maker:
         count = self.random.choice((0, 0, 1, 1, 1, 2))
         self.dims = tuple(self.random.sample(DIMS, count))
         self.bindings = random_bindings(self.random, self.dims)
+        self.common = random.Random(f"sizes of {seed}").choice(EQUAL_SIZES) if seed % 4 == 3 else None
+        """The size of most axes in every fourth graph; None in the others."""
         self.builder = Builder(OPERATORS)
         self.arguments: list[Value] = []
         self.parameters: list[Parameter] = []
@@ -100,6 +104,8 @@ class Maker:
         return self.random.random() < share
 
     def size(self, *, least: int = 0, most: int = 130) -> Size:
+        if self.common is not None and least <= self.common <= most and self.chance(0.75):
+            return self.common
         symbols = [d for d in self.dims if d.low >= least and self.greatest([d.size]) <= most]
         if symbols and self.chance(0.4):
             return self.random.choice(symbols).size

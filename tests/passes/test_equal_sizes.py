@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -265,3 +265,11 @@ def test_padding_between_convolutions_keeps_its_axes(widths: Any) -> None:
     y = g.b.pad(g.b.conv2d(g.argument, g.parameter(N, N, N, N), padding=1), widths=widths)
     y = g.b.conv2d(y, g.parameter(N, N + 2, N, N), padding=1)
     g.check(y, "channels-last{channels=1}", tolerance=1e-10)
+
+
+@pytest.mark.parametrize("shape", [s for rank in (1, 2, 3) for s in product((1, N), repeat=rank)], ids=str)
+def test_operands_of_lower_rank_keep_their_axes(shape: tuple[int, ...]) -> None:
+    """Channels last, an operand with an axis for the channels is transposed, although its shape stays as it is."""
+    g = Graph(F32, N, N, N, N)
+    y = g.b.conv2d(g.argument, g.parameter(N, N, N, N), padding=1)
+    g.check(g.b.relu(g.b.subtract(y, g.parameter(*shape))), "channels-last{channels=1}", tolerance=1e-10)
