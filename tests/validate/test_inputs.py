@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from nacre.compiler.validate.inputs import (
+    EDGES,
     KINDS,
     ORDINARY,
     SPECIAL,
@@ -21,7 +22,7 @@ from nacre.dialect.dims import INFINITY, Symbol
 from nacre.dialect.graph import Function, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import ANY, F32, FLOATS, I8, I64, U8, DType, TensorType
+from nacre.dialect.types import ANY, F32, F64, FLOATS, I8, I64, U8, DType, TensorType
 
 B, T, M = Symbol("B", 1, 8), Symbol("T", 0, INFINITY), Symbol("M", 16, 64, 16)
 
@@ -50,6 +51,13 @@ def test_numbers_have_their_dtype(dtype: DType) -> None:
 def test_special_bytes_have_every_bit(dtype: DType) -> None:
     drawn = random_array(np.random.default_rng(0), dtype, (5000,), SPECIAL)
     assert set(drawn.tolist()) == set(range(-128, 128) if dtype is I8 else range(256))
+
+
+def test_products_of_huge_numbers_in_float64_are_finite() -> None:
+    """Where they overflow, the order of a sum and fused multiply-adds decide between an infinity and NaN."""
+    drawn = random_array(np.random.default_rng(0), F64, (300, 40), EDGES)
+    huge = np.abs(drawn[np.isfinite(drawn)]).max()
+    assert huge > 1e140 and np.isfinite(huge * huge * 1000)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
