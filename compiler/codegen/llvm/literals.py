@@ -58,14 +58,22 @@ _TOKEN = re.compile(f"{_SKIPPED}|{_NAME}|{_TYPE}|{_LITERAL}")
 
 def rewrite_literals(text: str) -> str:
     """Returns the same LLVM IR with every literal of a `half`, `bfloat`, `float` or `double` in exact hexadecimal."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        # A line without a digit pair of a literal and without a special value needs no rewriting; most lines are such.
-        lines.append(_rewrite_line(line) if _MAY_HOLD_ONE.search(line) else line)
-    return "\n".join(lines)
+    parts: list[str] = []
+    done = 0
+    for hint in _HINT.finditer(text):
+        if hint.start() < done:
+            continue
+        start, end = text.rfind("\n", 0, hint.start()) + 1, text.find("\n", hint.end())
+        if end < 0:
+            end = len(text)
+        parts += [text[done:start], _rewrite_line(text[start:end])]
+        done = end
+    return "".join([*parts, text[done:]])
 
 
-_MAY_HOLD_ONE = re.compile(r"\d\.|f0x|p[+-]?\d|[+-](?:inf|q?s?nan)")
+_HINT = re.compile(r"[.xin](?:(?<=\d\.)\d|(?<=f0x)|(?<=0x)[0-9A-Fa-f.]+p|(?<=[+-]i)nf|(?<=[+-]n)an|(?<=[+-][qs]n)an)")
+"""A part of a literal, which few lines have: of `1.5`, `f0x3D`, `0x1.8p+3`, `+inf`, `-nan`, `+qnan`. It begins with one
+of four characters, so that the regular expression engine tries its alternatives nowhere else."""
 
 
 def _rewrite_line(line: str) -> str:

@@ -84,6 +84,8 @@ class Evaluator:
         self.widened: dict[tuple[int, int], Callable[[Iteration], Halves]] = {}
         """The f32 copies of bf16 reads, by the identity of the op and the number of the read."""
         self.single = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
+        self._classes: dict[int, list[tuple[int, int]]] = {}
+        """The loops of ops with their classes, by the identity of the op."""
 
     def stack(self, kind: str, op: Op, elements: int, element: str | None = None) -> Buffer:
         """Returns memory on the stack for an op, for its results or for other elements; calls that ask for the same
@@ -102,12 +104,16 @@ class Evaluator:
 
     def loops(self, op: Op, iteration: Iteration) -> dict[int, Form]:
         """Returns the index forms of an op's loops, as far as the position defines them."""
-        classes = enumerate(self.stage.loops(op))
-        return {loop: form for loop, c in classes if (form := iteration.get(c, self.single.get(c))) is not None}
+        classes = self._classes.get(id(op))
+        if classes is None:
+            classes = self._classes[id(op)] = list(enumerate(self.stage.loops(op)))
+        single = self.single
+        return {loop: form for loop, c in classes if (form := iteration.get(c) or single.get(c)) is not None}
 
     def position(self, position: Position, loops: Mapping[int, Form]) -> Form:
-        total = constant(linear(position).constant)
-        for loop, coefficient in linear(position).coefficients:
+        index = linear(position)
+        total = constant(index.constant)
+        for loop, coefficient in index.coefficients:
             total = total + loops[loop].times(coefficient)
         if isinstance(position, Panel):
             parts = total.split(position.width, self.writer.lanes)
@@ -202,12 +208,16 @@ class Evaluator:
     def body(self, op: Op, iteration: Iteration, start: Value | None = None, root: Node | None = None) -> Value:
         """Evaluates the body of an op, or a part of it, at a position."""
         done: dict[int, Value] = {}
+        writer = self.writer
 
         def evaluate(node: Node) -> Value:
-            if id(node) not in done:
-                with self.writer.at(node.location):
-                    done[id(node)] = self.node(op, node, iteration, evaluate, start)
-            return done[id(node)]
+            value = done.get(id(node))
+            if value is None:
+                # As `at` does; a context manager for each node would take longer than most nodes.
+                before, writer.location = writer.location, node.location or writer.location
+                value = done[id(node)] = self.node(op, node, iteration, evaluate, start)
+                writer.location = before
+            return value
 
         return evaluate(root or op.body)
 

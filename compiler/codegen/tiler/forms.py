@@ -18,22 +18,27 @@ In memory of panels, 16 columns wide, `split` divides a column into the panel an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 from ....dialect.dims import Size, add, divide_exactly, multiply
 
 LANE = "lane"
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """A linear form `sum(coefficient * variable) + constant`; terms are sorted by variable, none has the coefficient
-    0."""
+    0. It is a tuple, since a kernel makes and hashes thousands of forms, and a tuple takes a third of the time of a
+    frozen dataclass."""
 
     terms: tuple[tuple[str, Size], ...] = ()
     constant: Size = 0
 
-    def __add__(self, other: Form) -> Form:
+    def __add__(self, other: Form) -> Form:  # type: ignore[override]  # the sum of forms, not of tuples
+        if not other.terms:
+            return self.plus(other.constant)
+        if not self.terms:
+            return other.plus(self.constant)
         total = dict(self.terms)
         for variable, coefficient in other.terms:
             total[variable] = add(total.get(variable, 0), coefficient)
@@ -45,6 +50,8 @@ class Form:
     def times(self, factor: Size) -> Form:
         if factor == 1:
             return self
+        if not self.terms:
+            return Form((), multiply(self.constant, factor))
         return _form({v: multiply(c, factor) for v, c in self.terms}, multiply(self.constant, factor))
 
     def divided(self, divisor: int) -> Form | None:
@@ -57,12 +64,15 @@ class Form:
     @property
     def lane(self) -> Size:
         """The coefficient of LANE."""
-        return dict(self.terms).get(LANE, 0)
+        for variable, coefficient in self.terms:
+            if variable == LANE:
+                return coefficient
+        return 0
 
     @property
     def base(self) -> Form:
         """The form of the first lane."""
-        return Form(tuple(t for t in self.terms if t[0] != LANE), self.constant)
+        return Form(tuple([t for t in self.terms if t[0] != LANE]), self.constant)
 
     def split(self, width: int, lanes: int) -> tuple[Form, Form] | None:
         """Returns the quotient and remainder by `width` where they are forms too: the variable parts are multiples of
@@ -82,7 +92,10 @@ class Form:
 
 
 def _form(terms: Mapping[str, Size], constant: Size) -> Form:
-    return Form(tuple(sorted(((v, c) for v, c in terms.items() if c != 0), key=lambda t: t[0])), constant)
+    return Form(tuple(sorted([term for term in terms.items() if term[1] != 0], key=_VARIABLE)), constant)
+
+
+_VARIABLE = itemgetter(0)
 
 
 def variable(name: str, coefficient: Size = 1) -> Form:

@@ -141,7 +141,7 @@ class Access:
             return 0 if loop not in self.loops() else None
         total: Size = 0
         for position, stride in zip(self.index, view.strides, strict=True):
-            coefficient = dict(linear(position).coefficients).get(loop, 0)
+            coefficient = coefficient_of(position, loop)
             if isinstance(position, Page) and loop in position.beside:
                 return None
             if coefficient == 0:
@@ -157,6 +157,14 @@ class Access:
 
 def linear(position: Position) -> Index:
     return position if isinstance(position, Index) else position.index
+
+
+def coefficient_of(position: Position, loop: int) -> int:
+    """Returns the coefficient of a loop in the index of a position."""
+    for other, coefficient in linear(position).coefficients:
+        if other == loop:
+            return coefficient
+    return 0
 
 
 def plain(position: Position) -> int | None:

@@ -80,10 +80,11 @@ def element_bytes(element: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The text of a loop or branch: the names of its expressions, and its remembered values by key."""
+    """A loop or branch: the expressions that it named, and the values that it remembered, by key, each with the one
+    remembered before."""
 
-    names: dict[str, str] = field(default_factory=dict)
-    values: dict[Hashable, Value] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    values: list[tuple[Hashable, Value | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,10 @@ class Writer:
         self.below: dict[str, int] = {}
         """Loop indices that are known to be below a number."""
         self._scopes = [_Scope()]
+        self._names: dict[str, str] = {}
+        """The names of the expressions in scope."""
+        self._values: dict[Hashable, Value] = {}
+        """The remembered values in scope."""
         self.without: set[str] = set()
         """The features of the CPU that LLVM does not use for the function."""
         self._bound: dict[str, str] = {}
@@ -146,19 +151,20 @@ class Writer:
 
     def let(self, expression: str) -> str:
         """Returns the name of an expression without effects; an expression is written once per scope."""
-        for scope in reversed(self._scopes):
-            if expression in scope.names:
-                return scope.names[expression]
-        name = self._scopes[-1].names[expression] = self.fresh()
-        self.add(f"{name} = {expression}")
+        name = self._names.get(expression)
+        if name is None:
+            name = self._names[expression] = self.fresh()
+            self._scopes[-1].names.append(expression)
+            self.add(f"{name} = {expression}")
         return name
 
     def recall(self, key: Hashable) -> Value | None:
         """Returns the remembered value, if it is still in scope."""
-        return next((s.values[key] for s in reversed(self._scopes) if key in s.values), None)
+        return self._values.get(key)
 
     def remember(self, key: Hashable, value: Value) -> None:
-        self._scopes[-1].values[key] = value
+        self._scopes[-1].values.append((key, self._values.get(key)))
+        self._values[key] = value
 
     @contextmanager
     def scope(self, *, indent: bool = True) -> Iterator[None]:
@@ -166,7 +172,14 @@ class Writer:
         self.depth += indent
         yield
         self.depth -= indent
-        self._scopes.pop()
+        ended = self._scopes.pop()
+        for expression in ended.names:
+            del self._names[expression]
+        for key, before in reversed(ended.values):
+            if before is None:
+                del self._values[key]
+            else:
+                self._values[key] = before
 
     # Index values
 

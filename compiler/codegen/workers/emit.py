@@ -29,7 +29,7 @@ def make_object(task: Task, text: str, stage: str, kept: frozenset[str], pipelin
         if stage == LLVM_IR:
             machine.hide_others(module, kept, job.visible)
     if stage == LLVM_IR:
-        _dump(task, stage, str(module))
+        task.dump(dump_name(stage), lambda: str(module))
         if job.dump or machine.has_passes(pipeline) or _needs_fix_ups(text):
             with task.timed("optimize"):
                 machine.optimize(module, pipeline)

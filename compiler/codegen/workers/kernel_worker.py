@@ -263,8 +263,13 @@ def _choose_features(module: Any, task: Task) -> None:
         if not signed:
             continue
         own = native_features(target) if target.cpu == "native" else target.features
-        quoted = ", ".join(f'"{feature}"' for feature in (*filter(None, own.split(",")), *signed))
-        function.attributes["target_features"] = mlir.ir.Attribute.parse(f"#llvm.target_features<[{quoted}]>")
+        function.attributes["target_features"] = _features_attribute((*filter(None, own.split(",")), *signed))
+
+
+@cache
+def _features_attribute(features: Sequence[str]) -> Any:
+    quoted = ", ".join(f'"{feature}"' for feature in features)
+    return mlir.ir.Attribute.parse(f"#llvm.target_features<[{quoted}]>", CONTEXT)
 
 
 def _assert_llvm(module: Any, task: Task) -> None:
