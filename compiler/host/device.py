@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..lower.storage import Alarm, Failure, Storage
-from ..targets.cuda import BLOCKS, IMAGE
+from ..targets.cuda import BLOCKS, IMAGE, IMAGE_TYPE
 from .entry import RECORD_BYTES, Call, EntryText
 from .states import Copy
 
@@ -73,7 +73,7 @@ def declare_device(calls: Iterable[Call], suffix: str) -> str:
     types: Mapping[str, Sequence[str]] = {k: ["i64"] * d + ["ptr"] * p for k, (d, p) in sorted(kernels.items())}
     lines = [*(f"declare {line}" for line in _RUNTIME)]
     lines += [f"declare i64 @{kernel}{BLOCKS}({', '.join(types[kernel])})" for kernel in types]
-    lines += [f"@{kernel}{IMAGE} = external hidden constant {{ptr, ptr, i64, i64, ptr, i64}}" for kernel in types]
+    lines += [f"@{kernel}{IMAGE} = external hidden constant {IMAGE_TYPE}" for kernel in types]
     images = ", ".join(f"ptr @{kernel}{IMAGE}" for kernel in types)
     table = f"{{i64, [{len(types)} x ptr]}} {{i64 {len(types)}, [{len(types)} x ptr] [{images}]}}"
     lines.append(f"@{IMAGES}{suffix} = hidden constant {table}, align 8")

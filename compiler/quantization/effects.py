@@ -6,13 +6,14 @@ the graph and the policy; this module measures nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.ops import OPERATORS
-from ...dialect.types import BF16
+from ...dialect.types import BF16, F16, DType
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of, trained_parameters
 from ...passes.quantization.codecs import CASTS
 from ...passes.quantization.quantize_weights import can_hold
@@ -144,27 +145,36 @@ def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
 
 
 def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
-    """Returns warnings for bf16 products that are compiled for a CPU without instructions for them."""
+    """Returns warnings for products of bf16 that are compiled for a CPU without instructions for them, and for those of
+    f16 that dequantize a weight on any CPU."""
     families = [target.family for target in targets]
     plain = [() if family is None else family.bfloat_products for family in families]
     blocks = [() if family is None else family.bfloat_blocks for family in families]
-    found = {True: 0, False: 0}
+    found: Counter[tuple[DType, bool]] = Counter()
     for function in module.functions:
         definitions = {value.name: node for node in function.body for value in node.outputs}
         for node in function.body:
-            if summed_axes(node) is not None and all(v.type.dtype is BF16 for v in node.inputs[:2]):
-                found[any(_is_dequantized(v, definitions) for v in node.inputs[:2])] += 1
+            dtypes = {value.type.dtype for value in node.inputs[:2]}
+            if summed_axes(node) is not None and len(dtypes) == 1:
+                found[dtypes.pop(), any(_is_dequantized(v, definitions) for v in node.inputs[:2])] += 1
     diagnostics = []
-    exact, rounded = (_plural(found[dequantized], "product") for dequantized in (False, True))
-    floats = f"{exact} in bf16 take half the memory of f32 and are no faster"
-    integers = f"{rounded} in bf16 dequantize a weight to bf16 and are no faster than with activations in f32"
-    for count, needed, message in ((found[False], plain, floats), (found[True], blocks, integers)):
+    floats = f"{_plural(found[BF16, False], 'product')} in bf16 take half the memory of f32 and are no faster"
+    integers, halves = (
+        f"{_plural(found[dtype, True], 'product')} in {dtype} dequantize a weight to {dtype} and are no faster than "
+        "with activations in f32"
+        for dtype in (BF16, F16)
+    )
+    for count, needed, message in ((found[BF16, False], plain, floats), (found[BF16, True], blocks, integers)):
         pairs = zip(targets, needed, strict=True)
         slow = [(target, features) for target, features in pairs if features and not any(map(target.has, features))]
         if count and slow:
             target, features = slow[0]
             help = f"`{target.name}` has no instruction for them ({' or '.join(features)})"
             diagnostics.append(Diagnostic("precision-not-faster", message, help=help, severity="warning"))
+    cpus = [target for target in targets if target.family is None or not target.family.device]
+    if found[F16, True] and cpus:
+        help = f"code for `{cpus[0].name}` multiplies them in f32"
+        diagnostics.append(Diagnostic("precision-not-faster", halves, help=help, severity="warning"))
     return tuple(diagnostics)
 
 

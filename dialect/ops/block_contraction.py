@@ -1,8 +1,8 @@
 """Products of floats or quantized values with a matrix that is stored as quantized values and scales.
 
 The weight is dequantized during the multiplication and never stored. Only passes create these operators. The planes are
-those of `block_quantization`, or 8-bit floats as quantized values. With `rounded`, the dequantized weight is rounded to
-bf16, as the other factor then is.
+those of `block_quantization`, or 8-bit floats as quantized values. The dequantized weight is `rounded` to f32, bf16 or
+f16, usually the dtype of the other factor.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .support.accumulate import SPARSE, Numbers
 _PARTS = {8: 1, 4: 2}
 """The quantized values per byte, by their bits."""
 _NIBBLE = 4
+_HALVES = {dtype.name: dtype for dtype in (BF16, F16)}
 
 
 def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -54,13 +55,13 @@ def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
 
 
 def _factors(
-    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None, bits: int, rounded: bool
+    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None, bits: int, rounded: str
 ) -> tuple[Numbers, Numbers]:
     """Returns x and the dequantized weight, [columns, steps], in the dtype of the products."""
-    wide = np.promote_types(x.dtype, np.float32) if dtype_of(x) is not BF16 else np.dtype(np.float32)
+    wide = np.dtype(np.float32) if dtype_of(x).is_half else np.promote_types(x.dtype, np.float32)
     weight = _whole(codes, zeros, bits).astype(wide) * scales[..., None].astype(wide)
-    if rounded:
-        weight = weight.astype(np.float32).astype(BF16.numpy).astype(wide)
+    if rounded in _HALVES:
+        weight = weight.astype(np.float32).astype(_HALVES[rounded].numpy).astype(wide)
     return x.astype(wide), np.asarray(weight.reshape(len(weight), x.shape[-1]))
 
 
@@ -71,7 +72,7 @@ def _multiply(
     zeros: Numbers | None = None,
     *,
     bits: int,
-    rounded: bool,
+    rounded: str,
     sparse: bool | None = None,
 ) -> Numbers:
     rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
@@ -85,7 +86,7 @@ def _magnitudes(
     zeros: Numbers | None = None,
     *,
     bits: int,
-    rounded: bool,
+    rounded: str,
     sparse: bool | None = None,
 ) -> Numbers:
     """Sums |x * weight|: every product is a term that may be rounded."""
@@ -122,10 +123,10 @@ def _lower_multiply(
 
     def rounded(s: ScalarEmitter, numbers: Sequence[Scalar], codes: Sequence[Scalar], scale: Scalar) -> Scalar:
         weights = [s.binary("mul", s.cast(code, F32), s.cast(scale, F32)) for code in codes]
-        factors = [s.cast(s.cast(weight, BF16), F32) for weight in weights]
+        factors = [s.cast(s.cast(weight, _HALVES[attributes["rounded"]]), F32) for weight in weights]
         return _sum(s, [s.binary("mul", s.cast(x, F32), y) for x, y in zip(numbers, factors, strict=True)])
 
-    return _lower(e, operands, attributes, types, rounded if attributes["rounded"] else scaled)
+    return _lower(e, operands, attributes, types, rounded if attributes["rounded"] in _HALVES else scaled)
 
 
 def _lower_dot(
@@ -194,7 +195,7 @@ def _shapes(
     return ((*rows, inner), (columns, blocks, width), *planes)
 
 
-def _cases(**attributes: int) -> tuple[Case, ...]:
+def _cases(**attributes: int | str) -> tuple[Case, ...]:
     return tuple(
         Case(
             _shapes(rows, columns, blocks, width, bits=bits, zero=zero),
@@ -232,8 +233,8 @@ def _planes(*codes: DType) -> tuple[Operand, ...]:
 block_matmul = Operator(
     name="block_matmul",
     summary="x @ w.T for a block-quantized matrix w, given by its quantized values, scales and zero points",
-    operands=(Operand("x", (F32, BF16), group="x"), *_planes(U8, I8, *STORAGE)),
-    attributes=(AttributeSpec("bits", "int"), AttributeSpec("rounded", "bool", False), SPARSE),
+    operands=(Operand("x", (F32, BF16, F16), group="x"), *_planes(U8, I8, *STORAGE)),
+    attributes=(AttributeSpec("bits", "int"), AttributeSpec("rounded", "str", "f32", ("f32", *_HALVES)), SPARSE),
     infer=lambda types, attributes: _infer("block_matmul", types, attributes),
     reference=_multiply,
     magnitudes=_magnitudes,
@@ -242,7 +243,8 @@ block_matmul = Operator(
     cases=LateCases(
         lambda: (
             *_cases(),
-            *_cases(rounded=True)[:4],
+            *_cases(rounded="bf16")[:4],
+            *_cases(rounded="f16")[:4],
             _byte_case((3,), 49, 1, 37, I8),
             *(_byte_case((1,), 49, 1, 37, dtype) for dtype in STORAGE),
             *(_byte_case((2, 3), 17, 2, 16, dtype) for dtype in STORAGE),

@@ -21,8 +21,8 @@ from ...dialect.dims import multiply
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ...dialect.types import BF16, F32, I8, I64, U8, TensorType
-from ..analysis.factors import gathered_axis
+from ...dialect.types import F32, I8, I64, U8, TensorType
+from ..analysis.factors import gathered_axis, is_cast
 from ..analysis.known_values import KnownValues, definitions_in
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter, constant_array
@@ -42,14 +42,17 @@ class ExpandBlockQuantized(Pass):
 
         sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * q) * scale, * sa
 
+    With `halves`, a product with one scale per row reads bf16 or f16, where it would read their casts to f32.
+
     Assumes that loops are unrolled. Leaves unused dequantized values to `dce`.
     """
 
     name: ClassVar[str] = "expand-block-quantized"
     contract: bool = False
+    halves: bool = False
 
     def rewrite(self, module: Module, context: Context) -> Module:
-        return module.map_functions(lambda function: _Splitter(function, module, context, self.contract).run())
+        return module.map_functions(lambda function: _Splitter(function, module, context, self).run())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,9 @@ class _Steps:
 
 
 class _Splitter(Rewriter):
-    def __init__(self, function: Function, module: Module, context: Context, contract: bool) -> None:
+    def __init__(self, function: Function, module: Module, context: Context, options: ExpandBlockQuantized) -> None:
         super().__init__(function)
-        self.context, self.contract = context, contract
+        self.context, self.options = context, options
         self.known = KnownValues(definitions_in(function.body), module.parameter_index)
         self.blocks: dict[str, Value] = {}
         """The block-quantized source of each dequantized value, by name."""
@@ -79,7 +82,7 @@ class _Splitter(Rewriter):
             result = self.gather(builder, node)
         elif node.op == "dynamic_slice":
             result = self.window(builder, node)
-        elif self.contract and node.op == "matmul":
+        elif self.options.contract and node.op == "matmul":
             result = self.multiply(builder, node)
         if result is None or not self.context.allow(node.op, node):
             return None
@@ -152,9 +155,9 @@ class _Splitter(Rewriter):
             return b.block_matmul(x, *operands, bits=bits, **self.rounding(x))
         return b.multiply(b.block_dot(steps.codes, *operands, bits=bits, zero=steps.zero), steps.scale)
 
-    def rounding(self, x: Value) -> dict[str, bool]:
+    def rounding(self, x: Value) -> dict[str, str]:
         """Returns the attribute of a product with a weight that is dequantized to the dtype of x."""
-        return {"rounded": True} if x.type.dtype is BF16 else {}
+        return {"rounded": x.type.dtype.name} if x.type.dtype.is_half else {}
 
     def scaled(self, b: NodeBuilder, weight: Value) -> tuple[tuple[Value, ...], int] | None:
         """Returns the quantized values, the scales, zero points if there are any, and the bits of a matrix whose blocks
@@ -216,4 +219,7 @@ class _Splitter(Rewriter):
         rows, inner = weight.type.shape
         if scales.type.shape != (rows, 1):
             return None
+        if self.options.halves and codes.type.dtype == I8 and other is not None and is_cast(other):
+            (before,) = other.inputs
+            x = before if before.type.dtype.is_half else x
         return b.block_matmul(x, b.reshape(codes, shape=(rows, 1, inner)), scales, bits=8)

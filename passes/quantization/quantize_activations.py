@@ -9,7 +9,7 @@ from ...dialect.graph import Function, Module, Node, Region, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes
 from ...dialect.ops import OPERATORS, axis_order
-from ...dialect.types import BF16, F32
+from ...dialect.types import BF16, F16, F32
 from ..analysis.factors import (
     NOT_TRAINED,
     Factor,
@@ -25,6 +25,8 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 from ..selection import is_selected
 from .codecs import CASTS, Codec, Dynamic, Static
 
+_HALVES = {dtype.name: dtype for dtype in (BF16, F16)}
+
 
 @dataclass(frozen=True)
 class QuantizeActivations(Pass):
@@ -32,11 +34,12 @@ class QuantizeActivations(Pass):
     `contraction(dequantize(quantize(x)), w)`.
 
     Only contractions with a weight are rewritten; products of two activations, as in attention, stay in f32. `to` is
-    `bf16` or `f16`, with a cast to it and back, or `i8`, quantized to u8 and dequantized. Beside activations in bf16, a
-    weight that is stored in blocks of quantized values is dequantized to bf16. With `ranges`, written `name:low:high`,
-    the scale of i8 follows from the range of the value, and values without a range are not rewritten. Without ranges,
-    the scale is computed from the values: for each row of a matrix product, or each sample of a convolution. With
-    ranges, values added to the result of a convolution are quantized as well, so that residuals are stored as integers.
+    `bf16` or `f16`, with a cast to it and back, or `i8`, quantized to u8 and dequantized. Beside activations in bf16 or
+    f16, a weight that is stored in blocks of quantized values is dequantized to their dtype. With `ranges`, written
+    `name:low:high`, the scale of i8 follows from the range of the value, and values without a range are not rewritten.
+    Without ranges, the scale is computed from the values: for each row of a matrix product, or each sample of a
+    convolution. With ranges, values added to the result of a convolution are quantized as well, so that residuals are
+    stored as integers.
     `only` and `but` select by the path of the weight, by the scope, and by the operator.
 
     If a parameter is a state, because a training step changes it, `bf16` and `f16` also round the operands of the
@@ -94,7 +97,7 @@ class _Quantizer(Rewriter):
         builder, inputs = NodeBuilder(self.names, node), list(node.inputs)
         for factor, codec in taken:
             inputs[factor.number] = codec.restore(builder, self.store(builder, factor, codec))
-        if self.options.to == BF16.name:
+        if self.options.to in CASTS:
             for factor in self.factors(node):
                 rounded = self.dequantized(builder, factor.value) if factor.is_weight else None
                 if rounded is not None:
@@ -128,13 +131,13 @@ class _Quantizer(Rewriter):
         return self.codecs.get(factor.value.name) if self.codecs else Dynamic()
 
     def dequantized(self, b: NodeBuilder, weight: Value) -> Value | None:
-        """Returns a weight that is stored in blocks of quantized values, dequantized to bf16; None for another
-        weight."""
+        """Returns a weight that is stored in blocks of quantized values, dequantized to the dtype of the activations;
+        None for another weight."""
         node = self.definitions.get(weight.name)
         if node is None or weight.type.dtype is not F32:
             return None
         if node.op == "dequantize_blocks":
-            return b.dequantize_blocks(node.inputs[0], dtype=BF16)
+            return b.dequantize_blocks(node.inputs[0], dtype=_HALVES[self.options.to])
         if axis_order(node) is None:
             return None
         inner = self.dequantized(b, node.inputs[0])

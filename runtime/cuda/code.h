@@ -5,12 +5,13 @@
 #include "../internal.h"
 
 /* A kernel: its PTX, its name in the PTX, the threads of each block, the bytes of dynamic shared memory, and the number
- * of its arguments. `read` computes the words of its tensor maps, which follow the arguments; NULL if it has none. */
+ * of its arguments. `read` computes the words of its tensor maps, which follow the arguments; NULL if it has none. If
+ * `persistent` is not 0, blocks loop over tiles: at most that many of them are launched for each multiprocessor. */
 typedef struct nacre_kernel_image {
     const char *ptx, *name;
     int64_t threads, shared;
     void (*read)(void **arguments, int64_t *words);
-    int64_t arguments;
+    int64_t arguments, persistent;
 } nacre_kernel_image;
 
 /* All kernels of a level, in the order of their numbers. */

@@ -50,11 +50,18 @@ void nacre_device_copy(nacre_device_session *session, void *target, const void *
 
 void *nacre_device_record(nacre_device_session *session) { return (void *)(uintptr_t)session->record; }
 
+/* Returns the number of blocks to launch: of persistent ones, no more than run at once. */
+static int64_t limit_blocks(const nacre_program *program, const nacre_kernel_image *image, int64_t blocks) {
+    const int64_t most = image->persistent * program->processors;
+    return most > 0 && blocks > most ? most : blocks;
+}
+
 void nacre_device_launch(nacre_device_session *session, int64_t number, int64_t blocks, void **arguments) {
     const nacre_program *program = session->program;
     const nacre_images *images = nacre_this_device_code.levels[program->level].images;
     if (!is_running(session) || blocks == 0) return;
     const nacre_kernel_image *image = images->kernels[number];
+    blocks = limit_blocks(program, image, blocks);
     if (blocks > INT_MAX) {
         session->status = nacre_fail(NACRE_DEVICE_FAILED, "kernel `%s` needs %lld blocks, more than a device has",
                                      image->name, (long long)blocks);

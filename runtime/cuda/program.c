@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define MOST_DEVICES 64
-enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76, ERROR_LOG = 5, ERROR_LOG_BYTES = 6, MOST_DYNAMIC_SHARED = 8 };
+enum { PROCESSORS = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76, ERROR_LOG = 5, ERROR_LOG_BYTES = 6, MOST_DYNAMIC_SHARED = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static nacre_program *programs[MOST_DEVICES];
@@ -28,6 +28,7 @@ static nacre_status choose_level(nacre_program *program) {
     int major = 0, minor = 0;
     int result = driver->get_attribute(&major, CAPABILITY_MAJOR, program->device);
     if (!result) result = driver->get_attribute(&minor, CAPABILITY_MINOR, program->device);
+    if (!result) result = driver->get_attribute(&program->processors, PROCESSORS, program->device);
     if (result) return nacre_driver_failed(driver, result, "report its architecture");
     const int own = major * 10 + minor;
     for (int32_t i = 0; i < code->level_count; i++) {

@@ -32,7 +32,7 @@ def residual(b: Any, x: Any, w: Any, bias: Any, other: Any) -> Any:
 
 def quantized(bits: int) -> Any:
     def multiply(b: Any, x: Any, codes: Any, scales: Any, *zeros: Any) -> Any:
-        return b.block_matmul(x, codes, scales, *zeros, bits=bits, rounded=True)
+        return b.block_matmul(x, codes, scales, *zeros, bits=bits, rounded=x.type.dtype.name)
 
     return multiply
 

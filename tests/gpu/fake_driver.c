@@ -41,7 +41,7 @@ static machine device = {.allocations = slots};
 static void *blocks_of[MOST];
 static compiler compile;
 static char injected[64], log_text[1 << 16];
-static int capability = 80, devices = 1, contexts, streams, events, modules, graphs, launches, countdown;
+static int capability = 80, devices = 1, processors = 4, contexts, streams, events, modules, graphs, launches, countdown;
 static int exit_at, fault_at; /* numbers of launches; 0: none */
 static stream *known_streams;
 static _Thread_local int depth;
@@ -52,6 +52,8 @@ void fake_set(compiler made, int cc, int count, uint64_t bytes) {
     compile = made, capability = cc, devices = count, limit = bytes;
     device.error[0] = 0;
 }
+/* The multiprocessors of the device, for programs that are loaded from now on. */
+void fake_processors(int count) { processors = count; }
 /* Lets the nth call of a function fail. */
 void fake_fail(const char *function, int nth) { snprintf(injected, sizeof injected, "%s", function); countdown = nth; }
 const char *fake_error(void) { return device.error; }
@@ -64,6 +66,9 @@ static int contexts_of[2];
 int fake_contexts(int number) { return contexts_of[number]; }
 void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = 0; }
 int fake_launches(void) { return launches; }
+/* The blocks of the last launch. */
+static uint32_t launched_blocks;
+int fake_blocks(void) { return (int)launched_blocks; }
 int fake_left(void) { return device.count + contexts + streams + events + modules + graphs; }
 int fake_depth(void) { return depth; }
 
@@ -130,7 +135,7 @@ int cuDeviceGet(int *number, int ordinal) { BEGIN("cuDeviceGet"); *number = ordi
 int cuDeviceGetAttribute(int *value, int attribute, int number) {
     (void)number;
     BEGIN("cuDeviceGetAttribute");
-    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : attribute == 16 ? 1
+    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : attribute == 16 ? processors
            : attribute == 38 ? 1 << 16 : 0;
     return OK;
 }
@@ -220,7 +225,7 @@ static operation *add_operation(graph *to) {
 }
 static int run_operation(const operation *each) {
     if (each->f) {
-        launches++;
+        launches++, launched_blocks = each->blocks;
         if (launches == exit_at) _exit(7);
         if (launches == fault_at) snprintf(device.error, sizeof device.error, "an injected fault");
         /* Like a GPU, it reports a failure when the host next waits. */

@@ -33,8 +33,9 @@ class Machine:
         self._callback = _COMPILER(self._compile)
         self.reset()
 
-    def reset(self, capability: int = 80, devices: int = 1, memory: int = 1 << 33) -> None:
+    def reset(self, capability: int = 80, devices: int = 1, memory: int = 1 << 33, processors: int = 4) -> None:
         self.edit = str
+        self.library.fake_processors(processors)
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
@@ -63,6 +64,11 @@ class Machine:
     @property
     def launches(self) -> int:
         return int(self.library.fake_launches())
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of the last launch."""
+        return int(self.library.fake_blocks())
 
     @property
     def left(self) -> int:

@@ -256,12 +256,13 @@ static void receive_tiles(block *b, phase_barrier *of) {
     end_phase(of);
 }
 
+int has_passed(block *b, const mail *m) { return barrier_at(b, m->address)->parity != m->in[0]; }
+
 /* Returns whether a thread that waits for a phase may go on. */
 static int has_ended(block *b, const mail *m) {
-    phase_barrier *of = barrier_at(b, m->address);
-    if (of->parity != m->in[0]) return 1;
-    receive_tiles(b, of);
-    return of->parity != m->in[0];
+    if (has_passed(b, m)) return 1;
+    receive_tiles(b, barrier_at(b, m->address));
+    return has_passed(b, m);
 }
 
 /* Products of warpgroups */
@@ -357,7 +358,8 @@ static uint32_t run_warp(block *b, thread_function run, uint8_t *registers, size
 
 /* Runs one block; `registers` has memory for those of all threads. Between barriers, one warp after the other runs as
  * far as it can, and so do its threads, in an order that turns around at every barrier, and from one block to the next:
- * a missing barrier shows in one of them. */
+ * a missing barrier shows in one of them. In every second block with barriers in shared memory, one warp, each time
+ * another one, is held back until no other warp can go on: a barrier that does not wait for it shows. */
 static void run_block(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails) {
     static uint8_t waits[MOST_THREADS];
     const uint32_t warps = (b->threads + WARP - 1) / WARP;
@@ -370,15 +372,24 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
         mails[t].is_fenced = mails[t].group_of_products = mails[t].is_multiplying = 0;
     }
     b->unpublished = b->barrier_count = b->reading_count = 0;
+    const uint32_t held = b->number % 2 ? warps - 1 - b->number / 2 % warps : warps;
     for (uint32_t turn = b->number % 2; done < b->threads; turn++) {
-        for (uint32_t i = 0; i < warps; i++)
-            done += run_warp(b, run, registers, bytes, mails, waits, WARP * (turn % 2 ? warps - 1 - i : i), turn % 2);
-        uint32_t arrived = 0, woken = 0;
+        for (uint32_t i = 0; i < warps; i++) {
+            const uint32_t warp = turn % 2 ? warps - 1 - i : i;
+            if (warp == held && b->barrier_count) continue;
+            done += run_warp(b, run, registers, bytes, mails, waits, WARP * warp, turn % 2);
+        }
+        uint32_t arrived = 0, woken = 0, can_go_on = 0;
         for (uint32_t t = 0; t < b->threads; t++) {
             b->thread = t;
-            if (mails[t].kind == PHASE && has_ended(b, &mails[t])) waits[t] = 0, mails[t].kind = -1, woken++;
+            if (mails[t].kind == PHASE && has_ended(b, &mails[t])) waits[t] = 0, mails[t].kind = -1;
+            if (!waits[t]) *(t / WARP == held ? &can_go_on : &woken) += 1;
         }
         if (woken) continue;
+        if (can_go_on) {
+            done += run_warp(b, run, registers, bytes, mails, waits, WARP * held, turn % 2);
+            continue;
+        }
         for (uint32_t t = 0; t < b->threads; t++) arrived += mails[t].kind == BARRIER;
         if (arrived + done < b->threads || (arrived == 0 && done < b->threads))
             fail(b, "deadlock: %u of %u threads wait at a barrier, %u have ended, the others wait for a phase", arrived,

@@ -87,6 +87,8 @@ void wait_for_copies(block *b, mail *m, int left);
  * target must not be read before, nor while a product reads it. */
 void create_barrier(block *b, uint64_t address, uint32_t arrivals);
 void arrive(block *b, uint64_t address, uint32_t bytes);
+/* Whether the phase of a wait has ended, without the copies that have not arrived. */
+int has_passed(block *b, const mail *m);
 void copy_tile(block *b, uint64_t target, uint64_t map, const int32_t *at, int rank, uint64_t barrier, const char *text);
 
 /* Products of a warpgroup. Until a wait for all of them, their sums are NaN in the registers. Each warp computes its own

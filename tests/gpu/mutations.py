@@ -162,10 +162,16 @@ HOPPER: Mapping[str, Sequence[Mutation]] = {
         Mutation("no wait for products", r"mbarrier\.try_wait\S+ (%p\d+), [^;]*;", r"mov.pred \1, -1;", 1),
         Mutation("fewer bytes announced", r"(expect_tx\S+ _, \[[^]]*\]), %\w+;", r"\1, 16384;"),
         Mutation("tiles are never given back", r"mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;"),
+        Mutation("the last tiles are not given back", r"mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;", "", 1),
+        Mutation("tiles are left out", r"(mov\.u32\s+%r\d+), %nctaid\.x;", r"\1, 3;"),
+        Mutation("each block has the same tiles", r"(mov\.u32\s+%r\d+), %ctaid\.x;", r"\1, 0;"),
         Mutation("too many arrivals expected", r"mov\.b32(\s+%r\d+), 8;", r"mov.b32\1, 9;"),
         Mutation("products are not complete", r"wgmma\.wait_group[^;]*;"),
         Mutation("sums are read too early", r"wgmma\.wait_group\.sync\.aligned 0;"),
+        Mutation("no barrier after barriers are created", r"bar\.sync[^;]*;"),
+        Mutation("too few arrivals expected", r"mov\.b32(\s+%r\d+), 8;", r"mov.b32\1, 7;"),
         Mutation("tiles are given back too early", r"(wgmma\.wait_group\.sync\.aligned) 1;", r"\1 6;"),
+        Mutation("tiles are given back one step early", r"(wgmma\.wait_group\.sync\.aligned) 1;", r"\1 2;"),
         Mutation("no group of products", r"wgmma\.commit_group[^;]*;"),
         Mutation("no fence before products", r"wgmma\.fence[^;]*;"),
         Mutation("no fence after barriers", r"fence\.proxy[^;]*;"),
@@ -177,9 +183,6 @@ HOPPER: Mapping[str, Sequence[Mutation]] = {
         Mutation("a result beside its place", r"(st\.global\.v2\.b16\s+\[%rd\d+)[^]]*\]", r"\1+4]", 0),
     )
 }
-"""Two mutations are not noticed, and are left out. Without `bar.sync` after barriers in shared memory are initialized,
-the machine runs the warp that initializes them first. If tiles are given back one step too early, the warp that copies
-runs only when the others wait, later than that step."""
 
 HOPPER_SOURCE = """language 1
 dim B in 0..256

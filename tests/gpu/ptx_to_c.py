@@ -444,7 +444,9 @@ class _Kernel:
             return f"arrive(B, {self.address(operands[1])}, {bytes});"
         assert kind == ["try_wait", "parity"], text
         sent = f"M->address = {self.address(operands[1])}; M->in[0] = {self.raw(operands[2], 'b32')};"
-        return f"{sent} {self._wait('PHASE')} {self.assign(operands[0], '1', 'pred')}"
+        # A thread whose phase has ended goes on at once, so that it may run far ahead of the others.
+        waiting = f"if (!has_passed(B, M)) {{ {self._wait('PHASE')} }}"
+        return f"{sent} {waiting} {self.assign(operands[0], '1', 'pred')}"
 
     def _fence(self, modifiers: list[str], operands: list[str], text: str) -> str:
         assert modifiers == ["proxy", "async", "shared::cta"], text

@@ -143,6 +143,9 @@ POLICIES = {
     "int8 products": "int8",
     "int4 and bf16": quantize_all('weights "*" to q4[block 32, zero]\nactivations "*" to bf16'),
     "int8 and bf16": quantize_all('weights "*" to q8[block 32]\nactivations "*" to bf16'),
+    "int4 and f16": quantize_all('weights "*" to q4[block 32, zero]\nactivations "*" to f16'),
+    "columns and bf16": quantize_all('weights "*" to i8\nactivations "*" to bf16'),
+    "columns and f16": quantize_all('weights "*" to i8\nactivations "*" to f16'),
     "int4 and tf32": "int4",
     "int8 and tf32": quantize_all('weights "*" to i8'),
 }
@@ -159,7 +162,7 @@ BYTES = {
 ON_TENSOR_CORES = "decoded tensor cores of 128 threads, 3 blocks"
 USED = {"int4": DECODED, "int8": DECODED, "int8 products": BYTES}
 ROUNDED = DECODED | {"many": ON_TENSOR_CORES}
-USED |= dict.fromkeys(("int4 and bf16", "int8 and bf16", "int4 and tf32", "int8 and tf32"), ROUNDED)
+USED |= dict.fromkeys((name for name in POLICIES if " and " in name), ROUNDED)
 """The schedule of each model's product."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 
@@ -94,10 +95,42 @@ def test_schedules(built: tuple[Build, Path]) -> None:
     program = built[0].program
     assert program is not None
     (kernels,) = program.kernels.values()
-    both = ("warpgroups of 384 threads, 1 block", "tensor cores of 128 threads, 3 blocks")
+    both = ("warpgroups of 384 threads, 1 persistent block", "tensor cores of 128 threads, 3 blocks")
     assert [code.report.schedules for code in kernels.values()] == [both] * len(NAMES)
     sizes = {int(found) for text in ptx_of(built[1]) for found in re.findall(r"mma_async\S*m64n(\d+)k16", text)}
     assert sizes == {128, 256}
+
+
+@pytest.mark.parametrize("name", ["columns", "batched", "wide"])
+def test_persistent_blocks_loop_over_tiles(hopper: Machine, built: tuple[Build, Path], name: str) -> None:
+    """No more blocks are launched than run at once. The bits of a result do not depend on their number."""
+    batches, columns = {"columns": (1, 2), "batched": (3, 1), "wide": (1, 4)}[name]
+    for batch in (64, 129, 256):
+        arrays, tiles = arrays_of(name, batch), batches * columns * -(-batch // 128)
+        results = []
+        for processors in (1, 3, 132):
+            gc.collect()
+            hopper.reset(capability=90, processors=processors)
+            result, error = run(built[1], name, arrays)
+            assert not hopper.error and error <= 1
+            assert hopper.blocks == min(tiles, processors), (batch, processors)
+            results.append(result)
+        assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+def test_tiles_that_run_at_once_have_no_loop() -> None:
+    source = """language 1
+    model few(x: f16[256, 512], w: f16[512, 512]) -> f16[256, 512] { return x @ w }
+    model many(x: f16[4096, 512], w: f16[512, 4096]) -> f16[4096, 4096] { return x @ w }
+    """
+    build = Build(read_model(source), Options(targets=parse_targets("cuda:sm_90a")))
+    build.make("program")
+    assert build.program is not None
+    (kernels,) = build.program.kernels.values()
+    found = sorted(
+        schedule for code in kernels.values() for schedule in code.report.schedules if "warpgroups" in schedule
+    )
+    assert found == ["warpgroups of 384 threads, 1 block", "warpgroups of 384 threads, 1 persistent block"]
 
 
 def test_other_architectures_have_no_such_code(built: tuple[Build, Path]) -> None:

@@ -518,6 +518,16 @@ def _to_bfloat(number: float) -> float:
     return float(rounded)
 
 
+def _to_half(number: float) -> float:
+    """The nearest f16 of the nearest f32, halves to even."""
+    (single,) = struct.unpack("<f", struct.pack("<f", number))
+    (rounded,) = struct.unpack("<e", struct.pack("<e", single))
+    return float(rounded)
+
+
+_ROUNDINGS: dict[str, Callable[[float], float]] = {"bf16": _to_bfloat, "f16": _to_half}
+
+
 def _block_matmul(
     x: Array,
     codes: Array,
@@ -526,7 +536,7 @@ def _block_matmul(
     *,
     bits: int,
     zero: int = 0,
-    rounded: bool = False,
+    rounded: str = "f32",
     sparse: Any = None,
 ) -> Any:
     codes = codes.astype(np.float64) if codes.dtype.kind not in "iu" else codes
@@ -536,8 +546,8 @@ def _block_matmul(
         blocks, row, total = columns[p[-1]], x[p[:-1]].tolist(), 0.0
         for b, numbers in enumerate(blocks):
             part = row[b * len(numbers) : (b + 1) * len(numbers)]
-            if rounded:
-                weights = [_to_bfloat(float(scales[p[-1], b]) * n) for n in numbers]
+            if rounded in _ROUNDINGS:
+                weights = [_ROUNDINGS[rounded](float(scales[p[-1], b]) * n) for n in numbers]
                 total += math.fsum(u * w for u, w in zip(part, weights, strict=True))
                 continue
             total += float(scales[p[-1], b]) * math.fsum((u - zero) * n for u, n in zip(part, numbers, strict=True))

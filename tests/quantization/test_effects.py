@@ -119,3 +119,7 @@ def test_products_with_weights_in_blocks_need_a_matrix_unit(target: str, count: 
     policy = 'quantize m {\n weights "*" to q8[block 32]\n activations matmul to bf16\n}'
     found = find_slow_products(in_precision(read_model(model), policy).module, parse_targets(target))
     assert ["dequantize a weight" in warning.message for warning in found] == [True] * count
+    rounded = in_precision(read_model(model), policy.replace("bf16", "f16")).module
+    (warning,) = find_slow_products(rounded, parse_targets(target))
+    assert "1 product in f16 dequantize" in warning.message
+    assert find_slow_products(rounded, parse_targets("cuda")) == ()

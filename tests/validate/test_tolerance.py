@@ -60,9 +60,9 @@ def test_products_of_opposite_signs_are_rounded_too() -> None:
     x, scales = np.ones((1, 64), np.float32), np.full((1, 2), 0.25, np.float16)
     codes = np.tile(np.asarray([127, -127], np.int8), 32).reshape(1, 2, 32)
     operator = OPERATORS["block_matmul"]
-    exact = np.asarray(operator.reference(x, codes, scales, bits=8, rounded=False), np.float64)
+    exact = np.asarray(operator.reference(x, codes, scales, bits=8, rounded="f32"), np.float64)
     assert exact.item() == 0
-    units = rounding_units(operator, [x, codes, scales], exact, {"bits": 8, "rounded": False})
+    units = rounding_units(operator, [x, codes, scales], exact, {"bits": 8, "rounded": "f32"})
     assert 64 * 127 * 0.25 < units.item() < 4 * 64 * 127 * 0.25
     # The sums of blocks of a product of integers are exact: they are 0, and nothing is rounded.
     ones = np.ones((1, 64), np.uint8)

@@ -14,7 +14,7 @@ rows of a block:
     thread t decodes for column t / 2 the first or the second half of a step: neighbours, read together
 
 Weights after the end of the depth are 0, as activations are. Columns after the last one repeat it; their sums are not
-stored.
+stored. Bytes with a scale for each column are weights without it: sums are scaled before they are stored.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from .contraction import Groups
 from .fragments import CHUNK, Tile, shared_pointer, wait_for_copies
 from .mma import DEPTH_BYTES, TF32, Product, float_product
-from .nest import Decoding, Nest, call_decoding
-from .plain import split_number
+from .nest import Decoding, Nest, call_decoding, call_scale
+from .plain import load, split_number
 from .row_elements import is_aligned, is_contiguous, read_elements
 from .tensor_cores import COLUMNS, STEP_BYTES, THREADS, TensorCoreWriter, product_of_loops, write_tensor_core_count
 
@@ -152,7 +152,9 @@ class _Writer(TensorCoreWriter):
         self.lanes = [self.tiles[0].lanes(self.own[0], 0), self.decoded[0].lanes(self.own[1], 1)]
         types = ["index", "index", *[self.product.sums] * self.sum_count()]
         carried, begin = [text.fresh() for _ in types], text.fresh()
-        starts = [zero, zero, *["%s0"] * self.sum_count()]
+        assert self.nest.decoding is not None, self.nest.name
+        start = text.let("arith.constant 0.0 : f32") if self.nest.decoding.scale else "%s0"
+        starts = [zero, zero, *[start] * self.sum_count()]
         with text.loop(f"{begin} = {zero} to {self.depth} step {step}", carried, starts, types) as results:
             stage, tile = carried[:2]
             wait_for_copies(text, self.stages - 2)
@@ -182,3 +184,26 @@ class _Writer(TensorCoreWriter):
                 b = [self.fragment(self.decoded[0], lanes[1], side, k) for side in range(0, 32, 16)]
                 sums = self.multiply_fragments(a, b, sums)
         return sums
+
+    def store_totals(self, totals: Sequence[str]) -> None:
+        """Stores the sums of a thread, which has 8 columns: 2 of each of 4 fragments."""
+        text, nest = self.text, self.nest
+        assert nest.decoding is not None, nest.name
+        if nest.decoding.scale:
+            begin = text.add(text.add(self.first[1], self.own[1]), self.pair)
+            scales = [self._scale(text.add(begin, text.constant(8 * (n // 2) + n % 2))) for n in range(8)]
+            columns = [2 * (number // 4 % 4) + number % 2 for number in range(len(totals))]
+            totals = [
+                text.let(f"arith.mulf {total}, {scales[column]} : f32")
+                for total, column in zip(totals, columns, strict=True)
+            ]
+            totals = [text.let(f"arith.addf {total}, %s0 : f32") for total in totals]
+        super().store_totals(totals)
+
+    def _scale(self, column: str) -> str:
+        """Returns the scale of a column, or of the last one."""
+        text, nest = self.text, self.nest
+        last = text.let(f"arith.subi {self.columns}, {text.constant(1)} : index")
+        at = self.positions(self.split(self.groups.columns, text.index("minui", column, last)))
+        elements = [load(text, nest, number, at) for number in self.weights]
+        return text.let(call_scale(nest, elements, at))

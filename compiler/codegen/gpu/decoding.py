@@ -3,9 +3,13 @@
     out + (x0 * low(q) + x1 * high(q)) * scale       body of a product with 4-bit weights, two in a byte
     decode(q, scale) = low(q) * scale, high(q) * scale       weights of x0 and x1; nothing else of the body remains
 
+    out + (x * f32(q)) * scale       8 bits with a scale that is the same in all steps of the sum
+    decode(q) = q; the sum is multiplied by scale
+
 The body must be a sum of products of an activation and a weight. Weights of products in f16 and bf16 must be rounded to
-that dtype by the body, so that the factors on tensor cores are those of the body. For tf32, factors are rounded anyway,
-and a common factor of several products is distributed over them.
+that dtype by the body, so that the factors on tensor cores are those of the body; or they are integers of 8 bits, which
+both dtypes hold exactly. For tf32, factors are rounded anyway, and a common factor of several products is distributed
+over them.
 """
 
 from __future__ import annotations
@@ -30,18 +34,30 @@ def take_decoding(module: Any, op: Any, name: str, starts: Sequence[Any], *, tf3
     if groups is None or nest.is_product:
         return None
     activations = {number for number, side in enumerate(groups.sides) if side == 0}
-    found = _Terms(op.regions[0].blocks[0], len(nest.inputs), activations, tf32=tf32).find()
     elements = {nest.inputs[number].element for number in activations}
-    if found is None or len(elements) != 1 or sorted(term.activation for term in found) != sorted(activations):
+    if len(elements) != 1:
         return None
     (element,) = elements
-    weights = [_weight_of(term, element) for term in found]
-    if element not in (*_ROUNDED, *(["f32"] if tf32 else [])) or any(weight is None for weight in weights):
+    if element not in (*_ROUNDED, *(["f32"] if tf32 else [])):
         return None
-    symbol = f"{name}_decode"
-    if not _write_function(module, op, nest, symbol, activations, weights, element):
+    block, symbol = op.regions[0].blocks[0], f"{name}_decode"
+    found = _Terms(block, len(nest.inputs), activations, distributes=element == "f32").find()
+    weights = [_weight_of(term, element) for term in found or ()]
+    scales: tuple[Any, ...] = ()
+    if found is None or None in weights:
+        found = _Terms(block, len(nest.inputs), activations, distributes=True).find() if element != "f32" else None
+        if found is None or not (scales := _scales_of(nest, block, groups.depth, found)):
+            return None
+        weights = [tuple(factor for factor in term.factors if factor not in scales) for term in found]
+    if sorted(term.activation for term in found) != sorted(activations):
         return None
-    return Decoding(symbol, element, tuple(term.activation for term in found))
+    arguments = (module, op, nest, activations)
+    if not _write_function(*arguments, symbol, weights, element):
+        return None
+    scale = f"{symbol}_scale" if scales else ""
+    if scale and not _write_function(*arguments, scale, [scales], "f32"):
+        return None
+    return Decoding(symbol, element, tuple(term.activation for term in found), scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +69,11 @@ class _Term:
 
 
 class _Terms:
-    """Finds the products whose sum a body adds to its result."""
+    """Finds the products whose sum a body adds to its result; if it `distributes`, also those that have a common
+    factor."""
 
-    def __init__(self, block: Any, inputs: int, activations: set[int], *, tf32: bool) -> None:
-        self.block, self.activations, self.tf32 = block, activations, tf32
+    def __init__(self, block: Any, inputs: int, activations: set[int], *, distributes: bool) -> None:
+        self.block, self.activations, self.distributes = block, activations, distributes
         self.arguments = list(block.arguments)
         self.total = self.arguments[inputs]
 
@@ -77,13 +94,13 @@ class _Terms:
         made = value.owner
         if made.name == "arith.extf":
             return self._sum(made.operands[0], factors) if isinstance(made.operands[0].owner, ir.Block) else None
-        if made.name == "arith.addf" and (self.tf32 or not factors):
+        if made.name == "arith.addf" and (self.distributes or not factors):
             parts = [self._sum(operand, factors) for operand in made.operands]
             return None if None in parts else [term for part in parts if part is not None for term in part]
         if made.name == "arith.mulf":
             moving = [operand for operand in made.operands if self._moves(operand)]
             others = [operand for operand in made.operands if not self._moves(operand)]
-            if len(moving) == 1 and (self.tf32 or not factors):
+            if len(moving) == 1 and (self.distributes or not factors):
                 return self._sum(moving[0], (*factors, *others))
         return None
 
@@ -107,12 +124,46 @@ def _weight_of(term: _Term, element: str) -> tuple[Any, ...] | None:
     return (made.operands[0],) if rounded else None
 
 
+def _scales_of(nest: Nest, block: Any, depth: Sequence[int], terms: Sequence[_Term]) -> tuple[Any, ...]:
+    """Returns the factors that all products have in common and that are the same in all steps of the sum, if the other
+    factor of each product is an integer of 8 bits; none otherwise."""
+    moving = {loop for loop in depth if nest.static_extent(loop) != 1}
+    fixed = [n for n, operand in enumerate(nest.inputs) if not operand.loops() & moving]
+    arguments = [argument for n, argument in enumerate(list(block.arguments)) if n in fixed]
+    scales: tuple[Any, ...] = ()
+    for number, term in enumerate(terms):
+        own = tuple(factor for factor in term.factors if _is_one_of(factor, arguments))
+        others = [factor for factor in term.factors if factor not in own]
+        if len(others) != 1 or not _is_byte(others[0]) or (number and own != scales):
+            return ()
+        scales = own
+    return scales
+
+
+def _is_one_of(value: Any, arguments: Sequence[Any]) -> bool:
+    """Returns whether a value is an argument, or a widened one."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name == "arith.extf":
+        value = value.owner.operands[0]
+    return value in arguments
+
+
+def _is_byte(value: Any) -> bool:
+    """Returns whether a value of f32 is an integer of 8 bits."""
+    while not isinstance(value.owner, ir.Block):
+        if value.owner.name not in ("arith.sitofp", "arith.extsi"):
+            return False
+        value = value.owner.operands[0]
+        if str(value.type) == "i8":
+            return True
+    return False
+
+
 def _write_function(
     module: Any,
     op: Any,
     nest: Nest,
-    symbol: str,
     activations: set[int],
+    symbol: str,
     weights: Sequence[tuple[Any, ...] | None],
     element: str,
 ) -> bool:
@@ -144,7 +195,7 @@ def _write_function(
                 clone.replace_uses_of_with(operand, known[operand])
         known |= dict(zip(each.results, clone.results, strict=True))
     with ir.InsertionPoint(target), op.location:
-        made = [_multiply([known[value] for value in factors or ()]) for factors in weights]
+        made = [_rounded(_multiply([known[value] for value in factors or ()]), result) for factors in weights]
         ir.Operation.create("func.return", operands=made)
     return True
 
@@ -154,6 +205,13 @@ def _multiply(factors: Sequence[Any]) -> Any:
     for factor in others:
         first = ir.Operation.create("arith.mulf", results=[first.type], operands=[first, factor]).results[0]
     return first
+
+
+def _rounded(value: Any, type: Any) -> Any:
+    """Returns a number in a dtype, which may be narrower."""
+    if value.type == type:
+        return value
+    return ir.Operation.create("arith.truncf", results=[type], operands=[value]).results[0]
 
 
 def _needed(block: Any, values: Sequence[Any]) -> list[Any]:

@@ -3,8 +3,8 @@
 The runtime finds each launch through a descriptor, the struct `nacre_kernel_image` of `runtime/cuda/code.h`:
 
     @softmax_ptx = internal constant [n x i8] c"..."
-    @softmax_image = hidden constant {ptr, ptr, i64, i64, ptr, i64}
-                     {ptr @softmax_ptx, ptr @softmax_name, i64 256, i64 0, ptr null, i64 4}
+    @softmax_image = hidden constant {ptr, ptr, i64, i64, ptr, i64, i64}
+                     {ptr @softmax_ptx, ptr @softmax_name, i64 256, i64 0, ptr null, i64 4, i64 0}
     define hidden i64 @softmax_blocks(i64 %d0, ptr %p0, ...)
 
 For a launch with tensor maps, `null` is replaced by a function, which reads the arguments of the launch through
@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 
 from ...lower.writer import part_name
-from ...targets.cuda import BLOCKS, IMAGE, TILES
+from ...targets.cuda import BLOCKS, IMAGE, IMAGE_TYPE, TILES
 from ..llvm.machine import Machine, Pipeline
 from .outline import Launch
 from .ptx import dynamic_bytes
@@ -33,8 +33,8 @@ def make_image(host: Machine, text: str, ptx: str, symbol: str, launches: Sequen
         lines.append(_string(f"{name}_name", name))
         fields = f"ptr @{symbol}_ptx, ptr @{name}_name, i64 {launch.threads}, i64 {dynamic_bytes(text, name)}"
         reader, count = _write_reader(text, name, lines)
-        kind = "{ptr, ptr, i64, i64, ptr, i64}"
-        lines.append(f"@{name}{IMAGE} = hidden constant {kind} {{{fields}, ptr {reader}, i64 {count}}}, align 8")
+        fields += f", ptr {reader}, i64 {count}, i64 {launch.blocks_at_once * launch.persistent}"
+        lines.append(f"@{name}{IMAGE} = hidden constant {IMAGE_TYPE} {{{fields}}}, align 8")
     module = host.parse("\n".join([text, *lines]))
     host.hide_others(module, frozenset(name + BLOCKS for name in names), visible=False)
     host.optimize(module, Pipeline.VECTORS)

@@ -76,12 +76,15 @@ class Decoding:
     """The weights of a product that are computed from quantized values.
 
     `function` returns a weight for each of `activations`, the numbers of inputs, from the elements of the other inputs,
-    the loops and the captured values. Activations and weights have the dtype `element`.
+    the loops and the captured values. Activations and weights have the dtype `element`. If there is a `scale`, the sum
+    of the products is multiplied by the f32 that this function returns from the same arguments; it depends on no step
+    of the sum.
     """
 
     function: str
     element: str
     activations: tuple[int, ...]
+    scale: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +188,36 @@ def declare_body(nest: Nest) -> str:
 
 
 def declare_decoding(nest: Nest) -> str:
-    """Returns the declaration of the function that decodes weights, for a text that is parsed separately; empty if
-    there is none."""
+    """Returns the declarations of the functions that decode weights, for a text that is parsed separately; empty if
+    there are none."""
     decoding = nest.decoding
     if decoding is None:
         return ""
-    types = [*_decoded_types(nest, decoding), *["index"] * len(nest.parallel), *nest.captures]
+    types = ", ".join([*_decoded_types(nest, decoding), *["index"] * len(nest.parallel), *nest.captures])
     results = ", ".join([decoding.element] * len(decoding.activations))
-    return f"func.func private @{decoding.function}({', '.join(types)}) -> ({results})\n"
+    scale = f"func.func private @{decoding.scale}({types}) -> f32\n" if decoding.scale else ""
+    return f"func.func private @{decoding.function}({types}) -> ({results})\n{scale}"
 
 
 def call_decoding(nest: Nest, elements: Sequence[str], loops: Sequence[str]) -> str:
     """Returns the call of the function that decodes weights."""
-    decoding = nest.decoding
-    assert decoding is not None, nest.name
+    assert nest.decoding is not None, nest.name
+    results = [nest.decoding.element] * len(nest.decoding.activations)
+    return _call_of_weights(nest, nest.decoding, nest.decoding.function, elements, loops, results)
+
+
+def call_scale(nest: Nest, elements: Sequence[str], loops: Sequence[str]) -> str:
+    """Returns the call of the function that returns the scale of a sum."""
+    assert nest.decoding is not None, nest.name
+    return _call_of_weights(nest, nest.decoding, nest.decoding.scale, elements, loops, ["f32"])
+
+
+def _call_of_weights(
+    nest: Nest, decoding: Decoding, symbol: str, elements: Sequence[str], loops: Sequence[str], results: Sequence[str]
+) -> str:
     names = [*elements, *loops, *(f"%c{number}" for number in range(len(nest.captures)))]
     types = [*_decoded_types(nest, decoding), *["index"] * len(loops), *nest.captures]
-    results = [decoding.element] * len(decoding.activations)
-    return f"func.call @{decoding.function}({', '.join(names)}) : ({', '.join(types)}) -> ({', '.join(results)})"
+    return f"func.call @{symbol}({', '.join(names)}) : ({', '.join(types)}) -> ({', '.join(results)})"
 
 
 def _decoded_types(nest: Nest, decoding: Decoding) -> list[str]:

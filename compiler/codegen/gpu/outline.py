@@ -50,22 +50,25 @@ class NoDeviceCodeError(Exception):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One launch of a kernel: its schedule, the threads of each of its blocks, and the blocks that a processor has
-    registers for at once at least; 0 leaves their number to the assembler."""
+    registers for at once at least; 0 leaves their number to the assembler. `persistent` blocks loop over tiles: no more
+    of them are launched than run at once."""
 
     schedule: str
     threads: int
     blocks_at_once: int = 0
+    persistent: bool = False
 
     def __str__(self) -> str:
         count = self.blocks_at_once
-        blocks = f", {count} block{'s' * (count != 1)}" if count else ""
+        kind = "persistent block" if self.persistent else "block"
+        blocks = f", {count} {kind}{'s' * (count != 1)}" if count else ""
         return f"{self.schedule} of {self.threads} threads{blocks}"
 
     @staticmethod
     def read(text: str) -> Launch:
         rest, _, blocks = text.partition(" threads, ")
         schedule, _, threads = rest.removesuffix(" threads").rpartition(" of ")
-        return Launch(schedule, int(threads), int(blocks.partition(" ")[0] or 0))
+        return Launch(schedule, int(threads), int(blocks.partition(" ")[0] or 0), "persistent" in blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         own = _computing(tiles)[position]
         _compute_on_host(tiles, own, nest.name + TILES, schedule.map_words)
     _compute_on_host(count, op, f"{nest.name}_count", values=counted)
-    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
+    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once, schedule.persistent)
 
 
 def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:

@@ -19,6 +19,8 @@ class Schedule:
     blocks_at_once: int = 0
     map_words: int = 0
     """The numbers of its tensor maps, which a function on the host returns."""
+    persistent: bool = False
+    """Whether blocks loop over tiles: the function that counts blocks counts tiles then."""
 
 
 def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
@@ -57,4 +59,6 @@ def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:
         text = tensor_cores.write_tensor_cores(nest, groups, product, beside_warpgroups=True)
         return Schedule("tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     text = warpgroups.write_warpgroups(nest, groups)
-    return Schedule("warpgroups", warpgroups.THREADS, text, blocks_at_once=1, map_words=2 * tile_maps.WORDS)
+    persistent = warpgroups.is_persistent(nest, groups)
+    words = 2 * tile_maps.WORDS
+    return Schedule("warpgroups", warpgroups.THREADS, text, warpgroups.BLOCKS_AT_ONCE, words, persistent)

@@ -10,6 +10,13 @@ has two barriers: `full` ends a phase when the copies into it have arrived, `emp
 The device copies tiles by tensor maps, which put zeros beyond the ends of the operands. Rows and columns are one loop
 each; outer loops of their groups are batch axes. If the tensors of a call cannot have maps, or are smaller than a tile,
 this schedule launches no blocks, and the launch of `tensor_cores` that follows it computes the results.
+
+Where `grids` finds a gain, blocks are persistent: there are no more of them than run at once, and each loops over
+tiles. The buffers and their phases go on from one tile to the next, so that the producer copies the first steps of a
+tile while the consumers store the results of the one before:
+
+    block 0 of 2    copies 0 0 0 0 2 2 . . 2 2 . 4 4 ...     a number is the tile of a step
+                    products 0 0 0 0 store 2 2 2 2 store ...
 """
 
 from __future__ import annotations
@@ -18,13 +25,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ...targets.chips import CHIPS
 from .contraction import Groups
+from .grids import TileWork, gains_from_persistence
 from .mma import product_of
 from .nest import Nest, arguments_of
 from .pairs import find_pairs
 from .plain import split_number, write_sizes
 from .text import Text
-from .tile_maps import CHUNK, TileMap, all_of, can_have_map
+from .tile_maps import BYTES, CHUNK, TileMap, all_of, can_have_map
 from .warpgroup_mma import (
     DEPTH,
     ROW_BYTES,
@@ -46,7 +55,11 @@ from .warpgroup_mma import (
 )
 from .warpgroup_mma import ROWS as _WARPGROUP_ROWS
 
+CHIP = CHIPS["h100"]
+"""The chip whose figures decide about the grid."""
 THREADS = 384
+BLOCKS_AT_ONCE = 1
+"""The blocks of a processor, whose tiles fill its shared memory."""
 ROWS = 2 * _WARPGROUP_ROWS
 _STAGE_BYTES = 192 << 10
 """The bytes of the tiles of all stages."""
@@ -70,6 +83,7 @@ class _Plan:
     depth: int
     columns: int
     maps: tuple[TileMap, TileMap]
+    persistent: bool
 
     @property
     def stages(self) -> int:
@@ -93,7 +107,24 @@ def _plan(nest: Nest, groups: Groups) -> _Plan | None:
     columns = 256 if wide is not None and wide % 256 == 0 and wide >= 1024 else 128
     maps = (TileMap("%m0", nest.inputs[0], row, depth, ROWS), TileMap("%m1", nest.inputs[1], column, depth, columns))
     batch = tuple(loop for loop in (*groups.batch, *groups.rows, *groups.columns) if loop not in (row, column))
-    return _Plan(batch, row, column, depth, columns, maps)
+    return _Plan(batch, row, column, depth, columns, maps, _is_persistent(nest, batch, row, column, depth, columns))
+
+
+def _is_persistent(nest: Nest, batch: Sequence[int], row: int, column: int, depth: int, columns: int) -> bool:
+    """Returns whether the blocks of a plan gain from looping over tiles."""
+    tiles: int | None = 1
+    for loop, tile in ((row, ROWS), (column, columns), *((loop, 1) for loop in batch)):
+        size = nest.static_extent(loop)
+        tiles = None if size is None or tiles is None else tiles * -(-size // tile)
+    work = TileWork(ROWS, columns, nest.static_extent(depth), nest.inputs[0].element, BYTES, BYTES)
+    return gains_from_persistence(work, CHIP, BLOCKS_AT_ONCE, tiles)
+
+
+def is_persistent(nest: Nest, groups: Groups) -> bool:
+    """Returns whether this schedule launches persistent blocks for a nest that has it."""
+    plan = _plan(nest, groups)
+    assert plan is not None, nest.name
+    return plan.persistent
 
 
 def fits_warpgroups(nest: Nest, groups: Groups | None) -> bool:
@@ -161,11 +192,9 @@ class _Writer:
     def write(self) -> str:
         text, nest, plan = self.text, self.nest, self.plan
         self.sizes = write_sizes(text, nest)
-        block, self.thread = text.special("ctaid.x"), text.special("tid.x")
-        batch, row, column = self.find_tile(block)
-        positions = split_number(text, batch, [self.sizes[loop] for loop in plan.batch])
-        self.at = dict(zip(plan.batch, positions, strict=True))
-        self.first = [text.multiply(row, text.constant(ROWS)), text.multiply(column, text.constant(plan.columns))]
+        self.block, self.thread = text.special("ctaid.x"), text.special("tid.x")
+        if not plan.persistent:
+            self.enter_tile(self.block)
         self.place_tiles()
         # A call that does not fit has no blocks; the condition also shows that this launch reads the operands.
         with text.block(f"scf.if {_fits(text, plan, self.sizes)}"):
@@ -180,13 +209,21 @@ class _Writer:
         memory = f'memref.global "private" @{nest.name}_tiles_memory : {self.memory} = uninitialized'
         return f"{memory} {{alignment = 1024 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
 
-    def find_tile(self, block: str) -> tuple[str, str, str]:
-        """Returns the batch, the row and the column of a block's tile. The first _TOGETHER rows of tiles come first,
-        column by column."""
+    def enter_tile(self, number: str) -> None:
+        """Finds the first row and column of a tile, and its positions in the loops of the batch."""
+        text, plan = self.text, self.plan
+        batch, row, column = self.find_tile(number)
+        positions = split_number(text, batch, [self.sizes[loop] for loop in plan.batch])
+        self.at = dict(zip(plan.batch, positions, strict=True))
+        self.first = [text.multiply(row, text.constant(ROWS)), text.multiply(column, text.constant(plan.columns))]
+
+    def find_tile(self, number: str) -> tuple[str, str, str]:
+        """Returns the batch, the row and the column of a tile. The first _TOGETHER rows of tiles come first, column by
+        column."""
         text = self.text
         _, rows, columns = _grid(text, self.plan, self.sizes)
         whole = text.multiply(rows, columns)
-        batch, number = (text.index(operation, block, whole) for operation in ("divui", "remui"))
+        batch, number = (text.index(operation, number, whole) for operation in ("divui", "remui"))
         together = text.constant(_TOGETHER)
         band = text.multiply(together, columns)
         first = text.multiply(text.index("divui", number, band), together)
@@ -223,18 +260,39 @@ class _Writer:
         text.barrier()
 
     @contextmanager
+    def tiles_of_block(self, first_parity: int) -> Iterator[list[str]]:
+        """Encloses the work on a tile. Yields the stage of its first step, and the parity of that stage's phase; the
+        body ends with `leave_tile`."""
+        text = self.text
+        first = [text.constant(0, "i32"), text.constant(first_parity, "i32")]
+        if not self.plan.persistent:
+            yield first
+            return
+        carried, number = [text.fresh() for _ in first], text.fresh()
+        count = text.multiply(*_grid(text, self.plan, self.sizes))
+        bounds = f"{number} = {self.block} to {count} step {text.special('nctaid.x')}"
+        with text.loop(bounds, carried, first, ["i32", "i32"]):
+            self.enter_tile(number)
+            yield carried
+
+    def leave_tile(self, ring: Sequence[str]) -> None:
+        """Passes the stage and the parity after a tile on to the next one."""
+        if self.plan.persistent:
+            self.text.carry(ring, ["i32", "i32"])
+
+    @contextmanager
     def steps(
-        self, first_parity: int, starts: Sequence[str], types: Sequence[str]
+        self, ring: Sequence[str], starts: Sequence[str], types: Sequence[str]
     ) -> Iterator[tuple[str, str, str, list[str], list[str]]]:
-        """Encloses the steps along the depth. Yields the begin of a step, its stage, the parity of the stage's phase,
-        the carried values, and the results; the body ends with `carry_on`."""
+        """Encloses the steps along the depth, from a stage and the parity of its phase on. Yields the begin of a step,
+        its stage, the parity of the stage's phase, the carried values, and the results, which are the next stage, its
+        parity, and the values; the body ends with `carry_on`."""
         text = self.text
         zero, end, by = text.constant(0), self.sizes[self.plan.depth], text.constant(CHUNK)
         all_types = ["i32", "i32", *types]
         carried, begin = [text.fresh() for _ in all_types], text.fresh()
-        first = [text.constant(0, "i32"), text.constant(first_parity, "i32"), *starts]
-        with text.loop(f"{begin} = {zero} to {end} step {by}", carried, first, all_types) as results:
-            yield begin, carried[0], carried[1], carried[2:], results[2:]
+        with text.loop(f"{begin} = {zero} to {end} step {by}", carried, [*ring, *starts], all_types) as results:
+            yield begin, carried[0], carried[1], carried[2:], results
 
     def carry_on(self, stage: str, parity: str, values: Sequence[str], types: Sequence[str]) -> None:
         text = self.text
@@ -251,24 +309,31 @@ class _Writer:
         return text.let(f"arith.select {is_first}, {last}, {self.add(stage, -1)} : i32")
 
     def produce(self) -> None:
-        text, plan = self.text, self.plan
+        text = self.text
         share_registers(text, "dec", _REGISTERS["dec"])
         first = text.let(f"arith.cmpi eq, {self.thread}, {text.constant(0)} : index")
         with text.block(f"scf.if {first}"):
             maps = [address_of_map(text, number) for number in range(2)]
-            with self.steps(1, [], []) as (begin, stage, parity, _, _):
-                barrier = self.multiply(stage, 8)
-                wait_for(text, self.add(self.empty, barrier), parity)
-                full = self.add(self.full, barrier)
-                announce(text, full, plan.stage_bytes)
-                distance = self.multiply(stage, plan.stage_bytes)
-                for number, map in enumerate(plan.maps):
-                    target = self.add(self.tiles[number], distance)
-                    for box in range(map.boxes):
-                        side = text.add(self.first[number], text.constant(box * CHUNK))
-                        positions = map.positions(side, begin, self.at)
-                        copy_tile(text, maps[number], positions, self.add(target, box * map.box_bytes), full)
-                self.carry_on(stage, parity, [], [])
+            with self.tiles_of_block(1) as ring:
+                with self.steps(ring, [], []) as (begin, stage, parity, _, after):
+                    self.copy_step(maps, begin, stage, parity)
+                    self.carry_on(stage, parity, [], [])
+                self.leave_tile(after)
+
+    def copy_step(self, maps: Sequence[str], begin: str, stage: str, parity: str) -> None:
+        """Begins the copies of a step, once the products that read its stage have ended."""
+        text, plan = self.text, self.plan
+        barrier = self.multiply(stage, 8)
+        wait_for(text, self.add(self.empty, barrier), parity)
+        full = self.add(self.full, barrier)
+        announce(text, full, plan.stage_bytes)
+        distance = self.multiply(stage, plan.stage_bytes)
+        for number, map in enumerate(plan.maps):
+            target = self.add(self.tiles[number], distance)
+            for box in range(map.boxes):
+                side = text.add(self.first[number], text.constant(box * CHUNK))
+                positions = map.positions(side, begin, self.at)
+                copy_tile(text, maps[number], positions, self.add(target, box * map.box_bytes), full)
 
     def consume(self, group: str) -> None:
         text, plan = self.text, self.plan
@@ -280,31 +345,47 @@ class _Writer:
         # Either way, 64 rows follow after the same distance.
         a = describe_tile(text, own, is_deep=rows.is_deep, group=rows.box_bytes)
         b = describe_tile(text, self.tiles[1], is_deep=columns.is_deep, group=columns.box_bytes)
-        steps = [depth_step(is_deep=map.is_deep) for map in plan.maps]
-        turned = (not rows.is_deep, not columns.is_deep)
         count = plan.columns // 2
         types = ["f32"] * count
-        with self.steps(0, ["%s0"] * count, types) as (begin, stage, parity, sums, results):
-            barrier = self.multiply(stage, 8)
-            wait_for(text, self.add(self.full, barrier), parity)
-            distance = self.multiply(stage, plan.stage_bytes // 16)
-            moved = text.let(f"arith.extui {distance} : i32 to i64")
-            begin_products(text)
-            for step in range(CHUNK // DEPTH):
-                tiles = []
-                for tile, by in zip((a, b), steps, strict=True):
-                    base = text.let(f"arith.addi {tile}, {moved} : i64")
-                    tiles.append(text.let(f"arith.addi {base}, {text.constant(step * by, 'i64')} : i64"))
-                element = rows.operand.element
-                sums = multiply_tiles(text, element, tiles[0], tiles[1], sums, turned=turned)
-            group_products(text, 1)
-            later = text.let(f"arith.cmpi ne, {begin}, {text.constant(0)} : index")
-            with text.block(f"scf.if {text.let(f'arith.andi {leader}, {later} : i1')}"):
-                arrive(text, self.add(self.empty, self.multiply(self.stage_before(stage), 8)))
-            self.carry_on(stage, parity, sums, types)
-        results = end_products(text, results)
-        first = text.add(self.first[0], text.multiply(text.index("subi", warp, text.constant(4)), text.constant(16)))
-        self.store_totals(first, lane, results)
+        own_rows = text.multiply(text.index("subi", warp, text.constant(4)), text.constant(16))
+        with self.tiles_of_block(0) as ring:
+            with self.steps(ring, ["%s0"] * count, types) as (begin, stage, parity, sums, after):
+                sums = self.multiply_step((a, b), stage, parity, sums)
+                later = text.let(f"arith.cmpi ne, {begin}, {text.constant(0)} : index")
+                self.give_back(text.let(f"arith.andi {leader}, {later} : i1"), stage)
+                self.carry_on(stage, parity, sums, types)
+            totals = end_products(text, after[2:])
+            if plan.persistent:
+                self.give_back(leader, after[0])
+            self.store_totals(text.add(self.first[0], own_rows), lane, totals)
+            self.leave_tile(after[:2])
+
+    def multiply_step(self, tiles: tuple[str, str], stage: str, parity: str, sums: list[str]) -> list[str]:
+        """Begins the products of a step, once its tiles are there, and waits for those of the step before."""
+        text, plan = self.text, self.plan
+        wait_for(text, self.add(self.full, self.multiply(stage, 8)), parity)
+        distance = self.multiply(stage, plan.stage_bytes // 16)
+        moved = text.let(f"arith.extui {distance} : i32 to i64")
+        by = [depth_step(is_deep=map.is_deep) for map in plan.maps]
+        rows, columns = plan.maps
+        turned = (not rows.is_deep, not columns.is_deep)
+        begin_products(text)
+        for step in range(CHUNK // DEPTH):
+            a, b = (
+                text.let(
+                    f"arith.addi {text.let(f'arith.addi {tile}, {moved} : i64')}, "
+                    f"{text.constant(step * each, 'i64')} : i64"
+                )
+                for tile, each in zip(tiles, by, strict=True)
+            )
+            sums = multiply_tiles(text, rows.operand.element, a, b, sums, turned=turned)
+        group_products(text, 1)
+        return sums
+
+    def give_back(self, condition: str, stage: str) -> None:
+        """Lets the producer copy into the stage before another one."""
+        with self.text.block(f"scf.if {condition}"):
+            arrive(self.text, self.add(self.empty, self.multiply(self.stage_before(stage), 8)))
 
     def store_totals(self, first: str, lane: str, totals: Sequence[str]) -> None:
         """Stores the sums of a thread, of 16 rows from the first one of its warp on."""
