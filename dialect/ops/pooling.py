@@ -205,27 +205,30 @@ def _lower_indices(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (x,) = operands
-    w = pool_geometry("max_pool_indices", x.type.shape[2:], attributes)
-    padded = pad_tensor(e, x, w, lowest(x.type.dtype))
+    axis = spatial_axis(attributes["layout"])
+    w = pool_geometry("max_pool_indices", x.type.shape[axis : axis + x.type.rank - 2], attributes)
+    padded = pad_tensor(e, x, w, lowest(x.type.dtype), axis)
     offsets = product(w.kernel)
     if isinstance(offsets, int) and offsets <= _MOST_UNROLLED:
-        return [_compare_offsets(e, padded, w, types[0])]
-    return [_search_largest(e, padded, w, types[0])]
+        return [_compare_offsets(e, padded, w, types[0], axis)]
+    return [_search_largest(e, padded, w, types[0], axis)]
 
 
-def _compare_offsets(e: Emitter, padded: Tensor, w: Windows, type: TensorType) -> Tensor:
+def _compare_offsets(e: Emitter, padded: Tensor, w: Windows, type: TensorType, axis: int) -> Tensor:
     """Compares the elements at all offsets of a window in order, in one parallel loop over the windows."""
     rank = len(w.kernel)
     all_offsets = list(combinations(*map(range, integers(w.kernel))))
 
     def read(offset: Sequence[int]) -> Tensor:
         starts = [distance * step for distance, step in zip(offset, w.dilation, strict=True)]
-        return e.slice(padded, (0, 0, *starts), type.shape, (1, 1, *w.stride))
+        before, after = [0] * axis, [0] * (2 - axis)
+        steps = (*(1 for _ in before), *w.stride, *(1 for _ in after))
+        return e.slice(padded, (*before, *starts, *after), type.shape, steps)
 
     def number(s: BodyEmitter, *elements: Scalar) -> Scalar:
         best, found = elements[0], s.constant(-1, I64)
         for offset, element in zip(all_offsets, elements, strict=True):
-            position = [_position(s, w, i, s.constant(offset[i], I64)) for i in range(rank)]
+            position = [_position(s, w, i, axis, s.constant(offset[i], I64)) for i in range(rank)]
             valid, here = _inside(s, w, position)
             better = s.binary("or", s.compare("lt", found, s.constant(0, I64)), s.compare("gt", element, best))
             if element.dtype.is_float:
@@ -239,11 +242,12 @@ def _compare_offsets(e: Emitter, padded: Tensor, w: Windows, type: TensorType) -
     return e.map(type, [(read(offset), identity(type.rank)) for offset in all_offsets], number)
 
 
-def _position(s: BodyEmitter, w: Windows, axis: int, offset: Scalar) -> Scalar:
-    """Returns the index along a spatial axis, before padding, of the element at an offset of a window."""
-    step = s.binary("mul", s.index(2 + axis), s.constant(w.stride[axis], I64))
-    distance = s.binary("mul", offset, s.constant(w.dilation[axis], I64))
-    return s.binary("sub", s.binary("add", step, distance), s.size(w.low[axis]))
+def _position(s: BodyEmitter, w: Windows, number: int, first: int, offset: Scalar) -> Scalar:
+    """Returns the index along the spatial axis with this number, before padding, of the element at an offset of a
+    window; `first` is the loop of the first spatial axis."""
+    step = s.binary("mul", s.index(first + number), s.constant(w.stride[number], I64))
+    distance = s.binary("mul", offset, s.constant(w.dilation[number], I64))
+    return s.binary("sub", s.binary("add", step, distance), s.size(w.low[number]))
 
 
 def _inside(s: BodyEmitter, w: Windows, position: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
@@ -259,14 +263,14 @@ def _inside(s: BodyEmitter, w: Windows, position: Sequence[Scalar]) -> tuple[Sca
     return valid, here
 
 
-def _search_largest(e: Emitter, padded: Tensor, w: Windows, type: TensorType) -> Tensor:
+def _search_largest(e: Emitter, padded: Tensor, w: Windows, type: TensorType, axis: int) -> Tensor:
     """Writes two reductions of one result each: the best element, then the least number of an element equal to it."""
     rank = len(w.kernel)
-    largest = _write_largest(e, padded, w, type)
+    largest = _write_largest(e, padded, w, type, axis)
     nowhere = integer_range(I64)[1]
 
     def first(s: BodyEmitter, element: Scalar, best: Scalar, found: Scalar) -> Sequence[Scalar]:
-        valid, here = _inside(s, w, [_position(s, w, i, s.index(2 + rank + i)) for i in range(rank)])
+        valid, here = _inside(s, w, [_position(s, w, i, axis, s.index(2 + rank + i)) for i in range(rank)])
         element = s.cast(element, best.dtype)
         equal = s.compare("eq", element, best)
         if element.dtype.is_float:
@@ -275,7 +279,7 @@ def _search_largest(e: Emitter, padded: Tensor, w: Windows, type: TensorType) ->
         return [s.binary("min", found, s.select(s.binary("and", equal, valid), here, s.constant(nowhere, I64)))]
 
     result = Result(type, identity(type.rank), initial=nowhere)
-    (found,) = pool_windows(e, [padded, largest], w, [result], first)
+    (found,) = pool_windows(e, [padded, largest], w, [result], first, axis)
 
     def number(s: ScalarEmitter, found: Scalar) -> Scalar:
         return s.select(s.compare("eq", found, s.constant(nowhere, I64)), s.constant(-1, I64), found)
@@ -285,12 +289,12 @@ def _search_largest(e: Emitter, padded: Tensor, w: Windows, type: TensorType) ->
 
 max_pool_indices = Operator(
     name="max_pool_indices",
-    summary="the index of the largest element of each max_pool window in the flattened spatial axes; the first of "
+    summary=f"the index of the largest element of each window of {POOLED} in the flattened spatial axes; the first of "
     "equal elements, -1 if the window contains only padding",
     operands=(Operand("x", NUMBERS),),
-    attributes=_MAX_ATTRIBUTES,
-    infer=_infer_indices,
-    reference=_reference_indices,
+    attributes=(*_MAX_ATTRIBUTES, LAYOUT),
+    infer=infer_in_layout(_infer_indices),
+    reference=reference_in_layout(_reference_indices),
     gradient=None,
     lower=_lower_indices,
     cases=LateCases(
@@ -301,6 +305,9 @@ max_pool_indices = Operator(
             Case(((1, 1, 1),), {"kernel": 2, "dilation": 2, "padding": 1}),
             Case(((1, 2, 0),), {"kernel": 3, "padding": 1}),
             Case(((1, 1, 3, 4, 3),), {"kernel": 2}),
+            Case(((2, 7, 6, 5),), {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0, 1, 1), "layout": LAST}),
+            Case(((1, 5, 7, 3),), {"kernel": 5, "stride": 1, "padding": 2, "dilation": (1, 2), "layout": LAST}),
+            Case(((0, 3, 3, 2),), {"kernel": 2, "layout": LAST}),
             Case(
                 ((1, 1, 6),), {"kernel": 3, "stride": 1}, arrays={0: np.asarray([[[2, 3, 3, 1, 1, 1]]])}, dtypes=(I64,)
             ),

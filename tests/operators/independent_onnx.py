@@ -137,8 +137,11 @@ def _pool(name: str, outputs: int = 1) -> Function:
     return computed
 
 
-def _pool_indices(x: Array, *, kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool) -> Any:
+def _pool_indices(
+    x: Array, *, kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool, layout: str
+) -> Any:
     """ONNX says how many windows there are; each is searched in order, and the first of the largest is taken."""
+    x = _first(x) if layout == "channels_last" else x
     pooled = _pool("MaxPool")(x, kernel=kernel, stride=stride, dilation=dilation, padding=padding, ceil_mode=ceil_mode)
     rank = x.ndim - 2
     sizes, spread = _all(kernel, rank), _all(dilation, rank)
@@ -154,7 +157,7 @@ def _pool_indices(x: Array, *, kernel: Any, stride: Any, dilation: Any, padding:
                 # NaN is the greatest.
                 if best is None or value > best or (value != value and best == best):
                     best, result[place] = value, np.ravel_multi_index(at, x.shape[2:])
-    return result
+    return np.moveaxis(result, 1, -1) if layout == "channels_last" else result
 
 
 def _pool_gradient(gradient: Array, *, sizes: Sequence[int], **attributes: Any) -> Any:
