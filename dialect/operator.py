@@ -394,7 +394,7 @@ class Operator:
                     operand=number,
                 )
             first = groups.setdefault(operand.group, type.dtype)
-            if first != type.dtype and not operand.mixed:
+            if first is not type.dtype and first != type.dtype and not operand.mixed:
                 raise InferenceError(
                     "dtype-mismatch",
                     f"`{self.name}` mixes {first} and {type.dtype}",
