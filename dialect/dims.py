@@ -484,7 +484,8 @@ def symbols(size: Size) -> set[Symbol]:
 
 def symbols_of(sizes: Iterable[Size]) -> tuple[Symbol, ...]:
     """Returns every dim that any of the sizes depends on, by name."""
-    return tuple(sorted(set().union(*(symbols(s) for s in sizes)), key=lambda s: s.name))
+    symbolic = [size for size in sizes if not isinstance(size, int)]
+    return tuple(sorted(set().union(*map(symbols, symbolic)), key=lambda s: s.name)) if symbolic else ()
 
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:

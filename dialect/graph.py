@@ -319,8 +319,9 @@ Substitution = Mapping[str, Value]
 
 
 def substitute_values(node: Node, values: Substitution) -> Node:
-    """Returns the node with its inputs, and those inside its regions, replaced by name. Results keep their names."""
-    if not values:
+    """Returns the node with its inputs, and those inside its regions, replaced by name: the node itself if it uses none
+    of them. Results keep their names."""
+    if not values or (not node.regions and not any(v.name in values for v in node.inputs)):
         return node
     inputs = tuple(values.get(v.name, v) for v in node.inputs)
     regions = tuple(
@@ -331,4 +332,6 @@ def substitute_values(node: Node, values: Substitution) -> Node:
         )
         for r in node.regions
     )
+    if inputs == node.inputs and regions == node.regions:
+        return node
     return replace(node, inputs=inputs, regions=regions)

@@ -29,12 +29,18 @@ from .types import I64, DType, TensorType
 Locate = Callable[[Node], Span | None]
 
 
-def verify(module: Module, locate: Locate | None = None) -> None:
+Checked = dict[int, Node | Parameter]
+"""Nodes whose results have the inferred types, and parameters whose formulas are valid, by identity."""
+
+
+def verify(module: Module, locate: Locate | None = None, checked: Checked | None = None) -> None:
     """Checks a graph. Raises DiagnosticError with all its errors.
 
-    `locate` returns the source location of a node; by default that is the span in the model's source.
+    `locate` returns the source location of a node; by default that is the span in the model's source. With `checked`,
+    the types of the nodes in it are not inferred again, and it receives the others that are correct: most passes keep
+    most nodes.
     """
-    errors = Collector()
+    errors, checked = Collector(), {} if checked is None else checked
     for kind, names in (
         ("dim", [s.name for s in module.dims]),
         ("parameter", [p.name for p in module.parameters]),
@@ -48,15 +54,18 @@ def verify(module: Module, locate: Locate | None = None) -> None:
         for symbol in _undeclared(parameter.type.shape, declared):
             message = f"parameter `{parameter.name}` uses {symbol}, which the module does not declare"
             errors.report(Diagnostic("undeclared-dim", message, parameter.span))
-        if parameter.formula is not None:
-            _verify_formula(parameter, parameter.formula, errors, locate or (lambda node: node.span))
+        if parameter.formula is not None and id(parameter) not in checked:
+            found = len(errors.diagnostics)
+            _verify_formula(parameter, parameter.formula, errors, locate or (lambda node: node.span), checked)
+            if len(errors.diagnostics) == found:
+                checked[id(parameter)] = parameter
         if parameter.name.count("{}") != len(parameter.counts):
             message = f"parameter `{parameter.name}` has {len(parameter.counts)} counts"
             errors.report(Diagnostic("bad-parameter", message, parameter.span))
     for state in module.states:
         _verify_state(module, state, declared, errors)
     for function in module.functions:
-        _FunctionVerifier(module, function, errors, locate or (lambda node: node.span)).run()
+        _FunctionVerifier(module, function, errors, locate or (lambda node: node.span), checked).run()
     errors.raise_if_any()
 
 
@@ -76,7 +85,9 @@ def _verify_state(module: Module, state: State, declared: set[Symbol], errors: C
             report("bad-state", f"is {state.type} and begins with {initial.type}")
 
 
-def _verify_formula(parameter: Parameter, formula: Formula, errors: Collector, locate: Locate) -> None:
+def _verify_formula(
+    parameter: Parameter, formula: Formula, errors: Collector, locate: Locate, checked: Checked
+) -> None:
     """Checks that a formula is a valid function without arguments, over stored parameters."""
 
     def report(message: str) -> None:
@@ -91,7 +102,7 @@ def _verify_formula(parameter: Parameter, formula: Formula, errors: Collector, l
             report(f"is computed from `{inner.name}`, which is not stored as one tensor")
     for name in _repeated(p.name for p in formula.parameters):
         report(f"is computed from `{name}` and `{name}`")
-    _FunctionVerifier(formula.module, formula.function, errors, locate).run()
+    _FunctionVerifier(formula.module, formula.function, errors, locate, checked).run()
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
@@ -155,6 +166,7 @@ class _FunctionVerifier:
     function: Function
     errors: Collector
     locate: Locate
+    checked: Checked
 
     def __post_init__(self) -> None:
         self.defined: set[str] = set()
@@ -216,10 +228,10 @@ class _FunctionVerifier:
                 self.report("unbound-dim", f"no argument has the dim `{symbol.name}`", node)
 
     def check_use(self, value: Value, visible: Mapping[str, TensorType], node: Node | None) -> None:
-        if value.name not in visible:
+        defined = visible.get(value.name)
+        if defined is None:
             self.report("undefined-value", f"`{format_value(value)}` is not defined here", node)
-        elif visible[value.name] != value.type:
-            defined = visible[value.name]
+        elif defined is not value.type and defined != value.type:
             self.report("type-mismatch", f"`{format_value(value)}` is {defined}, and is used as {value.type}", node)
 
     # --- nodes ---
@@ -256,6 +268,10 @@ class _FunctionVerifier:
             return
         if node.regions:
             self.report("bad-region", f"`{node.op}` has no region", node)
+        elif id(node) not in self.checked:
+            self.infer_types(node)
+
+    def infer_types(self, node: Node) -> None:
         try:
             types = OPERATORS[node.op].check([v.type for v in node.inputs], dict(node.attributes))
         except InferenceError as error:
@@ -265,7 +281,8 @@ class _FunctionVerifier:
         except Exception as error:  # Attributes of the right kind may still have values that make an inference raise.
             self.report("bad-node", f"`{node.op}` has no inferable type: {type(error).__name__}: {error}", node)
         else:
-            self.check_types("results", [v.type for v in node.outputs], types, node)
+            if self.check_types("results", [v.type for v in node.outputs], types, node):
+                self.checked[id(node)] = node
 
     def check_attributes(self, node: Node) -> bool:
         errors = len(self.errors.diagnostics)
@@ -285,11 +302,12 @@ class _FunctionVerifier:
                 self.check_symbols(_sizes_in(value), node)
         return len(self.errors.diagnostics) == errors
 
-    def check_types(self, what: str, found: Iterable[TensorType], expected: Iterable[TensorType], node: Node) -> None:
+    def check_types(self, what: str, found: Iterable[TensorType], expected: Iterable[TensorType], node: Node) -> bool:
         found, expected = tuple(found), tuple(expected)
         if found != expected:
             texts = [", ".join(map(str, types)) or "none" for types in (found, expected)]
             self.report("type-mismatch", f"{what} of `{node.op}` are {texts[0]}, expected {texts[1]}", node)
+        return found == expected
 
     def check_constant(self, node: Node) -> None:
         value = node.attribute("value")

@@ -16,7 +16,7 @@ from ..dialect.diagnostics import Span
 from ..dialect.graph import Module, Node, walk
 from ..dialect.lazy_dataclass import dataclass
 from ..dialect.printer import format_node, print_module
-from ..dialect.verifier import verify
+from ..dialect.verifier import Checked, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +170,10 @@ class PassManager:
 
     def run(self, module: Module) -> Module:
         self.context, self.stages = Context(self.rewrite_limit), []
+        checked: Checked = {}
         self._watch(Stage(0, "input", module))
         if self.check:
-            verify(module)
+            verify(module, checked=checked)
         self._accept()
         for number, step in enumerate(self.passes, start=1):
             before, done, start = module, len(self.context.rewrites), time.perf_counter()
@@ -186,7 +187,7 @@ class PassManager:
             self._watch(stage)
             if self.check and stage.changed:
                 try:
-                    verify(module)
+                    verify(module, checked=checked)
                 except Exception as error:
                     raise PassError(step, before, f"it produced an invalid graph: {error}") from error
             self._accept()

@@ -174,7 +174,8 @@ class Rewriter:
                 self._place(replace(node, regions=regions), body, depth + 1)
                 return
             body.append(node)
-            self.definitions.update((v.name, node) for v in node.outputs)
+            for value in node.outputs:
+                self.definitions[value.name] = node
             return
         replacement = _keep_names(node, replacement)
         for new in replacement.nodes:

@@ -17,7 +17,7 @@ from ...dialect.types import BOOL, U8, DType, Kind
 
 def printable(text: str) -> str:
     """Returns the text as one line in any file encoding, for comments and locations."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def element_type(dtype: DType) -> str:

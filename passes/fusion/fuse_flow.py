@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...dialect.graph import Node, Value, read_values
+from ...dialect.operator import PROPERTIES
 from ...dialect.ops import OPERATORS
 from ..rewrite import count_uses
 
@@ -121,5 +122,5 @@ class Flow:
 
 def has(node: Node, *properties: str) -> bool:
     """Returns whether the node's operator has one of the properties. A node with regions has none of its own."""
-    operator = OPERATORS[node.op]
-    return not node.regions and any(operator.has(p) for p in properties)
+    assert PROPERTIES.issuperset(properties), properties
+    return not node.regions and not OPERATORS[node.op].properties.isdisjoint(properties)

@@ -53,9 +53,14 @@ class _Canonicalizer(Rewriter):
         yield from BY_NAME[node.op]
 
     def visit(self, node: Node) -> Replacement | None:
+        builder = NodeBuilder(self.names, node)
+        match = Match(node, builder, self.definitions)
         for rule in self.rules(node):
-            builder = NodeBuilder(self.names, node)
-            values = rule(Match(node, builder, self.definitions))
+            if builder.nodes:
+                # The rule before has written nodes, and found that it does not apply.
+                builder = NodeBuilder(self.names, node)
+                match = Match(node, builder, self.definitions)
+            values = rule(match)
             if values is None:
                 continue
             if not self.context.allow(rule.__name__.replace("_", "-"), node):

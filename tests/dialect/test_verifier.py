@@ -1,16 +1,18 @@
 """The verifier: one broken graph for each rule, and what it says about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
+from nacre.dialect.operator import Operator
 from nacre.dialect.parser import parse_module, parse_text
 from nacre.dialect.types import F32, I64, TensorType
-from nacre.dialect.verifier import verify
+from nacre.dialect.verifier import Checked, verify
 
 VALID = """
 module m
@@ -165,10 +167,30 @@ BROKEN: list[tuple[str, str, Callable[[], Module]]] = [
 
 @pytest.mark.parametrize(("code", "message", "make"), BROKEN, ids=[message for _, message, _ in BROKEN])
 def test_broken_graph(code: str, message: str, make: Callable[[], Module]) -> None:
-    with pytest.raises(DiagnosticError) as caught:
-        verify(make())
-    found = [(d.code, d.message) for d in caught.value.diagnostics]
-    assert any(c == code and message in m for c, m in found), found
+    checked: Checked = {}
+    verify(MODULE, checked=checked)
+    for known in ({}, checked):
+        with pytest.raises(DiagnosticError) as caught:
+            verify(make(), checked=known)
+        found = [(d.code, d.message) for d in caught.value.diagnostics]
+        assert any(c == code and message in m for c, m in found), found
+
+
+def test_types_of_a_node_are_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    inferred: list[str] = []
+    check = Operator.check
+
+    def watched(self: Operator, types: Sequence[TensorType], given: Mapping[str, Any]) -> tuple[TensorType, ...]:
+        inferred.append(self.name)
+        return check(self, types, given)
+
+    monkeypatch.setattr(Operator, "check", watched)
+    checked: Checked = {}
+    verify(MODULE, checked=checked)
+    assert sorted(inferred) == ["exp", "matmul", "multiply", "softmax"]
+    inferred.clear()
+    verify(with_node(2, attributes=(("axis", 0),)), checked=checked)
+    assert inferred == ["softmax"]
 
 
 def test_every_error_is_reported() -> None:
