@@ -37,7 +37,7 @@ def cached_path(build: Build) -> Path:
     host = identify_host() if any(target.cpu == "native" for target in options.targets) else ""
     # The artifact records the source lines of its kernels: a comment that moves them gives another artifact.
     graph = print_module(relative_to(source_model.module, source_model.file))
-    add(*identify_compiler(), host, options.identity, source_model.precision, graph)
+    add(identify_compiler(), host, options.identity, source_model.precision, graph)
     # The variable names the C compiler where no option does.
     add("" if options.cc else os.environ.get("CC", ""))
     # A changed budget must be checked again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -20,8 +21,9 @@ def identify_files(files: Iterable[Path]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)
-def identify_compiler() -> tuple[str, ...]:
-    """Identifies the compiler by its version, the packages that it uses, and its files, which change during
+def identify_compiler() -> str:
+    """Returns a digest of the compiler's version, the packages that it uses, and its files, which change during
     development."""
     files = sorted(p for room in _ROOMS for suffix in ("py", "lark", "c", "h") for p in room.rglob(f"*.{suffix}"))
-    return (__version__, *identify_packages(), *identify_files(files))
+    parts = (__version__, *identify_packages(), *identify_files(files))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -108,7 +108,7 @@ def test_identities_of_files_and_of_the_compiler(monkeypatch: pytest.MonkeyPatch
     def found(*paths: Path) -> tuple[str, ...]:
         return tuple(identity.identify_files(paths))
 
-    def compiler() -> tuple[str, ...]:
+    def compiler() -> str:
         identity.identify_compiler.cache_clear()
         return identity.identify_compiler()
 
@@ -308,7 +308,7 @@ def test_keys_of_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         question(threads=2),
         question(level=1),
     ]
-    for changed, value in {"identify_compiler": ("another version",), "identify_host": "another CPU"}.items():
+    for changed, value in {"identify_compiler": "another version", "identify_host": "another CPU"}.items():
         with monkeypatch.context() as patch:
             patch.setattr(quantize, changed, lambda value=value: value)
             keys.append(question())
@@ -380,7 +380,7 @@ def test_keys_of_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "data": key("kernel", b"text", module(), data=2 * data),
         "sign": key("kernel", b"text", module(), data=-data),
     }
-    for name, changed in {"identify_compiler": ("another version",), "identify_host": "another CPU"}.items():
+    for name, changed in {"identify_compiler": "another version", "identify_host": "another CPU"}.items():
         with monkeypatch.context() as patch:
             patch.setattr(passed, name, lambda changed=changed: changed)
             keys[name] = key("kernel", b"text", module())

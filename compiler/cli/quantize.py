@@ -159,7 +159,7 @@ def _question(
         message = f"`{error.filename}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise DiagnosticError([Diagnostic("missing-file", message)]) from error
     return {
-        "compiler": hashlib.sha256("\n".join((*identify_compiler(), identify_host())).encode()).hexdigest(),
+        "compiler": hashlib.sha256(f"{identify_compiler()}\n{identify_host()}".encode()).hexdigest(),
         "model": source_hash(source_model.module),
         "entry": name,
         "files": [*stamps, *reader.digests()],

@@ -35,7 +35,7 @@ class Passed:
             return ""
         digest = hashlib.sha256()
         data = (self._digest(parameter) for parameter in reference.parameters)
-        for part in (*identify_compiler(), identify_host(), *data, reference, *subject):
+        for part in (identify_compiler(), identify_host(), *data, reference, *subject):
             digest.update(hashlib.sha256(_bytes(part)).digest())
         return digest.hexdigest()
 

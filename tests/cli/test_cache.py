@@ -207,7 +207,7 @@ def test_texts_of_kernels_change_the_path(source: Path) -> None:
 
 def test_another_compiler_changes_the_path(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path_of(source)
-    monkeypatch.setattr(module, "identify_compiler", lambda: ("another version",))
+    monkeypatch.setattr(module, "identify_compiler", lambda: "another version")
     assert path_of(source) != before
 
 

@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 from codegen.untiled import find_untiled
 from nacre.compiler.api import in_precision, read_model
+from nacre.compiler.base.spans import without_spans
 from nacre.compiler.codegen.llvm.machine import vector_features
+from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.model.policy import SHORT_FORMS
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import choose_panels, parse_targets
 from nacre.compiler.targets.vector_unit import PanelSizes, VectorUnit
+from nacre.dialect.graph import Module
+from nacre.dialect.printer import print_module
 from samples.test_workspace import MINILM
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -60,18 +64,33 @@ def untiled(text: str, units: tuple[VectorUnit, ...]) -> tuple[str, ...]:
     return tuple(find_untiled(text, units))
 
 
+_left: dict[str, list[str]] = {}
+"""The kernels of each graph that are not tiled. The graph of a training step is the same in f32 and int8."""
+
+
+def find_left(module: Module) -> list[str]:
+    """Returns the kernels of a graph that are not tiled. The sizes of panels decide how a weight is packed, and not
+    whether it is: without packed weights, all units have the same kernels."""
+    left: list[str] = []
+    lowered: Lowered | None = None
+    for panels, those in units().items():
+        if lowered is None or any(weight.packing is not None for weight in lowered.weights):
+            lowered = lower_module(module, pack=panels)
+        assert lowered.kernels, module.name
+        left += [line for kernel in lowered.kernels for line in untiled(kernel.text(), those)]
+    return left
+
+
 @pytest.mark.parametrize(("sample", "precision"), [(m, p) for m in MODELS for p in SHORT_FORMS if p in PRECISIONS[m]])
 def test_every_kernel_is_tiled(sample: str, precision: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(MINILM), encoding="utf-8")
     weights = tmp_path if sample.startswith("minilm") else None
     module = Build(in_precision(read_model(SAMPLES / f"{sample}.nacre", weights), precision)).optimize()
     assert sum(map(len, units().values())) > 5
-    left = []
-    for panels, those in units().items():
-        kernels = lower_module(module, pack=panels).kernels
-        assert kernels, sample
-        left += [line for kernel in kernels for line in untiled(kernel.text(), those)]
-    assert not left, "\n".join(left)
+    graph = print_module(without_spans(module))
+    if graph not in _left:
+        _left[graph] = find_left(module)
+    assert not _left[graph], "\n".join(_left[graph])
 
 
 def test_every_sample_is_there() -> None:
