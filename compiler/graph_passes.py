@@ -23,10 +23,12 @@ def _optimizing(
 _FAST = _optimizing(
     "qdq-propagation,narrow-weights,fold-batch-norm,im2col,sub-pixel,channels-last,winograd",
     "fold-parameters",
-    last="sparse-products,",
+    last="triangular-products,sparse-products,dce,",
 )
 _STRICT = _optimizing(
-    "qdq-propagation{requantize=false},narrow-weights,im2col,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+    "qdq-propagation{requantize=false},narrow-weights,im2col,sub-pixel,channels-last",
+    "fold-parameters{stepwise=true}",
+    last="triangular-products,dce,",
 )
 
 GRAPH_PASSES: Mapping[int, str] = {

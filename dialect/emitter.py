@@ -164,11 +164,14 @@ class BodyEmitter(ScalarEmitter, Protocol):
 @dataclass(frozen=True, slots=True)
 class Loop:
     """One loop of a structured op. A loop of a sum of products may be `sparse`: its steps may be omitted where the
-    factor from the first input is 0."""
+    factor from the first input is 0. `until` and `since` are the number of a parallel loop and a distance: steps after,
+    or before, the index of that loop plus the distance may be omitted, since a factor is 0."""
 
     size: Size
     parallel: bool = True
     sparse: bool = False
+    until: tuple[int, int] | None = None
+    since: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

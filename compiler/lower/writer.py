@@ -73,12 +73,24 @@ ITEMS = "_items"
 """The suffix of the function that counts a kernel's work items."""
 SPARSE = "nacre.sparse"
 """The attribute of an op with sparse loops."""
+UNTIL, SINCE = "nacre.until", "nacre.since"
+"""The attributes of an op with a loop that may begin or end at a distance from the index of another loop: the number of
+the other loop, and the distance."""
 
 
 def part_name(kernel: str, part: int) -> str:
     """Returns the name of a part of a kernel, where code generation splits it into several functions that are called in
     order."""
     return f"{kernel}_part{part}" if part else kernel
+
+
+def _hints(op: Structured) -> str:
+    """Returns the attributes for steps that a sum may omit."""
+    found = [SPARSE] if any(loop.sparse for loop in op.loops) else []
+    for loop in op.loops:
+        pairs = ((UNTIL, loop.until), (SINCE, loop.since))
+        found += [f"{name} = array<i64: {bound[0]}, {bound[1]}>" for name, bound in pairs if bound is not None]
+    return f" attrs = {{{', '.join(found)}}}" if found else ""
 
 
 _LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*":\d+:\d+\)$', re.MULTILINE)
@@ -436,8 +448,7 @@ class KernelWriter:
         traits = f"{{indexing_maps = [{', '.join(affine_map(rank, m) for m in maps)}], iterator_types = [{iterators}]}}"
         inputs = _typed("ins", [name for name, _, _ in operands], [type for _, type, _ in operands])
         outputs = _typed("outs", starts, op.types)
-        sparse = f" attrs = {{{SPARSE}}}" if any(loop.sparse for loop in op.loops) else ""
-        self.line(f"{label} = linalg.generic {traits}{inputs}{outputs}{sparse} {{")
+        self.line(f"{label} = linalg.generic {traits}{inputs}{outputs}{_hints(op)} {{")
         block = ", ".join(f"{x.name}: {element_type(x.dtype)}" for x in (*elements, *starting))
         self.line(f"^bb0({block}):")
         s = BodyWriter(self.text, self.load_element, self._raise, identity(rank))

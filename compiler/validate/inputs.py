@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum, symbols
 from ...dialect.graph import Function, Node, Parameter, Value, walk
-from ...dialect.ops import OPERATORS
+from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.common import integer_range
 from ...dialect.requirements import call_requirements
 from ...dialect.types import BOOL, F64, Array, DType
@@ -171,9 +171,14 @@ def random_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int,
 def random_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
     """Returns arrays for all arguments of a function at sizes of its dims, or at the nearest that it admits."""
     dims = _admitted(function, dims)
-    limits = place_limits(function)
-    arrays = tuple(random_argument(v, dims, kind, seed, limits.get(v.name)) for v in function.arguments)
-    return Trial(function.name, dict(dims), kind, tuple(v.name for v in function.arguments), arrays)
+    limits, triangles = place_limits(function), place_triangles(function)
+    arrays = []
+    for value in function.arguments:
+        array = random_argument(value, dims, kind, seed, limits.get(value.name))
+        for triangle in triangles.get(value.name, ()):
+            array = triangle.select(array)
+        arrays.append(array)
+    return Trial(function.name, dict(dims), kind, tuple(v.name for v in function.arguments), tuple(arrays))
 
 
 def _admitted(function: Function, dims: Mapping[str, int]) -> dict[str, int]:
@@ -241,6 +246,55 @@ def place_limits(function: Function) -> dict[str, Limit]:
             for name in _sources(node.inputs[use.operand], makers) & arguments:
                 limits[name] = limits[name].both(limit) if name in limits else limit
     return limits
+
+
+@dataclass(frozen=True, slots=True)
+class Triangle:
+    """Matrices along two axes of an array that are 0 above a diagonal."""
+
+    row: int
+    column: int
+    diagonal: int
+
+    def select(self, array: Array) -> Array:
+        """Returns the array with 0 above the diagonal."""
+        moved = np.moveaxis(array, (self.row, self.column), (-2, -1))
+        return np.moveaxis(np.tril(moved, self.diagonal), (-2, -1), (self.row, self.column)).astype(array.dtype)
+
+
+def place_triangles(function: Function) -> dict[str, list[Triangle]]:
+    """Returns the triangles that products assume of arguments: kernels leave out what these multiply by 0."""
+    makers = {v.name: node for node in walk(function.body) for v in node.outputs}
+    given = {
+        inner.name: outer
+        for node in walk(function.body)
+        if OPERATORS[node.op].has("group")
+        for region in node.regions
+        for inner, outer in zip(region.arguments, node.inputs, strict=True)
+    }
+    found: dict[str, list[Triangle]] = {v.name: [] for v in function.arguments}
+
+    def place(value: Value, triangle: Triangle) -> None:
+        value = given.get(value.name, value)
+        if value.name in found:
+            found[value.name].append(triangle)
+            return
+        node = makers.get(value.name)
+        if node is None or not node.inputs:
+            return
+        order, x = axis_order(node), node.inputs[0]
+        if order is not None:
+            place(x, replace(triangle, row=order[triangle.row], column=order[triangle.column]))
+        elif x.type == value.type and (node.op in ("multiply", "divide") or len(node.inputs) == 1):
+            place(x, triangle)
+
+    for node in walk(function.body):
+        for name, number in (("x_diagonal", 0), ("y_diagonal", 1)):
+            diagonal = node.attribute(name) if node.op == "matmul" else None
+            if isinstance(diagonal, int):
+                rank = node.inputs[number].type.rank
+                place(node.inputs[number], Triangle(rank - 2, rank - 1, diagonal))
+    return found
 
 
 def has_checked_indices(function: Function) -> bool:

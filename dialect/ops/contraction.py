@@ -12,6 +12,7 @@ from ..graph import Value
 from ..operator import Attributes, Builder, Case, Channels, InferenceError, LateCases, Operand, Operator, Use
 from ..types import DType, TensorType
 from .support.accumulate import (
+    DIAGONALS,
     FACTOR_DTYPES,
     INTO,
     SPARSE,
@@ -56,7 +57,15 @@ def _lower_matmul(
     batch = result.shape[:-2]
     n = len(batch)
     rows, columns = Loop(result.shape[-2]), Loop(result.shape[-1])
-    inners = Loop(x.type.shape[-1], parallel=False, sparse=bool(attributes["sparse"]))
+    x_diagonal, y_diagonal = attributes["x_diagonal"], attributes["y_diagonal"]
+    inners = Loop(
+        x.type.shape[-1],
+        parallel=False,
+        sparse=bool(attributes["sparse"]),
+        # x[i, k] == 0 for k > i + x_diagonal, and y[k, j] == 0 for k < j - y_diagonal
+        until=None if x_diagonal is None else (n, x_diagonal),
+        since=None if y_diagonal is None else (n + 2, -y_diagonal),
+    )
     # Rows, inner, columns: the innermost loop runs along a row of the result and of `y`.
     row, inner, column = loop(n), loop(n + 1), loop(n + 2)
     (total,) = e.structured(
@@ -75,7 +84,7 @@ def _lower_matmul(
     return [lower_cast(e, total, result.dtype)]
 
 
-def _matmul(x: Numbers, y: Numbers, into: DType | None, sparse: bool | None = None) -> Numbers:
+def _matmul(x: Numbers, y: Numbers, into: DType | None, **hints: bool | int | None) -> Numbers:
     return finish(np.matmul(widen(x, into), widen(y, into)), x, into)
 
 
@@ -102,9 +111,10 @@ matmul = Operator(
     name="matmul",
     summary="the matrix product x @ y over the last two axes; leading axes broadcast; `into` is the dtype of the "
     "sums and of the result: i32 for any combination of i8 and u8, f32 for short floats and for i8 with a "
-    "float; with `sparse`, rows of y may be left out where the element of x is 0",
+    "float; with `sparse`, rows of y may be left out where the element of x is 0; with `x_diagonal` or `y_diagonal`, "
+    "that factor is 0 where its column is greater than its row plus the number, and its products may be left out",
     operands=(Operand("x", FACTOR_DTYPES, mixed=True), Operand("y", FACTOR_DTYPES, mixed=True)),
-    attributes=(INTO, SPARSE),
+    attributes=(INTO, SPARSE, *DIAGONALS),
     infer=_infer_matmul,
     reference=_matmul,
     gradient=gradient_into(_differentiate_matmul),

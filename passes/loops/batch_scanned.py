@@ -10,6 +10,7 @@ from ...dialect.control_flow import CONTROL_FLOW, trip_count
 from ...dialect.dims import Shape, Size, at_least, multiply, product, static_size
 from ...dialect.graph import Attribute, Function, Module, Node, Region, Value
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.support.accumulate import without_diagonals
 from ..analysis.factors import gathered_axis
 from ..manager import Context, Pass
 from ..rewrite import Names, NodeBuilder
@@ -135,7 +136,8 @@ class _Scan:
         elif self.acts_on_rows(node):
             rows = [self.rows.get(v.name, v) for v in node.inputs]
         if rows:
-            self.rows[node.output.name] = b.apply(node.op, rows, dict(node.attributes))[0]
+            # Rows of all iterations are no longer the rows of one matrix.
+            self.rows[node.output.name] = b.apply(node.op, rows, without_diagonals(dict(node.attributes)))[0]
             self.before += b.nodes
             return
         inputs = [self.whole_of(v) for v in node.inputs]

@@ -22,6 +22,10 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     ),
     "loops/hoist_invariants.py": ("the table holds the properties of operators with regions", {"CONTROL_FLOW"}),
     "loops/sparse_products.py": ("`relu` has zeros, and these operators keep them", {"relu", "multiply", "_KEEPING"}),
+    "loops/triangular_products.py": (
+        "marks `matmul`; these operators make triangular matrices, and keep their zeros",
+        {"matmul", "where", "softmax", "tril", "triangular_mask", "multiply", "divide", "_KEEPING"},
+    ),
     "loops/parallel_order.py": ("expands the three operators of order", {"sort", "argsort", "top_k"}),
     "quantization/expand_block_quantized.py": (
         "expands these operators, and writes `x @ dequantized.T` as `block_matmul`, also of blocks times scales",

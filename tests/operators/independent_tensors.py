@@ -349,7 +349,7 @@ def _band(lower: bool) -> Function:
 # Sums of products
 
 
-def _matmul(x: Array, y: Array, into: Any = None, sparse: Any = None) -> Any:
+def _matmul(x: Array, y: Array, into: Any = None, **hints: Any) -> Any:
     a, b = (x[None] if x.ndim == 1 else x), (y[:, None] if y.ndim == 1 else y)
     outer = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (np.broadcast_to(m, (*outer, *m.shape[-2:])) for m in (a, b))

@@ -100,6 +100,11 @@ def find_masked_rows(stage: Stage, row: int | None) -> MaskedRows | None:
     return None
 
 
+def find_kept(stage: Stage, op: Op, column: int, row: int | None) -> Kept | None:
+    """Returns the range of the class `column` beyond which all elements of an op are one constant."""
+    return _Masks(stage, column, row).kept(op, op.body)
+
+
 def _number(node: Node) -> float | None:
     """Returns the value of a constant in f32."""
     text = node.text.partition(" ")[0]

@@ -15,7 +15,7 @@ from typing import Any
 from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_divide, maximum, minimum, multiply
 from ....dialect.emitter import Index
 from ...base.mlir import ir
-from ...lower.writer import SPARSE
+from ...lower.writer import SINCE, SPARSE, UNTIL
 from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
@@ -368,8 +368,10 @@ class _Reader:
             (following,), first = carried, self.tensors[values[-2]]
             op.start, op.carried = None, Carried(following, str(first.splat), first.element)
         else:
-            op = unpack_groups(group_quantized(group_steps(op)))
+            plain, op = op, unpack_groups(group_quantized(group_steps(op)))
             op.is_sparse = SPARSE in operation.attributes
+            if op is plain and len(op.reduced) == 1:
+                op.until, op.since = (_read_bound(operation, name) for name in (UNTIL, SINCE))
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)
@@ -473,6 +475,14 @@ def _decided(node: Node) -> Node:
 
 _DYNAMIC = -(1 << 62)
 """MLIR's marker of a dynamic size: the least i64."""
+
+
+def _read_bound(operation: Any, name: str) -> tuple[int, int] | None:
+    """Returns a loop and a distance, where the operation has such an attribute."""
+    if name not in operation.attributes:
+        return None
+    loop, distance = ir.DenseI64ArrayAttr(operation.attributes[name])
+    return loop, distance
 
 
 def _named(attributes: Any) -> list[Any]:

@@ -310,6 +310,8 @@ class RowStage:
 class BlockTiles(StretchedTiles):
     """The writer of blocks of at least `ROWS` rows, or of a known number of rows."""
 
+    takes_triangles = False
+
     def _each(self, rows: Rows, height: int, write: Callable[[Form, int], None]) -> None:
         in_whole_tiles(self.writer, rows, self.roles.rows, lambda first, _, count: write(first, count))
 

@@ -90,6 +90,8 @@ def merge_loops(stage: Stage) -> None:
         return
     order = max((stage.loops(op) for op in stage.ops), key=len)
     apart = {*stage.around, *(c for op in stage.ops for c in stage.reduced(op))}
+    # The distance of a step from the index of a loop is lost in a merged loop.
+    apart |= {stage.of(op, bound[0]) for op in stage.ops for bound in (op.until, op.since) if bound is not None}
     candidates = [c for c in order if c not in apart and stage.sizes[c] != 1]
     position = len(candidates) - 2
     while position >= 0:

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from math import lcm
 
 from ....dialect.dims import Size
+from .ends import Ends, find_ends
 from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .roles import Roles
@@ -89,13 +92,27 @@ class SharingTiles(Tiles):
 
 
 class StretchedTiles(SharingTiles, RowBlockTiles):
-    """The writer of blocks of rows, with a panel for a stretch of the sum."""
+    """The writer of blocks of rows, with a panel for a stretch of the sum.
+
+    If a factor is triangular, sums leave out the steps at which it is 0, unless the other factor holds a number there
+    that is not finite. The numbers of the panel are looked at as they are copied.
+    """
+
+    takes_triangles = True
+    """Whether steps may be left out of sums: not where the columns are transposed, or another op bounds the steps."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int, depth: int) -> None:
         super().__init__(evaluator, op, roles, number)
         self.depth = depth
         self.at_once = isinstance(self.size, int) and self.size <= depth and self.sum not in evaluator.spans
         self.together = 1 if self.sum in evaluator.spans else self._together(self.size, depth)
+        self.ends = find_ends(evaluator, op, roles)
+        if not self.takes_triangles:
+            self.ends = Ends(kept=self.ends.kept)
+        elif not self._is_checked(op.reads[1 - number]):
+            self.ends = replace(self.ends, since=None)
+        self.unsure: str | None = None
+        """The condition that the present panel holds a number that is not finite."""
         length = self.size if isinstance(self.size, int) and self.at_once else depth
         self.panel = evaluator.stack("panel", op, length * roles.width, self.access.tensor.element)
         if not self.at_once:
@@ -139,7 +156,14 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
             iterations, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
             if self.together > 1:
                 self._fetch_beside(iterations)
-            return self._sum(list(self.loops), iterations, of, starts, count)
+            steps = evaluator.spans[self.sum]
+            if self.ends != Ends() and self.roles.row is not None:
+                past = iterations[-1][self.roles.row].plus(1)
+                last = self.ends.last(writer, steps, past, column, self.unsure)
+                evaluator.spans[self.sum] = replace(steps, last=last)
+            totals = self._sum(list(self.loops), iterations, of, starts, count)
+            evaluator.spans[self.sum] = steps
+            return totals
 
         def whole(first: Form, count: int) -> None:
             these = cells(first, count)
@@ -158,6 +182,8 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
             end(these, load(these))
 
         span = evaluator.span(self.sum)
+        if self.ends.since is not None:
+            span = replace(span, first=self._first_step(iteration, row, column, rows, masks[0], span))
         if self.at_once:
             with self._panel_of(iteration, column, masks, span.first, span.last):
                 self._each(rows, self.roles.rows, whole)
@@ -180,6 +206,50 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
 
     def _page_width(self, loop: int) -> int | None:
         return None  # the panel holds the steps of a stretch
+
+    # Triangular factors
+
+    def _is_checked(self, rows: Access) -> bool:
+        """Returns whether vectors of steps of the rows can be read from memory."""
+        return _is_plain(rows) and rows.step(self.op.reduced[0]) == 1 and rows.tensor.element == "f32"
+
+    def _first_step(
+        self, iteration: Iteration, row: Form, column: Form, rows: Rows, mask: str | None, span: Span
+    ) -> str:
+        """Returns the first step at which the columns from `column` on are not 0: the first of all steps if a row holds
+        a number before it that is not finite, or a step of the columns is not 0, as in rows of NaN."""
+        writer, evaluator, op = self.writer, self.evaluator, self.op
+        lanes, row_class = writer.lanes, self.roles.row
+        assert row_class is not None, op.location
+        first = self.ends.first(writer, span, column, lcm(lanes, self.together))
+        zero = writer.broadcast(writer.constant("0.0", "f32"))
+        with writer.carrying(span.first, first, 1, [zero]) as steps:
+            at = {**iteration, self.roles.lane: column + LANES, self.sum: variable(steps.index)}
+            with writer.masked(mask):
+                steps.after = [self._added(writer.load(*evaluator.home(self.access, op, at)), "1.0", *steps.values)]
+        end = rows if isinstance(rows, str) else writer.size(rows)
+        with writer.carrying(writer.size(0), end, 1, steps.results) as each:
+            with writer.carrying(span.first, first, lanes, each.values) as vectors:
+                at = {**iteration, row_class: row + variable(each.index), self.sum: variable(vectors.index) + LANES}
+                read = writer.load(*evaluator.home(op.reads[1 - self.number], op, at))
+                vectors.after = [self._added(read, "0.0", *vectors.values)]
+            each.after = vectors.results
+        (total,) = each.results
+        return writer.let(f"arith.select {self._is_not_zero(total)}, {span.first}, {first} : index")
+
+    def _added(self, value: Value, factor: str, total: Value) -> Value:
+        """Returns value * factor + total, in f32 vectors."""
+        writer = self.writer
+        by = writer.broadcast(writer.constant(factor, "f32"))
+        sums = f"{writer.broadcast(value).name}, {by.name}, {total.name} : {writer.type(total)}"
+        return Value(writer.let(f"vector.fma {sums}"), "f32", True)
+
+    def _is_not_zero(self, total: Value) -> str:
+        """Returns whether an element of a vector is not 0."""
+        writer = self.writer
+        zero = writer.broadcast(writer.constant("0.0", "f32"))
+        some = writer.let(f"arith.cmpf une, {total.name}, {zero.name} : {writer.type(total)}")
+        return writer.let(f"vector.reduction <or>, {some} : {writer.vector_type('i1')} into i1")
 
     # Prefetching
 
@@ -220,7 +290,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
         first = constant(0) if self.at_once else variable(start)
         origin = column.times(-1) + first.times(-self.roles.width)
         kept = Kept(self.panel, {self.roles.lane: 1, self.sum: self.roles.width}, origin)
-        self._fill(iteration, column, masks, start, stop, kept)
+        self.unsure = self._fill(iteration, column, masks, start, stop, kept)
         node, around = (id(self.op), id(self.node)), self.evaluator.spans.get(self.sum)
         self.evaluator.made[node] = kept
         self.evaluator.spans[self.sum] = Span(start, stop, start, stop, self.together)
@@ -231,11 +301,19 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
 
     def _fill(
         self, iteration: Iteration, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept
-    ) -> None:
+    ) -> str | None:
+        """Copies the columns; returns whether one is not finite, if sums leave out steps then."""
         writer = self.writer
-        with writer.loop(start, stop, 1) as step:
+        totals = [] if self.ends.until is None else [writer.broadcast(writer.constant("0.0", "f32"))]
+        with writer.carrying(start, stop, 1, totals) as steps:
+            after = list(steps.values)
             for v, mask in enumerate(masks):
-                at = {**iteration, self.roles.lane: column.plus(v * writer.lanes) + LANES, self.sum: variable(step)}
+                lane = column.plus(v * writer.lanes) + LANES
+                at = {**iteration, self.roles.lane: lane, self.sum: variable(steps.index)}
                 with writer.masked(mask):
                     value = self.evaluator.read(self.op, self.number, at)
                 writer.store(self.panel, kept.at(at), value)
+                # A number times 0 is 0, or NaN if it is not finite.
+                after = [self._added(value, "0.0", total) for total in after]
+            steps.after = after
+        return self._is_not_zero(steps.results[0]) if totals else None

@@ -290,6 +290,10 @@ class Op:
     carried: Carried | None = None
     is_sparse: bool = False
     """Whether a sum may leave out steps at which a factor is 0."""
+    until: tuple[int, int] | None = None
+    """A parallel loop and a distance: the sum may leave out steps after the index of the loop plus the distance."""
+    since: tuple[int, int] | None = None
+    """The same for steps before the index plus the distance."""
 
     @cached_property
     def outer(self) -> tuple[int, ...]:

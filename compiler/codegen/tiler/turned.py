@@ -23,11 +23,14 @@ from .stretches import StretchedTiles
 class TurnedTiles(StretchedTiles):
     """The writer of blocks of rows of one op, whose shared operand is contiguous along the sum."""
 
+    takes_triangles = False
+
     def _fill(
         self, iteration: Iteration, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept
-    ) -> None:
+    ) -> str | None:
         for v, mask in enumerate(masks):
             self._turn(iteration, column.plus(v * self.writer.lanes), mask, start, stop, kept)
+        return None
 
     def _turn(self, iteration: Iteration, column: Form, mask: str | None, start: str, stop: str, kept: Kept) -> None:
         """Transposes one vector of columns: squares in registers, other elements by gathers."""

@@ -56,6 +56,16 @@ SPARSE = AttributeSpec("sparse", "bool?", None)
 """Whether many elements of the first factor are 0. Code for a single row then reads only the rows of the other factor
 that are multiplied by another number. A product of 0 and an infinity or a NaN may become 0."""
 
+DIAGONALS = (AttributeSpec("x_diagonal", "int?", None), AttributeSpec("y_diagonal", "int?", None))
+"""The diagonal above which a factor is 0, where its column is greater than its row plus the number. Products with these
+elements may be left out; a product of 0 and an infinity or a NaN may become 0."""
+
+
+def without_diagonals(attributes: Attributes) -> dict[str, Any]:
+    """Returns the attributes of a contraction whose factors are no longer 0 above these diagonals."""
+    return {name: value for name, value in attributes.items() if name not in {spec.name for spec in DIAGONALS}}
+
+
 FACTORS: Mapping[DType, tuple[DType, ...]] = {
     into: tuple(d for d in (*FLOATS, *INTEGERS, *STORAGE) if into in d.sums_in or d is into is F32)
     for into in (I32, F32)
