@@ -112,7 +112,7 @@ NUMBERS = INTEGERS + FLOATS
 COMPUTED = (BOOL, *NUMBERS)
 """The dtypes of all kinds that arithmetic supports."""
 
-BLOCK_SIZES = (32, 64, 128)
+BLOCK_SIZES = (16, 32, 64, 128)
 
 
 def _blocked(bits: int, block: int, has_zero: bool) -> DType:

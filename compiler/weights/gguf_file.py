@@ -99,9 +99,10 @@ def _super_planes(path: Path, tensor: GgufTensor, format: SuperBlocks) -> tuple[
         return StoredTensor(path, F32, name, blocks, load=_load_plane(path, tensor, format, blocks, np.float32, read))
 
     quantized, scales = f"{tensor.name}#codes", f"{tensor.name}#scales"
-    if format.is_packed:
-        load = _load_plane(path, tensor, format, (*blocks, 16), np.uint8, format.quantized)
-        stored = {quantized: StoredTensor(path, _WITH_ZERO, name, tensor.shape, load=_without_scales(load))}
+    if format.zero is not None:
+        load = _load_plane(path, tensor, format, (*blocks, format.size // 2), np.uint8, format.quantized)
+        dtype = BLOCK_DTYPES[f"q4[block {format.size}, zero]"]
+        stored = {quantized: StoredTensor(path, dtype, name, tensor.shape, load=_unscaled(load, dtype, format.zero))}
     else:
         shape = (*blocks, format.size)
         load = _load_plane(path, tensor, format, shape, np.int8, format.quantized)
@@ -129,13 +130,13 @@ def _load_plane(
     return load
 
 
-def _without_scales(load: Callable[[], Array]) -> Callable[[], Array]:
+def _unscaled(load: Callable[[], Array], dtype: DType, zero: int) -> Callable[[], Array]:
     """Returns the loader of values of four bits as block-quantized numbers whose scales are 1."""
 
     def joined() -> Array:
         pairs = load()
-        result = np.zeros(pairs.shape[:-1], _WITH_ZERO.numpy)
-        result["scale"], result["pairs"] = 1, pairs
+        result = np.empty(pairs.shape[:-1], dtype.numpy)
+        result["scale"], result["zero"], result["pairs"] = 1, zero, pairs
         return result
 
     return joined

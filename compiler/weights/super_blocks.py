@@ -7,8 +7,8 @@
     MXFP4        1 block of 32:   number = 2 * value * (scale / 2)                   value in f4e2m1, scale a power of 2
 
 A tensor becomes planes: the values of each block, the product of both scales in f32, and the negated second product.
-Numbers computed from the planes in f32 are those of the package `gguf`, bit for bit. Values of Q4_K stay two in a byte,
-in the order of `q4[block 32]`; the others take a byte each.
+Numbers computed from the planes in f32 are those of the package `gguf`, bit for bit. Values of Q2_K to Q4_K are stored
+two in a byte, in the order of `q4[block 16]` or `q4[block 32]`; the others take a byte each.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _TWICE_F4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], 
 
 @dataclass(frozen=True, slots=True)
 class SuperBlocks:
-    """A format: its blocks in a file, the neighbours of a small block, whether two values share a byte in the artifact,
-    and the functions that read the values, scales and minima of small blocks, if they have minima."""
+    """A format: its blocks in a file, the neighbours of a small block, the zero point of values that share a byte with
+    another one in the artifact, and the functions that read the values, scales and minima of small blocks, if they have
+    minima. With a zero point, values are unsigned; None means that each one takes a byte."""
 
     stored: np.dtype[Any]
     size: int
-    is_packed: bool
+    zero: int | None
     values: Callable[[Any], Numbers]
     scales: Callable[[Any], Numbers]
     minima: Callable[[Any], Numbers] | None = None
@@ -49,8 +50,9 @@ class SuperBlocks:
     def quantized(self, blocks: Any) -> Numbers:
         """Returns the values, [..., blocks, bytes of a block]."""
         values = self.values(blocks)
-        if self.is_packed:
-            values = values[..., :16] | values[..., 16:] << 4
+        if self.zero is not None:
+            half = self.size // 2
+            values = values[..., :half] | values[..., half:] << 4
         return np.ascontiguousarray(values.reshape(*blocks.shape[:-1], -1, values.shape[-1]))
 
 
@@ -76,14 +78,13 @@ def _parts(packed: Bytes, bits: int) -> Bytes:
 
 
 def _two(blocks: Any) -> Numbers:
-    return _parts(blocks["low"], 2).astype(np.int8).reshape(*blocks.shape, 16, 16)
+    return _parts(blocks["low"], 2).reshape(*blocks.shape, 16, 16)
 
 
 def _three(blocks: Any) -> Numbers:
     low = _parts(blocks["low"], 2)
     high = _parts(blocks["high"][..., None, :], 1)
-    values = (low | high << 2).astype(np.int8) - np.int8(4)
-    return values.reshape(*blocks.shape, 16, 16)
+    return np.asarray(low | high << 2).reshape(*blocks.shape, 16, 16)
 
 
 def _four(blocks: Any) -> Numbers:
@@ -139,11 +140,11 @@ def _half_powers(blocks: Any) -> Numbers:
 
 
 SUPER_BLOCKS: Mapping[str, SuperBlocks] = {
-    "Q2_K": SuperBlocks(_Q2_K, 16, False, _two, _four_bit_scales, _four_bit_minima),
-    "Q3_K": SuperBlocks(_Q3_K, 16, False, _three, _centred_scales),
-    "Q4_K": SuperBlocks(_Q4_K, 32, True, _four, _six_bit_scales, _six_bit_minima),
-    "Q5_K": SuperBlocks(_Q5_K, 32, False, _five, _six_bit_scales, _six_bit_minima),
-    "Q6_K": SuperBlocks(_Q6_K, 16, False, _six, _eight_bit_scales),
-    "MXFP4": SuperBlocks(_MXFP4, 32, False, _two_f4, _half_powers),
+    "Q2_K": SuperBlocks(_Q2_K, 16, 0, _two, _four_bit_scales, _four_bit_minima),
+    "Q3_K": SuperBlocks(_Q3_K, 16, 4, _three, _centred_scales),
+    "Q4_K": SuperBlocks(_Q4_K, 32, 0, _four, _six_bit_scales, _six_bit_minima),
+    "Q5_K": SuperBlocks(_Q5_K, 32, None, _five, _six_bit_scales, _six_bit_minima),
+    "Q6_K": SuperBlocks(_Q6_K, 16, None, _six, _eight_bit_scales),
+    "MXFP4": SuperBlocks(_MXFP4, 32, None, _two_f4, _half_powers),
 }
 """The formats by name."""

@@ -36,7 +36,7 @@ BYTES = {
     "q8[block 32]": 34 / 32,
     "q4[block 32]": 18 / 32,
     "q8[block 128, zero]": 131 / 128,
-    "q4[block 64, zero]": 35 / 64,
+    "q4[block 16, zero]": 11 / 16,
 }
 LEVELS = [{"opt_level": 0}, {"opt_level": 1}, {}, {"strict": True}, {"target": "x86-64-v3"}]
 

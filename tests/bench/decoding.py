@@ -1,13 +1,16 @@
-"""Language models: the rates of decoding and of prefill, beside llama.cpp.
+"""Language models: the rates of decoding and of prefill, beside llama.cpp, OpenVINO and ONNX Runtime GenAI.
 
     python tests/bench/language_files.py llama-1.1b q8_0 -o llama.gguf
     nacre compile llama.gguf -o llama.so
     python tests/bench/decoding.py llama.so --context 128 1024 --threads 1 --peer llama.gguf
 
+`--openvino f32` adds OpenVINO, which reads the same GGUF file, with activations in f32 or bf16. `--onnxruntime FOLDER`
+adds ONNX Runtime GenAI with a folder that its model builder wrote (`peers/onnxruntime_language.py`).
+
 Decoding reads every weight once for each token, so its bound is the time in which the machine reads them. Each round
 measures the read rate too. Calls are interleaved, and every figure is the best of its rounds.
-Several artifacts are compared with one another and with llama.cpp. With one thread, times are those of the CPU, so that
-other work on the machine does not count; with several threads, they are those of the clock.
+Several artifacts are compared with one another and with these peers. With one thread, times are those of the CPU, so
+that other work on the machine does not count; with several threads, they are those of the clock.
 
 `--rows 8` also decodes one token of 8 texts in a call, for artifacts compiled with `--set page=32`.
 """
@@ -15,26 +18,45 @@ other work on the machine does not count; with several threads, they are those o
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import nacre
 import numpy as np
 from machine import Probe, pinned
 from measure import Contender, Plan, interleave
 from nacre.compiler.weights.gguf_header import read_header
-from peers.llama_cpp_peer import LlamaCpp
+from peers.llama_cpp_peer import LlamaCpp, Tokens
 
 PREFILL = 512
+LLAMA = "llama.cpp"
 PAGE = 32
 """Tokens of a page of the artifacts for several texts."""
-ROW = "{:<16} {:<20} {:>9} {:>9} {:>6} {:>12} {:>13} {:>6}"
+ROW = "{:<16} {:<20} {:>9} {:>9} {:>6} {:>12}"
+PEER_COLUMNS = " {:>14} {:>6}"
 TABLE = "token_embd.weight"
 """The table of tokens in a GGUF file, which a call reads whole only if it is also the matrix of the logits."""
 Call = Callable[[], float]
+
+
+class Peer(Protocol):
+    """A loaded model with a cache for the tokens of one text."""
+
+    vocabulary: int
+
+    def keep(self, tokens: int) -> None: ...
+    def append(self, tokens: Sequence[int] | Tokens, at: int) -> None: ...
+
+
+Loader = Callable[[int, int], Peer]
+"""Loads a model with a cache of a number of tokens, for a number of threads."""
 
 
 class Timed:
@@ -126,8 +148,8 @@ def prefill(model: nacre.Model, timed: Timed) -> Call:
     return call
 
 
-def peer_decode(path: Path, context: int, threads: int, timed: Timed) -> Call:
-    made = LlamaCpp(path, context + timed.steps, threads)
+def peer_decode(load: Loader, context: int, threads: int, timed: Timed) -> Call:
+    made = load(context + timed.steps, threads)
     tokens = random_tokens(context + timed.steps, made.vocabulary)
     for first in range(0, context, PREFILL):
         made.append(tokens[first : min(context, first + PREFILL)], first)
@@ -164,6 +186,21 @@ def peer_prefill(path: Path, threads: int, timed: Timed) -> Call:
     return call
 
 
+def peer_loaders(file: Path | None, openvino: str | None, folder: Path | None) -> dict[str, Loader]:
+    """Returns the loaders of the peers that the options name. Their packages are imported only then."""
+    loaders: dict[str, Loader] = {}
+    if file is not None:
+        loaders[LLAMA] = lambda capacity, threads: LlamaCpp(file, capacity, threads)
+    if openvino is not None:
+        assert file is not None, "--openvino reads the file of --peer"
+        made = importlib.import_module("peers.openvino_language").OpenVino
+        loaders["OpenVINO"] = lambda capacity, threads: made(file, threads, openvino)
+    if folder is not None:
+        genai = importlib.import_module("peers.onnxruntime_language").OnnxRuntime
+        loaders["ONNX Runtime"] = lambda capacity, threads: genai(folder, capacity, threads)
+    return loaders
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="the rates of compiled language models")
     parser.add_argument("models", type=Path, nargs="+")
@@ -174,59 +211,68 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8, help="tokens of a round")
     parser.add_argument("--huge-pages", action="store_true", help="weights on large pages")
-    parser.add_argument("--peer", type=Path, metavar="FILE.gguf")
+    parser.add_argument("--peer", type=Path, metavar="FILE.gguf", help="llama.cpp with this file")
+    parser.add_argument("--openvino", choices=["f32", "bf16"], help="OpenVINO with the file of --peer")
+    parser.add_argument("--onnxruntime", type=Path, metavar="FOLDER", help="ONNX Runtime GenAI with this folder")
     options = parser.parse_args()
-    threads, peer = options.threads, options.peer
+    threads, file = options.threads, options.peer
     cores = sorted(os.sched_getaffinity(0))[:threads]
     timed = Timed(threads, options.steps)
-    # llama.cpp configures the tile registers of AMX once for each thread, so that it needs a thread of its own.
+    loaders = peer_loaders(file, options.openvino, options.onnxruntime)
+    # llama.cpp configures the tile registers of AMX once for each thread, so that each peer needs a thread of its own.
     probe = Probe(cores)
-    with pinned(cores), ThreadPoolExecutor(1) as pool:
+    with pinned(cores), ExitStack() as stack:
+        pools = {name: stack.enter_context(ThreadPoolExecutor(1)) for name in loaders}
 
-        def apart(made: Callable[..., Call], *given: object) -> Call | None:
-            """Returns a call of llama.cpp, prepared and run on a thread of its own."""
-            if peer is None:
-                return None
-            call = pool.submit(made, peer, *given).result()
-            return lambda: pool.submit(call).result()
+        def apart(name: str, prepare: Callable[[], Call]) -> Call:
+            """Returns a call of a peer, prepared and run on its thread."""
+            call = pools[name].submit(prepare).result()
+            return lambda: pools[name].submit(call).result()
+
+        def llama_alone(prepare: Callable[[Path], Call]) -> dict[str, Call]:
+            return {} if file is None else {LLAMA: apart(LLAMA, lambda: prepare(file))}
 
         loaded = {
             path.stem: nacre.load(path, threads=threads, huge_pages=options.huge_pages) for path in options.models
         }
-        cases: list[tuple[str, int, dict[str, Call], Call | None]] = []
+        cases: list[tuple[str, int, dict[str, Call], dict[str, Call]]] = []
         for context in options.context:
             calls = {name: decode(model, context, timed) for name, model in loaded.items()}
-            cases.append((f"decode at {context}", 1, calls, apart(peer_decode, context, threads, timed)))
+            others = {
+                name: apart(name, partial(peer_decode, load, context, threads, timed)) for name, load in loaders.items()
+            }
+            cases.append((f"decode at {context}", 1, calls, others))
             if options.rows:
                 calls = {name: decode_rows(model, context, options.rows, timed) for name, model in loaded.items()}
-                other = apart(peer_rows, context, options.rows, threads, timed)
-                cases.append((f"{options.rows} texts at {context}", options.rows, calls, other))
+                others = llama_alone(
+                    partial(peer_rows, context=context, rows=options.rows, threads=threads, timed=timed)
+                )
+                cases.append((f"{options.rows} texts at {context}", options.rows, calls, others))
         if not options.no_prefill:
             calls = {name: prefill(model, timed) for name, model in loaded.items()}
-            cases.append((f"prefill of {PREFILL}", PREFILL, calls, apart(peer_prefill, threads, timed)))
+            others = llama_alone(partial(peer_prefill, threads=threads, timed=timed))
+            cases.append((f"prefill of {PREFILL}", PREFILL, calls, others))
 
         def read_rate() -> float:
             """Measures the read rate of huge pages, or of the first artifact."""
             return probe.bandwidth(True) if options.huge_pages else probe.file_bandwidth(options.models[0])
 
-        print(ROW.format("call", "of", "ms", "tokens/s", "GB/s", "of read rate", "llama.cpp ms", "ratio"))
-        for case, tokens, calls, other in cases:
-            peers = {} if other is None else {"llama.cpp": other}
+        header = ROW.format("call", "of", "ms", "tokens/s", "GB/s", "of read rate")
+        print(header + "".join(PEER_COLUMNS.format(name, "ratio") for name in loaders))
+        for case, tokens, calls, others in cases:
             contenders = [
                 Contender(name, call, list, lambda count, call=call: count * call())
-                for name, call in {**calls, **peers}.items()
+                for name, call in {**calls, **others}.items()
             ]
             times = interleave(contenders, Plan(options.rounds, 0), read_rate)
             least, rate = times.least(), max(times.peaks)
-            theirs = least.get("llama.cpp", float("nan"))
             for name in calls:
                 seconds = least[name]
-                reached = (loaded[name].describe()["weights"]["bytes"] - unread_bytes(peer)) / seconds / 1e9
+                reached = (loaded[name].describe()["weights"]["bytes"] - unread_bytes(file)) / seconds / 1e9
                 read = ("", "") if tokens == PREFILL else (f"{reached:.1f}", f"{reached / rate:.0%} of {rate:.1f}")
-                own, other_ms = f"{seconds * 1e3:.2f}", f"{theirs * 1e3:.2f}"
-                print(
-                    ROW.format(case, name, own, f"{tokens / seconds:.0f}", *read, other_ms, f"{theirs / seconds:.2f}")
-                )
+                row = ROW.format(case, name, f"{seconds * 1e3:.2f}", f"{tokens / seconds:.0f}", *read)
+                theirs = [(f"{least[peer] * 1e3:.2f}", f"{least[peer] / seconds:.2f}") for peer in others]
+                print(row + "".join(PEER_COLUMNS.format(*each) for each in theirs), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python tests/bench/language_files.py llama-1.1b q4_0 -o llama.gguf [--layers 4]
 
 Matrices have the given format; gains and biases are f32. A file with fewer layers than the model has decodes at the
-same rate of bytes, if its weights still exceed the caches.
+same rate of bytes, if its weights still exceed the caches. Each matrix has values of its own, since OpenVINO stores
+equal ones once. The tokenizer has a token for each byte, and further tokens that no text contains.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 
 Bytes = npt.NDArray[np.uint8]
 Fields = list[tuple[str, str, tuple[int, ...]]]
 """The name, the type and the shape of each field of a block."""
 CHUNK = 1 << 22
-"""Random bytes that are repeated, since drawing all of them would take longer than writing them."""
+"""Random values that are repeated, since drawing all of them would take longer than writing them."""
+CHUNK_BLOCKS = CHUNK // 256
+"""Parts of a chunk of whole blocks in every format; a matrix starts at one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,19 @@ FORMATS: Mapping[str, tuple[GGMLQuantizationType, Callable[[np.random.Generator,
     "bf16": (GGMLQuantizationType.BF16, _bf16),
 }
 
+FILE_TYPES: Mapping[str, LlamaFileType] = {
+    "q8_0": LlamaFileType.MOSTLY_Q8_0,
+    "q4_0": LlamaFileType.MOSTLY_Q4_0,
+    "q2_k": LlamaFileType.MOSTLY_Q2_K,
+    "q3_k": LlamaFileType.MOSTLY_Q3_K_M,
+    "q4_k": LlamaFileType.MOSTLY_Q4_K_M,
+    "q5_k": LlamaFileType.MOSTLY_Q5_K_M,
+    "q6_k": LlamaFileType.MOSTLY_Q6_K,
+    "f16": LlamaFileType.MOSTLY_F16,
+    "bf16": LlamaFileType.MOSTLY_BF16,
+}
+"""The field `general.file_type` by format; OpenVINO GenAI reads no file without it."""
+
 
 def _matrices(shape: Shape) -> Iterator[tuple[str, tuple[int, int]]]:
     width, hidden = shape.width, shape.hidden
@@ -184,6 +200,22 @@ def _vectors(shape: Shape) -> Iterator[tuple[str, int, float]]:
                 yield f"blk.{layer}.{name}.bias", size, 0.0
 
 
+def _add_tokenizer(writer: Any, vocabulary: int) -> None:
+    # Bytes that are no printable characters have the characters from 256 on, as in the tokenizer of GPT-2.
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = range(256, 256 + 256 - len(printable))
+    tokens = ["<s>", "</s>", *(chr(number) for number in (*printable, *others)), "ab"]
+    tokens += [f"<{number}>" for number in range(len(tokens), vocabulary)]
+    control, normal, unused = (kind.value for kind in (TokenType.CONTROL, TokenType.NORMAL, TokenType.UNUSED))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_types([control] * 2 + [normal] * 257 + [unused] * (vocabulary - 259))
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+
+
 def write_file(path: Path, shape: Shape, format: str) -> None:
     random = np.random.default_rng(0)
     number, draw = FORMATS[format]
@@ -195,7 +227,8 @@ def write_file(path: Path, shape: Shape, format: str) -> None:
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.shared)
     writer.add_vocab_size(shape.vocabulary)
-    writer.add_tokenizer_model("none")
+    writer.add_file_type(FILE_TYPES[format])
+    _add_tokenizer(writer, shape.vocabulary)
     if shape.family == "gpt2":
         writer.add_layer_norm_eps(1e-5)
     else:
@@ -211,7 +244,8 @@ def write_file(path: Path, shape: Shape, format: str) -> None:
             drawn[inner] = draw(random, inner**-0.5)
         pool = drawn[inner]
         size = rows * inner * pool.size // CHUNK
-        data = np.tile(pool, math.ceil(size / pool.size))[:size].reshape(rows, -1)
+        first = pool.size // CHUNK_BLOCKS * int(random.integers(CHUNK_BLOCKS))
+        data = np.tile(pool, math.ceil((first + size) / pool.size))[first : first + size].reshape(rows, -1)
         writer.add_tensor(name, data, raw_dtype=number)
     for name, size, middle in _vectors(shape):
         writer.add_tensor(name, (middle + 0.1 * random.standard_normal(size)).astype(np.float32))

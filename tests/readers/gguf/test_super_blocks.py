@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from nacre.compiler.checking import read_model
 from nacre.compiler.cli.importing import import_command
+from nacre.compiler.lower.lowered import static_bytes
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
 from nacre.dialect.diagnostics import DiagnosticError
@@ -29,6 +30,9 @@ FORMATS |= {"MXFP4": (39, 8 * 17)}
 """The number of each format in a file, and the bytes of 256 numbers."""
 SCALES = {"Q2_K": (80, 2, 0.25), "Q3_K": (108, 1, 1), "Q4_K": (0, 2, 8), "Q5_K": (0, 2, 8), "Q6_K": (208, 1, 32)}
 """The place and the count of the scales in f16 of a block, and a divisor that gives all numbers the same magnitude."""
+BITS = {"Q2_K": 8.5, "Q3_K": 6.5, "Q4_K": 6.25, "Q5_K": 10, "Q6_K": 10, "MXFP4": 9}
+"""The bits of a number of a matrix in an artifact: the value, and a part of the f32 scale, the minimum and the zero
+point of its block."""
 WIDTH, VOCABULARY, CONTEXT = 256, 24, 8
 IDS = np.array([3, 0, 23, 11, 7, 7, 15, 1], np.int32)
 METADATA: dict[str, object] = {
@@ -92,6 +96,9 @@ def test_matrices_stay_quantized(kind: str, tmp_path: Path) -> None:
     module = build.optimize()
     large = [p for p in module.parameters if p.type.dtype is F32 and p.type.elements >= VOCABULARY * WIDTH]
     assert not large, [str(p) for p in large]
+    stored = sum(static_bytes(p.type) for p in module.parameters if "blk" in p.name and p.type.rank > 1)
+    count = WIDTH * sum(rows for name, rows in MATRICES.items() if name.startswith("blk"))
+    assert stored * 8 == BITS[kind] * count, [str(p) for p in module.parameters]
     operators = [node.op for node in walk(module.function("decode").body)]
     assert operators.count("block_matmul") == len(MATRICES) - 1
 
