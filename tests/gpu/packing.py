@@ -266,12 +266,13 @@ dim B in 0..1024
 model both(x: bf16[B, 456], w: bf16[456, 136]) -> bf16[B, 136] { return relu(x @ w) }
 model wide(x: f16[B, 512], w: f16[512, 1024], b: f16[1024]) -> f16[B, 1024] { return x @ w + b }
 model turned(x: f16[2, B, 200], w: f16[2, 144, 200]) -> f16[2, B, 144] { return x @ transpose(w, (0, 2, 1)) }
+model many(x: f16[B, 64, 64], w: f16[B, 64, 72]) -> f16[B, 64, 72] { return x @ w }
 """
 
 
 def pack_warpgroups(pack: Pack, *, quick: bool = False) -> None:
-    """Packs products that warpgroups compute where the device has them: with whole tiles, with ragged ones, and with
-    fewer rows than a tile."""
+    """Packs products that warpgroups compute where the device has them: with whole tiles, with ragged ones, with fewer
+    rows than a tile, and with more tiles than multiprocessors."""
     source = read_model(WARPGROUPS)
     if quick:
         source = replace(source, module=replace(source.module, functions=source.module.functions[:1]))

@@ -9,7 +9,7 @@ import ml_dtypes
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, ptx_of
+from assembler import assemble, find_ptxas, join_modules, ptx_of
 from fake_driver import Machine, kernels_of
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -207,7 +207,7 @@ def test_code_is_assembled_without_spills(built: tuple[Build, Path], name: str, 
     ptxas = find_ptxas()
     texts = texts_of(built, name)
     assert texts
-    for text in texts:
+    for text in join_modules(texts):
         for architecture in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
             assert assemble(ptxas, text, architecture, tmp_path) == []
 

@@ -1,23 +1,28 @@
 """Every operator on a GPU, as translated PTX: results agree with the references, and ptxas accepts the code.
 
-`run.py` packs the same operators in all dtypes.
+By default, three groups of operators run, and the kernels of some others are assembled: of those in `ALWAYS`, and of
+one part of the rest, another one on each day of a week. `--variants` runs and assembles all of them. `run.py` packs the
+same operators in all dtypes.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Set
+from datetime import date, timedelta
 from pathlib import Path
 
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, ptx_of
+from assembler import assemble, find_ptxas, join_modules, ptx_of
 from fake_driver import Machine
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.types import BF16, F16, F64
@@ -30,6 +35,10 @@ GROUP = 8
 GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
 USUAL = {"minimum", "layer_norm", "gather"}
 """The groups with these operators run by default; `--variants` runs all of them, which takes minutes."""
+ALWAYS = {"matmul", "conv3d"}
+"""Operators whose kernels need most registers: those of their groups are assembled on every day."""
+PARTS = 7
+"""The days within which every kernel is assembled. All of them take about 170 seconds of processor time."""
 Uses = dict[str, tuple[Function, Example]]
 
 
@@ -54,12 +63,34 @@ def build(found: Uses, path: Path) -> None:
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Uses, Path]:
     """An artifact of a group, built once for all tests."""
     group: tuple[Operator, ...] = request.param
-    is_usual = any(operator.name in USUAL for operator in group)
-    if not is_usual and not request.config.getoption("--variants"):
-        pytest.skip("is run with --variants")
+    if not (request.config.getoption("--variants") or is_due(GROUPS.index(group), date.today())):
+        pytest.skip("is built on another day, and with --variants")
     found, path = chosen(group), tmp_path_factory.mktemp("operators") / "operators.so"
-    build(found, path)
+    with pytest.MonkeyPatch.context() as patch:
+        if not runs(group, request.config):
+            # The tests of operators check the stages of these builds.
+            patch.delenv(VARIABLE, raising=False)
+        build(found, path)
     return found, path
+
+
+def runs(group: tuple[Operator, ...], config: pytest.Config) -> bool:
+    return bool(config.getoption("--variants")) or has_one_of(group, USUAL)
+
+
+def has_one_of(group: tuple[Operator, ...], names: Set[str]) -> bool:
+    return any(operator.name in names for operator in group)
+
+
+def is_due(number: int, day: date) -> bool:
+    """Returns whether the kernels of a group are assembled on a day."""
+    return has_one_of(GROUPS[number], USUAL | ALWAYS) or number % PARTS == day.toordinal() % PARTS
+
+
+def test_every_kernel_is_assembled_within_a_week() -> None:
+    days = [date(2026, 2, 27) + timedelta(days=n) for n in range(PARTS)]
+    assert {operator.name for operator in TESTED} >= USUAL | ALWAYS
+    assert all(any(is_due(number, day) for day in days) for number in range(len(GROUPS)))
 
 
 def call(model: nacre.Model, name: str, item: Example) -> str | None:
@@ -69,8 +100,12 @@ def call(model: nacre.Model, name: str, item: Example) -> str | None:
     return item.disagreement([np.asarray(result) for result in results], item.reference())
 
 
-def test_operators_agree_with_their_references(machine: Machine, built: tuple[Uses, Path]) -> None:
+def test_operators_agree_with_their_references(
+    machine: Machine, built: tuple[Uses, Path], request: pytest.FixtureRequest
+) -> None:
     found, path = built
+    if not runs(tuple(item.operator for _, item in found.values()), request.config):
+        pytest.skip("is run with --variants")
     model = nacre.load(path, device="cuda")
     failures = []
     for name, (function, item) in found.items():
@@ -90,7 +125,7 @@ def test_kernels_are_assembled(built: tuple[Uses, Path], tmp_path: Path) -> None
     ptxas = find_ptxas()
     texts = ptx_of(built[1])
     assert texts
-    for text in texts:
+    for text in join_modules(texts):
         assert assemble(ptxas, text, "sm_80", tmp_path) == []
 
 

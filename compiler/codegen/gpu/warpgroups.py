@@ -15,8 +15,9 @@ Where `grids` finds a gain, blocks are persistent: there are no more of them tha
 tiles. The buffers and their phases go on from one tile to the next, so that the producer copies the first steps of a
 tile while the consumers store the results of the one before:
 
-    block 0 of 2    copies 0 0 0 0 2 2 . . 2 2 . 4 4 ...     a number is the tile of a step
-                    products 0 0 0 0 store 2 2 2 2 store ...
+    copies      0 0 0 0 2 2 2 2   4 4 4 4              the tile of each step, in the first one of two blocks
+    products      0 0 0 0     2 2 2 2     4 4 4 4
+    stores                0           2           4
 """
 
 from __future__ import annotations

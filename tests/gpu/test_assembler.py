@@ -1,0 +1,42 @@
+"""Modules are joined before ptxas reads them, and its faults are found in each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assembler import assemble, find_ptxas, join_modules
+
+HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
+
+
+def kernel(name: str, registers: int, live: int) -> str:
+    """A kernel that loads as many numbers as are live at once, and stores them in the other order."""
+    loads = "".join(f"ld.volatile.global.u32 %r{n}, [%rd1+{4 * n}];\n" for n in range(live))
+    stores = "".join(f"st.volatile.global.u32 [%rd1+{4 * n}], %r{live - 1 - n};\n" for n in range(live))
+    body = f".reg .b64 %rd<3>;\n.reg .b32 %r<{live + 1}>;\nld.param.u64 %rd1, [{name}_p];\n"
+    read = f"mov.u64 %rd2, table;\nld.global.u32 %r{live}, [%rd2];\nst.volatile.global.u32 [%rd1], %r{live};\n"
+    head = f".visible .entry {name}(.param .u64 {name}_p)\n.maxnreg {registers}\n"
+    return f"{HEAD}.global .align 4 .b8 table[4] = {{1, 2, 3, 4}};\n{head}{{\n{body}{loads}{stores}{read}ret;\n}}\n"
+
+
+def test_constants_of_equal_names_stay_apart(tmp_path: Path) -> None:
+    (joined,) = join_modules([kernel("first", 64, 8), kernel("second", 64, 8)])
+    assert joined.count(".version") == 1 and "table_0[4]" in joined and "mov.u64 %rd2, table_1;" in joined
+    assert assemble(find_ptxas(), joined, "sm_80", tmp_path) == []
+
+
+def test_targets_stay_apart() -> None:
+    texts = [kernel("first", 64, 8), kernel("second", 64, 8).replace("sm_80", "sm_90a")]
+    assert [text.count(".entry") for text in join_modules(texts)] == [1, 1]
+
+
+def test_a_spill_is_found_in_one_of_several_kernels(tmp_path: Path) -> None:
+    (joined,) = join_modules([kernel("first", 64, 8), kernel("second", 24, 60), kernel("third", 64, 8)])
+    (fault,) = assemble(find_ptxas(), joined, "sm_80", tmp_path)
+    assert fault.startswith("registers in memory: ") and fault.endswith(" bytes of `second`")
+    assert assemble(find_ptxas(), joined, "sm_80", tmp_path, spills=True) == []
+
+
+def test_an_error_is_found_in_one_of_several_kernels(tmp_path: Path) -> None:
+    (joined,) = join_modules([kernel("first", 64, 8), kernel("second", 64, 8).replace("ret;", "return;")])
+    assert assemble(find_ptxas(), joined, "sm_80", tmp_path)
