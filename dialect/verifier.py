@@ -268,7 +268,7 @@ class _FunctionVerifier:
             return
         if node.regions:
             self.report("bad-region", f"`{node.op}` has no region", node)
-        elif id(node) not in self.checked:
+        if id(node) not in self.checked:
             self.infer_types(node)
 
     def infer_types(self, node: Node) -> None:
