@@ -175,6 +175,15 @@ def _keep_bytecode(config: pytest.Config) -> None:
 
 
 @pytest.fixture
+def empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache without artifacts; objects are those of the whole run, which no build may tell from new ones."""
+    folder, shared = tmp_path_factory.mktemp("cache"), Path(os.environ["NACRE_CACHE"]) / "objects"
+    shared.mkdir(parents=True, exist_ok=True)
+    (folder / "objects").symlink_to(shared)
+    return folder
+
+
+@pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """For builds that are not to be checked: what is taken from a cache, or computes something else on purpose."""
     monkeypatch.delenv(VARIABLE, raising=False)
