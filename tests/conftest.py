@@ -9,6 +9,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+# Threads of the interpreter's products would only be in each other's way: in two threads on a busy machine, a small
+# product takes 20 times the processor time. NumPy reads the variable when it is loaded, so this precedes its import.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from nacre.compiler.validate.checker import VARIABLE
 
 QUICK = (
@@ -146,10 +151,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Set before processes of the run start. Whatever tests build is checked stage by stage, so that a pass or a kernel
-    # that is wrong is named; the same graph, kernel or artifact is checked once in a run. Threads of the interpreter's
-    # products would only be in each other's way.
+    # that is wrong is named; the same graph, kernel or artifact is checked once in a run.
     os.environ.setdefault(VARIABLE, _ONCE)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_bytecode(config)
     _use_memory_for_files()
 
