@@ -9,6 +9,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+# Threads of the interpreter's products would only be in each other's way: in two threads on a busy machine, a small
+# product takes 20 times the processor time. NumPy reads the variable when it is loaded, so this precedes its import.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from nacre.compiler.validate.checker import VARIABLE
 
 QUICK = (
@@ -146,10 +151,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Set before processes of the run start. Whatever tests build is checked stage by stage, so that a pass or a kernel
-    # that is wrong is named; the same graph, kernel or artifact is checked once in a run. Threads of the interpreter's
-    # products would only be in each other's way.
+    # that is wrong is named; the same graph, kernel or artifact is checked once in a run.
     os.environ.setdefault(VARIABLE, _ONCE)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_bytecode(config)
     _use_memory_for_files()
 
@@ -172,6 +175,15 @@ def _keep_bytecode(config: pytest.Config) -> None:
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".pytest_cache" / "bytecode")
         sys.dont_write_bytecode = False
+
+
+@pytest.fixture
+def empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache without artifacts; objects are those of the whole run, which no build may tell from new ones."""
+    folder, shared = tmp_path_factory.mktemp("cache"), Path(os.environ["NACRE_CACHE"]) / "objects"
+    shared.mkdir(parents=True, exist_ok=True)
+    (folder / "objects").symlink_to(shared)
+    return folder
 
 
 @pytest.fixture

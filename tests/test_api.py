@@ -46,10 +46,9 @@ X = np.array([1, 2], np.float32)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("NACRE_CACHE", str(folder))
-    return folder
+def cache(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NACRE_CACHE", str(empty_cache))
+    return empty_cache
 
 
 @pytest.fixture(scope="module")

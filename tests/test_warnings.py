@@ -27,8 +27,8 @@ SIZE = "weights take 148 kB, 4.01 times the 36.9 kB of the parameters: 111 kB fo
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NACRE_CACHE", str(tmp_path / "cache"))
+def path(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NACRE_CACHE", str(empty_cache))
     save_npz(tmp_path / "weights.npz", {"weight": np.ones((32, 32, 3, 3), np.float32)})
     (tmp_path / "net.nacre").write_text(MODEL)
     return tmp_path / "net.nacre"

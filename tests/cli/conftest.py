@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -31,13 +30,9 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache without artifacts; objects are those of the whole run, which no command may tell from new ones."""
-    folder, shared = tmp_path_factory.mktemp("cache"), Path(os.environ["NACRE_CACHE"]) / "objects"
-    shared.mkdir(parents=True, exist_ok=True)
-    (folder / "objects").symlink_to(shared)
-    monkeypatch.setenv("NACRE_CACHE", str(folder))
-    return folder
+def cache(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NACRE_CACHE", str(empty_cache))
+    return empty_cache
 
 
 @pytest.fixture

@@ -96,16 +96,16 @@ def test_one_artifact_serves_every_batch_and_length(
 
 @needs_data
 @pytest.mark.usefixtures("unchecked")
-def test_sample_prints_similarities(checkpoint: Path, tmp_path: Path) -> None:
+def test_sample_prints_similarities(checkpoint: Path, empty_cache: Path) -> None:
     """What the README shows, from the weights in a folder, with an empty cache and then with the artifact in it."""
     sentences = ["That is a happy person", "That is a happy dog", "Today is a sunny day"]
     command = [sys.executable, str(FOLDER / "embed.py"), "--checkpoint", str(checkpoint), *sentences]
-    environment = {**os.environ, "NACRE_CACHE": str(tmp_path)}
+    environment = {**os.environ, "NACRE_CACHE": str(empty_cache)}
     runs = []
     for _ in range(2):
         done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        (artifact,) = tmp_path.rglob("*.so")
+        (artifact,) = empty_cache.rglob("*.so")
         runs.append((done.stdout, artifact.stat().st_mtime_ns))
     assert runs[0] == runs[1]
     first = runs[0][0]
