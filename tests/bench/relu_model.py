@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1, help="tokens of a call")
     options = parser.parse_args()
     dtype, size, sharing, most = FORMATS[options.weights]
-    rules = [f'weights "*" to {dtype}'] * bool(dtype) + ["activations matmul to i8"] * options.a8
+    rules = [f'weights "*" to {dtype}'] * bool(dtype) + ["activations matmul to i8 dynamic"] * options.a8
     source = SOURCE.replace("[1,", f"[{options.rows},") + (f"quantize step {{ {'; '.join(rules)} }}" if rules else "")
     torch.set_num_threads(1)
     x = np.random.default_rng(1).standard_normal((options.rows, WIDTH)).astype(np.float32)
