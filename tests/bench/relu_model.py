@@ -1,9 +1,12 @@
 """Times a step of a model with ReLU, with and without the rows that are multiplied by 0:
-`python tests/bench/relu_model.py`, with the package torch.
+`python tests/bench/relu_model.py [--weights q8]`, with the package torch.
 
 One token passes through the matrices of the 12 layers of GPT-2 124M, with random weights, ReLU, and without attention.
-A bias makes a part of the activations 0. `--strict` compiles the same model to products that read all rows. Each figure
-is the median CPU time of a call on one thread; the contenders take turns.
+A bias makes a part of the activations 0. `--strict` compiles the same model to products that read all rows. `--weights`
+stores the matrices in blocks of 32, without torch as a contender. `--a8` also rounds activations to 8 bits, and
+`--rows` sets the number of tokens of a call; in both cases, products read all rows. Each figure is the median CPU time
+of a call on one thread; the contenders take turns. The bytes are those of the matrices, without the rows that are left
+out.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import nacre
 import numpy as np
+import numpy.typing as npt
 import torch
 from measure import Contender, Plan, interleave
 
@@ -41,7 +45,15 @@ model step(x: f32[1, {WIDTH}]) -> f32[1, {WIDTH}] {{
   return x
 }}
 """
-Weights = dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]
+FORMATS = {
+    "f32": ("", 4.0, 1, 3 / 4),
+    "q8": ("q8[block 32]", 34 / 32, 1, 3 / 8),
+    "q4": ("q4[block 32]", 18 / 32, 2, 3 / 8),
+}
+"""The dtype of the matrices, the bytes of a number, the rows that share bytes, and the greatest part of rows that a
+product reads if it leaves out others."""
+Row = npt.NDArray[np.float32]
+Weights = dict[str, Row]
 
 
 def make_weights(zeros: float) -> Weights:
@@ -73,28 +85,53 @@ def in_torch(weights: Weights) -> Callable[[torch.Tensor], torch.Tensor]:
     return step
 
 
+def share_left_out(weights: Weights, x: Row, sharing: int, most: float) -> float:
+    """Returns the part of the rows of all layers that one token leaves out, from the last two numbers of `FORMATS`."""
+    shares = []
+    for i in range(LAYERS):
+        z = x @ weights[f"layer.{i}.first"].T
+        x = x + z[:, :WIDTH] + z[:, 3 * WIDTH :]
+        y = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + np.float32(0.00001))
+        h = np.maximum(y @ weights[f"layer.{i}.up"].T + weights[f"layer.{i}.bias"], 0)
+        # Rows of a block that share bytes are half a block apart.
+        read = float(np.mean((h != 0).reshape(-1, sharing, 32 // sharing).any(1)))
+        shares.append(1 - read if read <= most else 0.0)
+        x = x + h @ weights[f"layer.{i}.down"].T
+    return statistics.mean(shares)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--weights", choices=FORMATS, default="f32")
+    parser.add_argument("--a8", action="store_true", help="round activations to 8 bits")
+    parser.add_argument("--rows", type=int, default=1, help="tokens of a call")
+    options = parser.parse_args()
+    dtype, size, sharing, most = FORMATS[options.weights]
+    rules = [f'weights "*" to {dtype}'] * bool(dtype) + ["activations matmul to i8 dynamic"] * options.a8
+    source = SOURCE.replace("[1,", f"[{options.rows},") + (f"quantize step {{ {'; '.join(rules)} }}" if rules else "")
     torch.set_num_threads(1)
-    x = np.random.default_rng(1).standard_normal((1, WIDTH)).astype(np.float32)
+    x = np.random.default_rng(1).standard_normal((options.rows, WIDTH)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         for zeros in (0.5, 0.7, 0.9):
             weights = make_weights(zeros)
             contenders = []
             for name, strict in (("sparse", False), ("dense", True)):
-                model = nacre.compile(SOURCE, Path(folder) / f"{name}.so", weights=weights, strict=strict, threads=1)
+                model = nacre.compile(source, Path(folder) / f"{name}.so", weights=weights, strict=strict, threads=1)
                 contenders.append(Contender(name, partial(model, x), lambda result: [result]))
-            step = partial(in_torch(weights), torch.from_numpy(x))
-            contenders.append(Contender("torch", step, lambda result: [result.numpy()]))
+            if not rules:
+                step = partial(in_torch(weights), torch.from_numpy(x))
+                contenders.append(Contender("torch", step, lambda result: [result.numpy()]))
             first, *others = (contender.results()[0] for contender in contenders)
             for other in others:
                 np.testing.assert_allclose(first, other, rtol=0, atol=1e-4 * np.abs(other).max())
             timed = [contender.timed_by(time.thread_time) for contender in contenders]
-            times = interleave(timed, Plan(rounds, 0)).seconds
+            times = interleave(timed, Plan(options.rounds, 0)).seconds
             shown = ", ".join(f"{name} {statistics.median(each) * 1e3:.2f} ms" for name, each in times.items())
-            print(f"{zeros:.0%} zeros: {shown}", flush=True)
+            whole = size * LAYERS * WIDTH * (4 * WIDTH + 2 * HIDDEN) / 1e6
+            left_out = 0.0 if options.a8 or options.rows > 1 else share_left_out(weights, x, sharing, most)
+            read = whole - left_out * size * LAYERS * WIDTH * HIDDEN / 1e6
+            print(f"{zeros:.0%} zeros: {shown}; {read:.0f} MB of {whole:.0f} MB", flush=True)
 
 
 if __name__ == "__main__":

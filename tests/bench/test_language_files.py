@@ -10,12 +10,26 @@ from nacre.compiler.checking import read_model
 from nacre.compiler.lower.lowered import static_bytes
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
+from nacre.compiler.weights.gguf_header import read_header
 from nacre.dialect.dims import evaluate
 
 TOKENS = 16
 """The tokens for which the cache has room."""
 UPDATES = 2
 """The kernels that write a row of a state of keys or values in place; the report counts the whole state."""
+
+
+def test_files_suit_other_programs(tmp_path: Path) -> None:
+    """OpenVINO GenAI needs a tokenizer and the type of the file, and stores equal matrices once."""
+    language_files = pytest.importorskip("language_files", reason="needs the package gguf", exc_type=ImportError)
+    path = tmp_path / "model.gguf"
+    language_files.write_file(path, replace(language_files.SHAPES["llama-26m"], layers=2), "q4_0")
+    header = read_header(path)
+    assert header.metadata["general.file_type"] == 2
+    assert len(header.metadata["tokenizer.ggml.tokens"]) == 4096
+    content = path.read_bytes()
+    matrices = [content[t.offset : t.offset + t.bytes] for t in header.tensors if len(t.shape) == 2]
+    assert len(set(matrices)) == len(matrices)
 
 
 @pytest.mark.parametrize("format", ["q4_0", "q6_k"])

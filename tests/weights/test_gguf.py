@@ -77,7 +77,7 @@ def test_planes_with_scales_in_f32_are_the_numbers(tmp_path: Path, number: int, 
     planes, read = opened.planes["w"], opened.checkpoint.read
     codes = read(planes.quantized)
     if codes.dtype != np.int8:
-        codes = dequantize_blocks.reference(codes, F32).reshape(shape[0], shape[1] // 32, 32)
+        codes = dequantize_blocks.reference(codes, F32).reshape(shape[0], shape[1] // planes.size, planes.size)
     with np.errstate(all="ignore"):
         numbers = codes.astype(np.float32) * read(str(planes.scales))[..., None]
         numbers += 0 if planes.minima is None else read(planes.minima)[..., None]
