@@ -25,10 +25,12 @@ from .nest import Nest, arguments_of
 from .pairs import find_pairs
 from .plain import split_number, write_sizes
 from .text import Text
+from .tile_order import find_tile
 from .warpgroups import fits_call
 
 THREADS = 128
 COLUMNS = 64
+_MANY_COLUMNS = 4096
 BLOCKS_AT_ONCE = 3
 """The least number of blocks of a processor: ptxas then has 168 registers for a thread. By itself it aims at more
 blocks, and some kernels spill."""
@@ -66,6 +68,17 @@ def _rows(nest: Nest, groups: Groups) -> int:
     return 32 if total <= 32 else 64 if total <= 64 else 128
 
 
+def _is_wide(nest: Nest, groups: Groups) -> bool:
+    """Returns whether the blocks that run at once would read many more columns than rows, row by row."""
+    total = 1
+    for loop in groups.columns:
+        size = nest.static_extent(loop)
+        if size is None:
+            return True
+        total *= size
+    return total > _MANY_COLUMNS and _rows(nest, groups) == max(_STAGES)
+
+
 def product_of_loops(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:
     return text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
 
@@ -94,10 +107,13 @@ class TensorCoreWriter:
     def write(self) -> str:
         text, nest, groups = self.text, self.nest, self.groups
         self.sizes = write_sizes(text, nest)
-        batches, _, columns = _grid(text, nest, groups, self.sizes)
+        batches, rows, columns = _grid(text, nest, groups, self.sizes)
         block, thread = text.special("ctaid.x"), text.special("tid.x")
-        column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
-        batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
+        if _is_wide(nest, groups):
+            batch, row, column = find_tile(text, block, rows, columns)
+        else:
+            column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
+            batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
         self.at |= self.split(groups.batch, batch)
         self.first = [text.multiply(row, text.constant(self.rows)), text.multiply(column, text.constant(COLUMNS))]
         lane, warp = (text.index(operation, thread, text.constant(32)) for operation in ("remui", "divui"))

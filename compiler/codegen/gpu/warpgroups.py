@@ -35,6 +35,7 @@ from .pairs import find_pairs
 from .plain import split_number, write_sizes
 from .text import Text
 from .tile_maps import BYTES, CHUNK, TileMap, all_of, can_have_map
+from .tile_order import find_tile
 from .warpgroup_mma import (
     DEPTH,
     ROW_BYTES,
@@ -67,9 +68,6 @@ _STAGE_BYTES = 192 << 10
 _FEWEST = 64
 """The least size of a side: a smaller one would leave most of a tile empty."""
 _CONSUMING_WARPS = 8
-_TOGETHER = 16
-"""The blocks along the rows whose numbers are neighbours. Blocks that run at once, about one for each processor, then
-read about as many rows as columns, and share most of what they read in the L2 cache."""
 _REGISTERS = {"dec": 40, "inc": 232}
 """The registers of a thread that copies, and of one that multiplies."""
 
@@ -213,24 +211,11 @@ class _Writer:
     def enter_tile(self, number: str) -> None:
         """Finds the first row and column of a tile, and its positions in the loops of the batch."""
         text, plan = self.text, self.plan
-        batch, row, column = self.find_tile(number)
+        _, rows, columns = _grid(text, plan, self.sizes)
+        batch, row, column = find_tile(text, number, rows, columns)
         positions = split_number(text, batch, [self.sizes[loop] for loop in plan.batch])
         self.at = dict(zip(plan.batch, positions, strict=True))
         self.first = [text.multiply(row, text.constant(ROWS)), text.multiply(column, text.constant(plan.columns))]
-
-    def find_tile(self, number: str) -> tuple[str, str, str]:
-        """Returns the batch, the row and the column of a tile. The first _TOGETHER rows of tiles come first, column by
-        column."""
-        text = self.text
-        _, rows, columns = _grid(text, self.plan, self.sizes)
-        whole = text.multiply(rows, columns)
-        batch, number = (text.index(operation, number, whole) for operation in ("divui", "remui"))
-        together = text.constant(_TOGETHER)
-        band = text.multiply(together, columns)
-        first = text.multiply(text.index("divui", number, band), together)
-        number = text.index("remui", number, band)
-        height = text.index("minui", text.index("subi", rows, first), together)
-        return batch, text.add(first, text.index("remui", number, height)), text.index("divui", number, height)
 
     def place_tiles(self) -> None:
         """Finds the addresses of the first stage's tiles and barriers, as numbers of 32 bits."""
