@@ -32,8 +32,8 @@ class TriangularProducts(Pass):
     """Sets the attributes `x_diagonal` and `y_diagonal` of products with a matrix that is 0 above a diagonal.
 
     Such a matrix is the result of `tril`, is selected by a `triangular_mask`, or is the softmax of rows that -inf
-    masks. It stays triangular in products with other values. A product with its transpose becomes the transpose of a
-    product with the matrix itself, where that moves fewer elements.
+    masks. It stays triangular in products with constant numbers. A product with its transpose becomes the transpose of
+    a product with the matrix itself, where that moves fewer elements.
 
     The kernel leaves out the steps of sums at which the matrix is 0, unless it multiplies them by an infinity or a NaN.
     """
@@ -91,8 +91,7 @@ class _Marker(Rewriter):
         if node is None or steps == 0 or value.type.rank < 2 or not value.type.dtype.is_float:
             return None
         if node.op == "where":
-            selected = self._selected(node, 0.0)
-            return selected if selected is not None else self._kept(node, steps)
+            return self._selected(node, 0.0)
         if node.op == "softmax":
             return self._softmax(node)
         if node.op == "tril":
@@ -102,13 +101,6 @@ class _Marker(Rewriter):
         if node.op in _KEEPING or (node.op in ("multiply", "divide") and self._is_nonzero(node.inputs[1])):
             return self._diagonal(node.inputs[0], steps - 1)
         return None
-
-    def _kept(self, node: Node, steps: int) -> int | None:
-        """Returns the diagonal of a matrix of which any other elements may be 0 too."""
-        _, matrix, otherwise = node.inputs
-        if self._number(otherwise) != 0 or matrix.type.shape[-2:] != node.output.type.shape[-2:]:
-            return None
-        return self._diagonal(matrix, steps - 1)
 
     def _number(self, value: Value) -> float | None:
         """Returns the number that all elements of a value are, if it is a constant scalar."""
