@@ -289,8 +289,8 @@ def _search_largest(e: Emitter, padded: Tensor, w: Windows, type: TensorType, ax
 
 max_pool_indices = Operator(
     name="max_pool_indices",
-    summary=f"the index of the largest element of each window of {POOLED} in the flattened spatial axes; the first of "
-    "equal elements, -1 if the window contains only padding",
+    summary=f"the index, in the flattened spatial axes, of the largest element of each window of {POOLED}; the first "
+    "of equal elements, -1 if the window contains only padding",
     operands=(Operand("x", NUMBERS),),
     attributes=(*_MAX_ATTRIBUTES, LAYOUT),
     infer=infer_in_layout(_infer_indices),

@@ -45,3 +45,9 @@ def test_neighbours_have_names_of_their_own() -> None:
 def test_shared_names_are_found() -> None:
     names = ("a/b/x.py", "a/c/x.py", "a/y.py", "a/b/y.py", "a/b/z.py", "d/b/z.py")
     assert shared_names([Path(name) for name in names]) == {"x.py", "y.py"}
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest cannot collect two files of one name whose folders are no packages."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
