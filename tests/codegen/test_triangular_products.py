@@ -13,7 +13,10 @@ SHAPES = ((0, 5, 3, 0), (1, 1, 1, 0), (70, 70, 33, -1), (129, 96, 64, 3))
 """Rows, steps, columns and the diagonal: none, one, and odd numbers."""
 LONG = (70, 1203, 33, 600)
 """Stretches of a sum with a rest."""
+WIDE = (70, 300, 64, 0)
+"""Columns whose steps would begin after the last one. The factor ends with its memory: 64 rows of 70 numbers."""
 Floats = npt.NDArray[np.float32]
+Shapes = tuple[tuple[int, int, int, int], ...]
 
 
 def source(rows: int, steps: int, columns: int, diagonal: int) -> str:
@@ -60,26 +63,26 @@ def given(rows: int, steps: int, columns: int, kind: str) -> tuple[Floats, Float
 
 
 @pytest.fixture(scope="module", params=["native", "x86-64-v3", "-O0"])
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Shapes]:
+    """An artifact, and its shapes: long sums take too long with -O0."""
     path = tmp_path_factory.mktemp("triangular") / "m.so"
-    shapes = SHAPES if request.param == "-O0" else (*SHAPES, LONG)
+    shapes = SHAPES if request.param == "-O0" else (*SHAPES, LONG, WIDE)
     text = "language 1\n" + "".join(source(*shape) for shape in shapes)
     options = {"opt_level": 0} if request.param == "-O0" else {"target": request.param}
     nacre.compile(text, path, **options)
-    return path
+    return path, shapes
 
 
 @pytest.mark.parametrize("kind", ["left", "right", "turned", "masked"])
-def test_sums_of_any_size(kind: str, model: Path) -> None:
+def test_sums_of_any_size(kind: str, model: tuple[Path, Shapes]) -> None:
+    path, shapes = model
     for threads in (1, 2):
-        loaded = nacre.load(model, threads=threads)
-        for rows, steps, columns, diagonal in (*SHAPES, LONG):
+        loaded = nacre.load(path, threads=threads)
+        for rows, steps, columns, diagonal in shapes:
             x, y = given(rows, steps, columns, kind)
             name = f"{kind}_{rows}_{steps}"
-            if name not in loaded.entries:
-                continue  # long sums take too long with -O0
             result = np.asarray(loaded.entries[name](x, y))
-            np.testing.assert_allclose(result, expected(kind, x, y, diagonal), rtol=0, atol=3e-4, err_msg=name)
+            np.testing.assert_allclose(result, expected(kind, x, y, diagonal), rtol=0, atol=1e-4, err_msg=name)
 
 
 def causal(rows: int) -> str:
@@ -97,12 +100,12 @@ train step(q: {shape}, goal: {shape}, lr: f32) -> loss: f32 {{
 
 
 @pytest.mark.parametrize("rows", [1, 70])
-def test_gradients_of_causal_attention_have_the_bits_of_whole_sums(rows: int, tmp_path: Path) -> None:
+def test_gradients_of_causal_attention_agree_with_whole_sums(rows: int, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     q, goal = (random.standard_normal((3, rows, 64)).astype(np.float32) for _ in range(2))
     found = []
-    for name, strict in (("fast", False), ("strict", True)):
-        session = nacre.compile(causal(rows), tmp_path / f"{name}.so", strict=strict).session()
+    for level in (2, 0):  # -O0 has no triangular products
+        session = nacre.compile(causal(rows), tmp_path / f"{level}.so", opt_level=level).session()
         losses = [np.asarray(session.step(q, goal, np.float32(0.1))) for _ in range(2)]
         found.append([*losses, *(np.asarray(session.states[name]) for name in ("k", "v"))])
     for fast, whole in zip(*found, strict=True):

@@ -52,14 +52,15 @@ class Ends:
 
 
 def _clamped(writer: Writer, step: Form, more: int, multiple: int, span: Span) -> str:
-    """Returns the multiple of some steps that a step and `more` steps reach, within a span."""
+    """Returns the multiple of some steps that a step and `more` steps reach, within a span. A step beyond the span
+    counts as its end: without more steps, vectors of `multiple` steps do not reach beyond it."""
 
     def let(operation: str, left: str, right: str | int) -> str:
         right = writer.size(right) if isinstance(right, int) else right
         return writer.let(f"arith.{operation} {left}, {right} : index")
 
-    positive = let("addi", let("maxsi", writer.index(step), 0), more)
-    rounded = let("muli", let("divui", positive, multiple), multiple)
+    inside = let("minui", let("maxsi", writer.index(step), 0), span.last)
+    rounded = let("muli", let("divui", let("addi", inside, more), multiple), multiple)
     return let("minui", let("maxui", rounded, span.first), span.last)
 
 
