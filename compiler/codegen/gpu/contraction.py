@@ -81,13 +81,8 @@ def _find_sides(nest: Nest) -> tuple[int, ...] | None:
 
 def _static(nest: Nest, loops: Sequence[int], least: int) -> bool:
     """Returns whether loops together have fewer than `least` iterations in every call."""
-    total = 1
-    for loop in loops:
-        size = nest.static_extent(loop)
-        if size is None:
-            return False
-        total *= size
-    return total < least
+    total = nest.static_count(loops)
+    return total is not None and total < least
 
 
 def blocks_at_once(groups: Groups) -> int:

@@ -62,8 +62,8 @@ class TileWork:
 
 
 def gain_of_persistence(work: TileWork, chip: Chip, at_once: int, tiles: int | None = None) -> float:
-    """Returns the time of a block for each tile over that of persistent blocks, of which `at_once` share a processor.
-    `tiles` is the number of tiles; None if it is unknown."""
+    """Returns the time that a grid with a block for each tile takes, divided by that of persistent blocks. A processor
+    runs `at_once` blocks of either grid. `tiles` is the number of tiles; None if it is unknown."""
     slots = chip.processors * at_once
     waves = _MANY_WAVES if tiles is None else -(-tiles // slots)
     end = work.end(chip)

@@ -88,13 +88,8 @@ def _written(computing: Sequence[Any], group: Group) -> list[Any]:
 
 
 def _is_short(nest: Nest) -> bool:
-    length = 1
-    for loop in nest.reductions:
-        size = nest.static_extent(loop)
-        if size is None:
-            return False
-        length *= size
-    return length <= _LONGEST
+    length = nest.static_count(nest.reductions)
+    return length is not None and length <= _LONGEST
 
 
 def _fits(computing: Sequence[Any], group: Group, nest: Nest, axes: int, lanes: int, written: set[Any]) -> bool:

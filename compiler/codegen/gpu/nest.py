@@ -13,7 +13,7 @@ A schedule reads nothing else. It does not contain names of graph operators.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _PLAIN = re.compile(r"d(\d+)")
@@ -158,6 +158,16 @@ class Nest:
             operand.shape[operand.plain_axes().index(loop)] for operand in operands if loop in operand.plain_axes()
         )
         return next((size for size in sizes if size is not None), None)
+
+    def static_count(self, loops: Iterable[int]) -> int | None:
+        """Returns the number of iterations of loops together, if it is the same in every call."""
+        count = 1
+        for loop in loops:
+            size = self.static_extent(loop)
+            if size is None:
+                return None
+            count *= size
+        return count
 
 
 def arguments_of(nest: Nest) -> list[tuple[str, str]]:

@@ -43,10 +43,7 @@ def lanes_of(nest: Nest) -> int | None:
         return None
     if not any(o.in_memory and o.index and o.plain_axes()[-1] == nest.reductions[-1] for o in nest.inputs):
         return None
-    length: int | None = 1
-    for loop in nest.reductions:
-        size = nest.static_extent(loop)
-        length = None if size is None or length is None else length * size
+    length = nest.static_count(nest.reductions)
     if length is not None and length < WARP:
         return None
     if _loops_together(nest, WARP) and _columns_of(nest) >= _MANY:

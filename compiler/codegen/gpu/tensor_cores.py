@@ -31,6 +31,7 @@ from .warpgroups import fits_call
 THREADS = 128
 COLUMNS = 64
 _MANY_COLUMNS = 4096
+"""The columns of a product whose tiles are taken row by row: more of them would leave the L2 cache."""
 BLOCKS_AT_ONCE = 3
 """The least number of blocks of a processor: ptxas then has 168 registers for a thread. By itself it aims at more
 blocks, and some kernels spill."""
@@ -59,24 +60,14 @@ def write_tensor_core_count(nest: Nest, groups: Groups, *, beside_warpgroups: bo
 
 def _rows(nest: Nest, groups: Groups) -> int:
     """The rows of a block: fewer where more than half of a tile would be empty in every call."""
-    total = 1
-    for loop in groups.rows:
-        size = nest.static_extent(loop)
-        if size is None:
-            return 128
-        total *= size
-    return 32 if total <= 32 else 64 if total <= 64 else 128
+    total = nest.static_count(groups.rows)
+    return 128 if total is None or total > 64 else 64 if total > 32 else 32
 
 
 def _is_wide(nest: Nest, groups: Groups) -> bool:
     """Returns whether the blocks that run at once would read many more columns than rows, row by row."""
-    total = 1
-    for loop in groups.columns:
-        size = nest.static_extent(loop)
-        if size is None:
-            return True
-        total *= size
-    return total > _MANY_COLUMNS and _rows(nest, groups) == max(_STAGES)
+    total = nest.static_count(groups.columns)
+    return total is None or (total > _MANY_COLUMNS and _rows(nest, groups) == max(_STAGES))
 
 
 def product_of_loops(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:

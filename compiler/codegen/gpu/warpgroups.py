@@ -111,10 +111,10 @@ def _plan(nest: Nest, groups: Groups) -> _Plan | None:
 
 def _is_persistent(nest: Nest, batch: Sequence[int], row: int, column: int, depth: int, columns: int) -> bool:
     """Returns whether the blocks of a plan gain from looping over tiles."""
-    tiles: int | None = 1
-    for loop, tile in ((row, ROWS), (column, columns), *((loop, 1) for loop in batch)):
-        size = nest.static_extent(loop)
-        tiles = None if size is None or tiles is None else tiles * -(-size // tile)
+    batches, height, width = nest.static_count(batch), nest.static_extent(row), nest.static_extent(column)
+    tiles = None
+    if batches is not None and height is not None and width is not None:
+        tiles = batches * -(-height // ROWS) * -(-width // columns)
     work = TileWork(ROWS, columns, nest.static_extent(depth), nest.inputs[0].element, BYTES, BYTES)
     return gains_from_persistence(work, CHIP, BLOCKS_AT_ONCE, tiles)
 
