@@ -1,6 +1,7 @@
 """Translates PTX to C, so that a CPU runs what a GPU would run; `machine.h` has the memory and the threads.
 
-Every instruction becomes one statement, on registers that are fields of a struct. An unknown instruction is an error.
+Every instruction becomes one statement, on registers in arrays, which floats read through an array of the same memory:
+a function for that would be most of the code without optimisation. An unknown instruction is an error.
 The translation knows the instructions that the compiler writes: no texture, no atomic, no call.
 """
 
@@ -16,12 +17,15 @@ _SHARED = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d*)\]")
 _GLOBAL = re.compile(r"\.(?:global|const) \.align (\d+) \.b(\d+) (\w+)(?:\[(\d+)\])?(?: = (?:\{([^}]*)\}|(\w+)))?;")
 _PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.(\w+)\s+(?:\.ptr [^,)]*?)?([\w$]+)(?:\[(\d+)\])?\s*[,\n)]")
 _COPY = re.compile(r"\[([^]]+)\], \[([^,]+), \{([^}]+)\}\], \[([^]]+)\]$")
+_NUMBERED = re.compile(r"%([a-z]+)(\d+)")
 _ENTRY = re.compile(r"\.entry ([\w$]+)\((.*?)\)(.*?)\n\{\n(.*?)\n\}", re.DOTALL)
 
 _C_TYPES = {"pred": "uint8_t", "b8": "uint8_t", "b16": "uint16_t", "b32": "uint32_t", "b64": "uint64_t"}
 _C_TYPES |= {f"{kind}{bits}": f"{'u' if kind == 'u' else ''}int{bits}_t" for kind in "us" for bits in (8, 16, 32, 64)}
 _READ = {"f32": "f32({})", "f64": "f64({})", "f16": "f16({})", "bf16": "bf16({})"}
 _WRITE = {"f32": "of_f32({})", "f64": "of_f64({})", "f16": "of_f16({})", "bf16": "of_bf16({})"}
+_FLOATS = {"f32": "float", "f64": "double"}
+"""The dtypes of which the C compiler has numbers as wide as their registers."""
 _WIDTHS = {"f16": 16, "bf16": 16, "pred": 8}
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "hs": ">=", "hi": ">"}
@@ -57,8 +61,16 @@ class _Kernel:
 
     # Operands
 
-    def register(self, name: str) -> str:
-        return f"R->{name[1:]}"
+    def register(self, name: str, type: str = "") -> str:
+        """A register; as a number, for the floats in `_FLOATS`."""
+        found = _NUMBERED.fullmatch(name)
+        if found is None:
+            return f"R->{name[1:]}"
+        return f"R->{found[1]}{type if type in _FLOATS else ''}[{found[2]}]"
+
+    def holds(self, name: str, type: str) -> bool:
+        """Is this a register as wide as the type?"""
+        return name in self.types and width(self.types[name]) == width(type)
 
     def raw(self, text: str, type: str) -> str:
         """The bits of an operand, as an unsigned number of the type's width."""
@@ -85,6 +97,8 @@ class _Kernel:
         raise UnknownError(f"operand {text}")
 
     def value(self, text: str, type: str) -> str:
+        if type in _FLOATS and self.holds(text.strip(), type):
+            return self.register(text.strip(), type)
         bits = self.raw(text, type)
         if type in _READ:
             return _READ[type].format(bits)
@@ -93,6 +107,8 @@ class _Kernel:
     def assign(self, target: str, value: str, type: str) -> str:
         if target == "_":
             return ""
+        if type in _FLOATS:
+            return f"{self.register(target, type)} = {value};"
         if type in _WRITE:
             return f"{self.register(target)} = {_WRITE[type].format(value)};"
         if self.types[target] == "pred":
@@ -344,15 +360,20 @@ class _Kernel:
         if "param" in modifiers:
             name, _, offset = operands[1][1:-1].partition("+")
             begin = self.parameters[name][0] + int(offset or 0)
-            read = f"{_C_TYPES[f'b{8 * bytes}']} v; memcpy(&v, B->parameters + {begin}, {bytes});"
-            return f"{read} {self.register(targets[0])} = v;"
+            return self._read(targets[0], f"B->parameters + {begin}", f"b{8 * bytes}")
         pointer = self.pointer(modifiers, operands[1], bytes * len(targets), False, text)
-        kind = _C_TYPES[type if type in _C_TYPES and type[0] == "s" else f"b{8 * bytes}"]
         loads = [
-            "" if target == "_" else f"memcpy(&v, p + {i * bytes}, {bytes}); {self.register(target)} = v;"
-            for i, target in enumerate(targets)
+            "" if target == "_" else self._read(target, f"p + {i * bytes}", type) for i, target in enumerate(targets)
         ]
-        return f"const uint8_t *p = {pointer}; {kind} v; {' '.join(loads)}"
+        return f"const uint8_t *p = {pointer}; {' '.join(loads)}"
+
+    def _read(self, target: str, place: str, type: str) -> str:
+        bytes = width(type) // 8
+        if self.holds(target, type):
+            return f"memcpy(&{self.register(target)}, {place}, {bytes});"
+        # A signed number that is narrower than its register is extended.
+        kind = _C_TYPES[type if type in _C_TYPES and type[0] == "s" else f"b{8 * bytes}"]
+        return f"{{ {kind} v; memcpy(&v, {place}, {bytes}); {self.register(target)} = v; }}"
 
     def _st(self, modifiers: list[str], operands: list[str], text: str) -> str:
         type = f"b{width(modifiers[-1])}"
@@ -360,10 +381,12 @@ class _Kernel:
         sources = split_operands(operands[1][1:-1]) if operands[1].startswith("{") else [operands[1]]
         pointer = self.pointer(modifiers, operands[0], bytes * len(sources), True, text)
         stores = [
-            f"v = ({_C_TYPES[type]})({self.raw(source, type)}); memcpy(p + {i * bytes}, &v, {bytes});"
+            f"memcpy(p + {i * bytes}, &{self.register(source)}, {bytes});"
+            if self.holds(source, type)
+            else f"v = ({_C_TYPES[type]})({self.raw(source, type)}); memcpy(p + {i * bytes}, &v, {bytes});"
             for i, source in enumerate(sources)
         ]
-        return f"uint8_t *p = {pointer}; {_C_TYPES[type]} v; {' '.join(stores)}"
+        return f"uint8_t *p = {pointer}; {_C_TYPES[type]} v; (void)v; {' '.join(stores)}"
 
     def _bra(self, modifiers: list[str], operands: list[str], text: str) -> str:
         return f"goto {label(operands[0])};"
@@ -541,9 +564,11 @@ def _write_kernel(
         places[parameter] = (end, size)
         end += size
     kernel = _Kernel(name, places, shared, globals)
+    arrays: list[str] = []
     for type, prefix, count in _REGISTERS.findall(body):
-        for number in range(int(count)):
-            kernel.types[f"{prefix}{number}"] = type
+        kernel.types |= {f"{prefix}{number}": type for number in range(int(count))}
+        views = {"": _C_TYPES[type], **{name: c for name, c in _FLOATS.items() if width(name) == width(type)}}
+        arrays.append(f"union {{ {' '.join(f'{c} {prefix[1:]}{name}[{count}];' for name, c in views.items())} }};")
     for special in ("%SP", "%SPL"):
         if f"{special};" in body:
             kernel.types[special] = "b64"
@@ -558,13 +583,13 @@ def _write_kernel(
             text = text[found.end() :]
         # A block of its own declares the half of a register that nothing reads.
         if (own := re.fullmatch(r"\{ \.reg \.(b\d+) %?tmp", text)) is not None:
-            kernel.types["%tmp" + own[1]] = own[1]
-            half = "%tmp" + own[1]
+            kernel.types[half := f"%tmp_{own[1]}"] = own[1]
             continue
         text = text.removeprefix("}").strip()
         if text and not text.startswith("."):
             kernel.write(re.sub(r"%?\btmp\b", half, text))
-    fields = " ".join(f"{_C_TYPES[type]} {register[1:]};" for register, type in kernel.types.items())
+    single = (f"{_C_TYPES[type]} {name[1:]};" for name, type in kernel.types.items() if not _NUMBERED.fullmatch(name))
+    fields = " ".join([*arrays, *single])
     local = f"_Alignas(16) uint8_t depot[{kernel.depot[1]}];" if kernel.depot else ""
     struct = f"registers_{name}"
     sizes = ", ".join(str(size) for _, size in places.values())
