@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from .job import Job, Report, Result
+from .job import Job, Report, Result, to_json
 
 _HEAD = struct.Struct("<QQ")
 STAGE = "stage: "
@@ -24,7 +24,7 @@ Read = Callable[[int], bytes]
 
 
 def _pack(fields: Mapping[str, Any], data: bytes = b"") -> bytes:
-    text = json.dumps(fields).encode()
+    text = to_json(fields).encode()
     return _HEAD.pack(len(text), len(data)) + text + data
 
 
@@ -48,7 +48,7 @@ class Request:
     files: Mapping[str, str]
 
     def pack(self) -> bytes:
-        return _pack({"job": asdict(self.job), "files": dict(self.files)})
+        return _pack({"job": self.job, "files": dict(self.files)})
 
     @staticmethod
     def unpack(read: Read) -> Request | None:
@@ -69,7 +69,7 @@ class Answer:
     dumps: Mapping[str, str] = field(default_factory=dict)
 
     def pack(self) -> bytes:
-        return _pack({"result": asdict(self.result), "dumps": dict(self.dumps)}, self.code)
+        return _pack({"result": self.result, "dumps": dict(self.dumps)}, self.code)
 
     @staticmethod
     def unpack(read: Read) -> Answer | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from ...base.packages import identify_packages
 from ...base.store import Store
 from ...targets.target import identify_host
-from .job import Job, Report
+from .job import Job, Report, to_json
 
 _ROOT = Path(__file__).parents[3]
 _SOURCES = (
@@ -46,7 +46,7 @@ class ObjectCache:
         """Returns the key of an object: everything that determines its bytes, and nothing else."""
         digest = hashlib.sha256()
         host = identify_host() if job.cpu == "native" else ""
-        for part in (_generator(), host, replace(job, dump=False).to_json(), identity):
+        for part in (_generator(), host, to_json(replace(job, dump=False), sort_keys=True), identity):
             digest.update(hashlib.sha256(part.encode()).digest())
         return digest.hexdigest()
 
@@ -58,7 +58,7 @@ class ObjectCache:
         return code, Report.from_fields(json.loads(head))
 
     def put(self, key: str, code: bytes, report: Report) -> None:
-        self._store.put(key, json.dumps(asdict(report), sort_keys=True).encode() + b"\n" + code)
+        self._store.put(key, to_json(report, sort_keys=True).encode() + b"\n" + code)
 
     def prune(self) -> None:
         self._store.prune()
