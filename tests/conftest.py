@@ -14,7 +14,7 @@ import pytest
 # product takes 20 times the processor time. NumPy reads the variable when it is loaded, so this precedes its import.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from nacre.compiler.validate.checker import VARIABLE
+from nacre.compiler.base.environment import CHECK_PASSES
 
 QUICK = (
     "artifact/test_loader_files.py::test_damage_does_not_pass_for_an_artifact",
@@ -117,8 +117,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     os.environ["NACRE_CACHE"] = str(shared / "cache")
-    if os.environ.get(VARIABLE) == _ONCE:
-        os.environ[VARIABLE] = str(shared / "passed")
+    if os.environ.get(CHECK_PASSES) == _ONCE:
+        os.environ[CHECK_PASSES] = str(shared / "passed")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -152,7 +152,7 @@ def pytest_collection_finish() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Set before processes of the run start. Whatever tests build is checked stage by stage, so that a pass or a kernel
     # that is wrong is named; the same graph, kernel or artifact is checked once in a run.
-    os.environ.setdefault(VARIABLE, _ONCE)
+    os.environ.setdefault(CHECK_PASSES, _ONCE)
     _keep_bytecode(config)
     _use_memory_for_files()
 
@@ -189,4 +189,4 @@ def empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """For builds that are not to be checked: what is taken from a cache, or computes something else on purpose."""
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(CHECK_PASSES, raising=False)

@@ -20,6 +20,7 @@ from rich.text import Text
 from ...dialect.diagnostics import DiagnosticError
 from ...dialect.dims import Symbol
 from ...passes.registry import RENAMED as RENAMED_PASSES
+from ..base.environment import CHECK_PASSES
 from ..build_warnings import with_warnings
 from ..checking import read_model
 from ..codegen.objects import LOGGER
@@ -33,7 +34,7 @@ from ..pipeline import Build
 from ..quantization.choose import in_precision
 from ..readers.dumped_stages import Resumed, options_after, read_stage
 from ..readers.language.settings import Settings
-from ..validate.checker import VARIABLE, choose_observer
+from ..validate.checker import choose_observer
 from .completion import PASS_LISTS, PRECISIONS, STAGES, TARGETS
 from .model_options import PATH, SET, wrong
 from .number_ranges import NumberRange
@@ -148,7 +149,7 @@ _MODEL_OPTIONS = (
         "--check-passes",
         is_flag=True,
         help="Verify the result of the passes, each kernel and the complete artifact on random inputs, and stop at the "
-        f"first error; also enabled by ${VARIABLE}.",
+        f"first error; also enabled by ${CHECK_PASSES}.",
     ),
     click.option(
         "--precision",

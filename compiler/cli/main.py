@@ -14,6 +14,7 @@ from types import ModuleType
 
 import click
 
+from ..base.environment import CHECK_PASSES, use_one_blas_thread
 from ..version import __version__
 from .reporting import contained
 
@@ -57,9 +58,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """The module of each command, which is imported when the command is needed, and a summary for the list of commands."""
 
-_ON_ONE_THREAD = ("check", "completion", "fmt", "help", "lsp")
-"""Commands that multiply no matrices. NumPy's library for matrices starts a pool of threads when it is imported, which
-takes a tenth of the time of `nacre check`, unless a variable of the environment says otherwise."""
+_ON_ONE_THREAD = ("bisect", "check", "completion", "fmt", "help", "lsp", "reduce")
+"""Commands that multiply no matrices, or many small ones. NumPy's library for matrices starts a pool of threads when it
+is imported, which takes a tenth of the time of `nacre check`. If other processes use the CPUs, waiting for these
+threads takes longer than small products."""
 
 
 class Commands(click.Group):
@@ -134,6 +136,12 @@ def run(arguments: Sequence[str]) -> int:
     return contained(lambda: cli.main(list(arguments), "nacre", standalone_mode=False, color=color), arguments)
 
 
+def _is_on_one_thread(arguments: Sequence[str]) -> bool:
+    """Returns whether a command multiplies no large matrices in NumPy. Checks of a build multiply many small ones."""
+    checks = "--check-passes" in arguments or bool(os.environ.get(CHECK_PASSES))
+    return bool(arguments) and (arguments[0] in _ON_ONE_THREAD or checks)
+
+
 def main() -> None:
     """Runs the program `nacre`: its entry point."""
     for stream in (sys.stdout, sys.stderr):
@@ -142,8 +150,8 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     # On SIGTERM, exit normally so that partly written files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    if sys.argv[1:] and sys.argv[1] in _ON_ONE_THREAD:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if _is_on_one_thread(sys.argv[1:]):
+        use_one_blas_thread()
     code = run(sys.argv[1:])
     gc.freeze()  # the end of the process frees what is left
     sys.exit(code)

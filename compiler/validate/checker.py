@@ -20,6 +20,7 @@ from ...passes.manager import Stage
 from ...passes.pass_list import format_pass
 from ..artifact.assemble import weights_path
 from ..base.compiler_errors import WrongNumbersError
+from ..base.environment import CHECK_PASSES
 from ..codegen.objects import Program
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
@@ -36,14 +37,11 @@ from .passed import Passed
 from .usage import RUNTIME
 from .wrong_numbers import Triage, make_wrong_numbers
 
-VARIABLE = "NACRE_CHECK_PASSES"
-"""The environment variable that enables the check of every build."""
-
 
 def choose_observer(source_model: SourceModel, options: Options, *, check: bool) -> Observer:
     """Returns the checker, if checks are enabled, else an observer that accepts everything. If the variable names a
     folder, the checks that it enables are recorded there once they are passed, and not repeated."""
-    value = os.environ.get(VARIABLE, "")
+    value = os.environ.get(CHECK_PASSES, "")
     if check or not value:
         return Checker(source_model, options) if check else Observer()
     return Checker(source_model, options, Path(value) if os.path.isabs(value) else None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli, leftovers
-from nacre.compiler.validate.checker import VARIABLE
+from nacre.compiler.base.environment import CHECK_PASSES
 from planted.faults import FAULTS
 from planted.planting import plant, write_model
 
@@ -47,7 +47,7 @@ def test_it_is_seen_again_as_long_as_it_is_there(name: str, cli: Cli, tmp_path: 
 def test_a_right_build_says_nothing_of_it(cli: Cli, scaled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = cli("compile", scaled, "--check-passes", "--emit", "header")
     assert done.code == 0 and done.err.startswith("wrote ")
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(CHECK_PASSES, "1")
     assert cli("run", scaled, "--input", "x=[[1, 2]]").code == 0
 
 

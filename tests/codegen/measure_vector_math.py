@@ -52,8 +52,9 @@ results, the unit is 2**-149. The columns have the following meanings:
   computes two vectors of 8; the C library is called for each result.
 
 {composed} is an operator composed of these functions, measured as models compute it at `-O2`. Some arguments take a
-slower path: `sin`, `cos` and `tan` take about 50 more cycles for arguments beyond 2**15, `powf` is slower for arguments
-that are not positive or not finite, and exponentials take about 10 more cycles for denormal results.
+slower path: `sin`, `cos` and `tan` take about 50 more cycles for arguments beyond 2**15, `erfc` takes about 15 more
+for arguments beyond 3.95, `powf` is slower for arguments that are not positive or not finite, and exponentials take
+about 10 more cycles for denormal results.
 
 | function | bound | largest error | at | of | AVX-512 | AVX2 | C library |
 |---|---|---|---|---|---|---|---|

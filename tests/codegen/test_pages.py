@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from codegen.test_bounded_rows import schedules
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
-from nacre.compiler.validate.checker import VARIABLE
 from nacre.runtime.loader import Model, OutOfRangeError
 
 Floats = npt.NDArray[np.float32]
@@ -82,7 +82,7 @@ PAGES = {"one": 32, "rows": 32, "apart": 32, "short": 16, "odd": 5, "plain": 32}
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     path = tmp_path_factory.mktemp("pages") / "model.so"
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         return nacre.compile(SOURCE, path, threads=2, opt_level=request.param)
 
 

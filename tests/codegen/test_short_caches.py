@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from codegen.test_bounded_rows import schedules
-from nacre.compiler.validate.checker import VARIABLE
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.runtime.loader import Model
 
 Floats = npt.NDArray[np.float32]
@@ -54,7 +54,7 @@ model short_pages(
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         return nacre.compile(SOURCE, tmp_path_factory.mktemp("short") / "model.so", threads=2)
 
 

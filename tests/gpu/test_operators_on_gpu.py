@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from assembler import assemble, find_ptxas, join_modules, ptx_of
 from fake_driver import Machine
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.types import BF16, F16, F64
@@ -69,7 +69,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with pytest.MonkeyPatch.context() as patch:
         if not runs(group, request.config):
             # The tests of operators check the stages of these builds.
-            patch.delenv(VARIABLE, raising=False)
+            patch.delenv(CHECK_PASSES, raising=False)
         build(found, path)
     return found, path
 

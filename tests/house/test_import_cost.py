@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nacre.compiler.base.environment import BLAS_THREADS, CHECK_PASSES
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -94,20 +95,41 @@ def test_checking_imports_no_part_of_a_build() -> None:
 THREADS = """
 import os, sys
 from nacre.compiler.cli.main import main
-sys.argv = ["nacre", "check", {model!r}]
+sys.argv = ["nacre", *{arguments!r}]
 try:
     main()
 except SystemExit as end:
     assert end.code == 0, end.code
+import numpy
 print(len(os.listdir("/proc/self/task")))"""
+CHECK_DIGITS = ["check", str(SAMPLES / "digits" / "digits.nacre")]
 
 
-def test_checking_starts_no_threads() -> None:
-    """NumPy's library for matrices starts a thread for each CPU, unless the environment says otherwise."""
-    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    program = THREADS.format(model=str(SAMPLES / "digits" / "digits.nacre"))
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=environment)
-    assert int(done.stdout) == 1
+def _threads_after(arguments: list[str], **variables: str) -> int:
+    """The threads of a process that has run a command and imported NumPy, whose library for matrices starts a thread
+    for each CPU, unless the environment says otherwise."""
+    environment = {name: value for name, value in os.environ.items() if name not in (BLAS_THREADS, CHECK_PASSES)}
+    program = THREADS.format(arguments=arguments)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment | variables)
+    return int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "arguments", [CHECK_DIGITS, ["compile", "--check-passes", "--help"], ["bisect", "--help"], ["reduce", "--help"]]
+)
+def test_checking_starts_no_threads(arguments: list[str]) -> None:
+    assert _threads_after(arguments) == 1
+
+
+def test_checks_that_a_variable_enables_start_no_threads() -> None:
+    assert _threads_after(["compile", "--help"], **{CHECK_PASSES: "1"}) == 1
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one CPU")
+def test_other_commands_multiply_on_all_threads() -> None:
+    assert _threads_after(["compile", "--help"]) > 1
+    assert _threads_after(["bisect", "--help"], **{BLAS_THREADS: "2"}) == 2
 
 
 COUNT = """

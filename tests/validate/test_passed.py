@@ -8,7 +8,7 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.base.compiler_errors import WrongNumbersError
-from nacre.compiler.validate.checker import VARIABLE
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.validate.judge import Judge
 from nacre.dialect.graph import Module
 from planted.faults import FAULTS
@@ -29,7 +29,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made(self, module, *rest, **named)  # type: ignore[arg-type]  # handed on as it came
 
     monkeypatch.setattr(Judge, "__init__", watch)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "passed"))
+    monkeypatch.setenv(CHECK_PASSES, str(tmp_path / "passed"))
     return found
 
 
@@ -52,7 +52,7 @@ def test_a_change_is_checked(tmp_path: Path, judged: list[str], monkeypatch: pyt
     build(tmp_path)
     judged.clear()
     if change == "everything":
-        monkeypatch.setenv(VARIABLE, "1")
+        monkeypatch.setenv(CHECK_PASSES, "1")
     changes = {"graph": {"text": MODEL.replace("+ 1", "+ 2")}, "data": {"weight": 2.0}, "level": {"opt_level": 0}}
     build(tmp_path, **{"asked for": {"check_passes": True}, **changes}.get(change, {}))  # type: ignore[arg-type]
     assert judged

@@ -28,6 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ...base.environment import BLAS_THREADS
+
 FORK = "--fork"
 """The argument that makes a worker a fork server. Its standard input is then the socket for requests."""
 _LIMIT = struct.Struct("<qq")
@@ -46,7 +48,7 @@ class ForkServer:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the server)
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Other threads do not survive a fork, and code generation multiplies no matrices.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, BLAS_THREADS: "1"}
         with theirs:
             self._process = subprocess.Popen(
                 [*worker_command(worker), FORK],

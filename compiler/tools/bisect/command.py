@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ...base.environment import users_environment
 from .case import Case
 from .failures import KINDS
 from .storage import write_case
@@ -65,6 +66,7 @@ class CommandFinder:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=users_environment(),
             start_new_session=True,
         )
         try:

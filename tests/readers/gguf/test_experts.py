@@ -12,9 +12,9 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
-from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import walk
 from nacre.dialect.types import F32
@@ -187,7 +187,7 @@ def test_only_chosen_experts_are_read(tmp_path: Path, level: int, pytestconfig: 
         path = tmp_path / f"expert{value}.gguf"
         write_experts(path, "mixtral", change)
         with pytest.MonkeyPatch.context() as patched:
-            patched.delenv(VARIABLE, raising=False)
+            patched.delenv(CHECK_PASSES, raising=False)
             session = nacre.compile(path, tmp_path / f"{value}.so", opt_level=level).session(S=12)
         results.append(session.entries["score"](IDS[:12]))
     assert np.isfinite(results[1]).all()

@@ -12,8 +12,8 @@ import nacre
 import numpy as np
 import pytest
 from greedy import continue_greedily
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.readers.architectures.decoder import stored_name
-from nacre.compiler.validate.checker import VARIABLE
 from nacre.runtime.loader import ArgumentError, Model, OutOfRangeError
 
 DATA = Path(os.environ.get("NACRE_TEST_DATA", "")) / "stories260k"
@@ -40,7 +40,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def q8_0(tmp_path_factory: pytest.TempPathFactory) -> Model:
     # Its graph is that of the other file, whose build is checked.
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         return nacre.compile(DATA / "stories260k-q8_0.gguf", tmp_path_factory.mktemp("stories") / "stories.so")
 
 

@@ -11,10 +11,10 @@ import nacre
 import numpy as np
 import pytest
 from interpreted import InterpretedSession
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.checking import read_model
 from nacre.compiler.cli.main import run
 from nacre.compiler.tools.generate.vocabulary import read_vocabulary
-from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from safetensors.numpy import load_file, save_file
 from tiny_folders import SIZES, VOCABULARY, write_folder
@@ -69,7 +69,7 @@ def artifact(folder: Path) -> Path:
     """Compiled without the checks of each stage, which take ten times as long."""
     path = folder.parent / "tiny.so"
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(VARIABLE, raising=False)
+        patch.delenv(CHECK_PASSES, raising=False)
         assert run(["compile", str(folder), "-o", str(path), "-O0"]) == 0
     return path
 

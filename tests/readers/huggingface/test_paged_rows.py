@@ -14,10 +14,10 @@ import nacre
 import numpy as np
 import pytest
 from interpreted import InterpretedSession
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.runtime.loader import Model, NacreError, OutOfRangeError
 from nacre.runtime.observe import Event, observe
@@ -77,7 +77,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """Mistral: grouped queries, and a window that is no multiple of a page."""
     folder = tmp_path_factory.mktemp("rows")
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         return nacre.compile(_folder("mistral", folder), folder / "rows.so", settings={"page": PAGE})
 
 

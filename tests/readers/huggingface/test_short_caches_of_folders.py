@@ -10,9 +10,9 @@ import nacre
 import numpy as np
 import pytest
 from interpreted import InterpretedSession
+from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.checking import read_model
 from nacre.compiler.model.source import SourceModel
-from nacre.compiler.validate.checker import VARIABLE
 from nacre.dialect.diagnostics import DiagnosticError
 from tiny_folders import CONTEXT, IDS, REFERENCES, write_folder
 
@@ -84,7 +84,7 @@ def test_compiled_caches(cache: str, tmp_path: Path, pytestconfig: pytest.Config
     source, _ = _source("mistral", tmp_path, **settings)
     reference = InterpretedSession(source, S=CONTEXT, P=4).call("score", IDS)
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         model = nacre.compile(tmp_path / "mistral", tmp_path / "model.so", settings=settings)
     assert model.session_bytes(S=CONTEXT, P=1) - model.session_bytes(S=8, P=1) >= (CONTEXT - 8) * TOKEN_BYTES[cache]
     session = model.session(S=CONTEXT, P=4)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nacre
 import pytest
-from nacre.compiler.validate.checker import VARIABLE
+from nacre.compiler.base.environment import CHECK_PASSES
 from talker import PAGE, write_talker
 
 
@@ -16,6 +16,6 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_talker(folder / "talker.gguf")
     with pytest.MonkeyPatch.context() as patched:
         # The same graphs are checked in tests of the readers.
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         nacre.compile(folder / "talker.gguf", folder / "talker.so", settings={"page": PAGE})
     return folder / "talker.so"

@@ -16,7 +16,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.validate.checker import VARIABLE
+from nacre.compiler.base.environment import CHECK_PASSES
 from readers.huggingface.tiny_folders import REFERENCES, VOCABULARY, write_folder
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -87,7 +87,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     write_folder(folder, described["config"], described["shapes"])
     _write_tokenizer(folder)
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         nacre.compile(folder, folder / "bert.so")
     started = Running(folder / "bert.so")
     yield started

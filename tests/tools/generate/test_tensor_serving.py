@@ -15,7 +15,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.validate.checker import VARIABLE
+from nacre.compiler.base.environment import CHECK_PASSES
 
 pytest.importorskip("starlette", reason="the package starlette is not installed")
 pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
@@ -73,7 +73,7 @@ class Running:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     path = tmp_path_factory.mktemp("tensors") / "m.so"
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(VARIABLE, raising=False)
+        patched.delenv(CHECK_PASSES, raising=False)
         nacre.compile(TEXT, path)
     started = Running(path)
     yield started

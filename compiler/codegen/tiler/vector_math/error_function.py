@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .arithmetic import fma, magnitude, minimum, polynomial, with_sign_of
+from .arithmetic import fma, magnitude, minimum, polynomial, rarely, with_sign_of
 from .exponential import EXP_TAIL, LN2, LN2_HIGH, LN2_LOW, LOG2_E, ONE_FACTOR, power_of_two, scale_down
 from .writer import Lanes
 
@@ -26,20 +26,29 @@ _DECAY = tuple(
     )
 )
 """(exp(-r) - 1 + r) / r**2 for |r| <= ln 2 / 2."""
-_ERFC = (
-    1.0215827226638794,
-    -0.6871606707572937,
-    0.279470831155777,
-    -0.03644233196973801,
-    -0.021496135741472244,
-    0.00648112827911973,
-    0.003031187690794468,
-    -0.0008533297805115581,
-    -0.0005603861063718796,
-    7.437082240357995e-05,
-    7.091923907864839e-05,
+_NEAR = 3.95
+"""Beyond this argument, erfc takes another path, with a division."""
+_SCALED = (
+    0.25539568066596985,
+    -0.10679644346237183,
+    0.041802894324064255,
+    -0.015460975468158722,
+    0.00543981185182929,
+    -0.0018305060220882297,
+    0.0005944479489699006,
+    -0.0001864508813014254,
+    5.373725070967339e-05,
+    -1.5041483493405394e-05,
+    5.686994427378522e-06,
+    -1.8001630905928323e-06,
+    4.4584698599692274e-08,
+    2.786102371032939e-08,
+    6.395937646175298e-08,
+    -1.8859601880194532e-08,
 )
-"""(a + 2) * exp(a**2) * erfc(a) in powers of (a - 2) / (a + 2), for 0 <= a < 9.6. erfc is denormal from 9.2 on."""
+"""exp(a**2) * erfc(a) in powers of a - 2, for 0 <= a <= _NEAR."""
+_FAR = (0.5641893148422241, -0.2820432782173157, 0.4195701777935028, -0.9415417909622192, 1.7783745527267456)
+"""a * exp(a**2) * erfc(a) in powers of 1 / a**2, for 3.9 <= a < 9.7. erfc is denormal from 9.2 on."""
 
 
 def erf(x: Lanes) -> Lanes:
@@ -65,13 +74,22 @@ def erfc(x: Lanes) -> Lanes:
     r = fma(n, -LN2_HIGH, -h) + fma(n, -LN2_LOW, -low)
     square = r * r
     decay = fma(polynomial(r, EXP_TAIL, square), square, r)
-    # The polynomial, and its quotient by a + 2. The rest of the division includes the roundings of both sums.
-    inverse = 1.0 / (a + 2.0)
-    t = (a - 2.0) * inverse
-    slope = polynomial(t, _ERFC[1:], t * t)
-    top = fma(t, slope, _ERFC[0])
-    top_low = fma(t, slope, _ERFC[0] - top)
-    quotient = top * inverse
-    rest = fma(quotient, -2.0, fma(-quotient, a, top)) + top_low
-    decayed = scale_down(quotient + fma(quotient, decay, rest * inverse), n, shifted)
+    # The largest roundings are those of u, for a < 1, and of top. The result includes both. That of u is multiplied by
+    # the slope of the polynomial, about -1 there.
+    u = a - 2.0
+    slope = polynomial(u, _SCALED[1:], u * u)
+    first = _SCALED[0] - (a - (u + 2.0))
+    top = fma(u, slope, first)
+    top_low = fma(u, slope, first - top)
+    near = (fma(top, decay, top_low) + top) * power_of_two(shifted)
+
+    def far() -> list[Lanes]:
+        inverse = 1.0 / a
+        scaled = polynomial(inverse * inverse, _FAR)
+        quotient = scaled * inverse
+        rest = fma(-quotient, a, scaled)
+        p = fma(quotient, decay, rest * inverse) + quotient
+        return [scale_down(p, n)]
+
+    (decayed,) = rarely(a > _NEAR, [near], far)
     return (x < 0.0).choose(2.0 - decayed, decayed)

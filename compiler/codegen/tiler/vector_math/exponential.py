@@ -49,16 +49,9 @@ def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
     return result
 
 
-def scale_down(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
-    """Returns p * 2**n where p is about 1, shifted = n + ONE_FACTOR, and -254 < n < 128, rounded once.
-
-    It takes fewer steps than `scale` where results are rarely denormal or 0.
-    """
-    low = n < -125
-    if p.writer.lanes is None:
-        return _scale_low(p, n, n + TWO_FACTORS, low)
-    (result,) = rarely(low, [p * power_of_two(shifted)], lambda: [_scale_low(p, n, n + TWO_FACTORS, low)])
-    return result
+def scale_down(p: Lanes, n: Lanes) -> Lanes:
+    """Returns p * 2**n where p is about 1 and -254 < n < 128, rounded once, without a branch for denormal results."""
+    return _scale_low(p, n, n + TWO_FACTORS, n < -125)
 
 
 def _scale_low(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
