@@ -1,15 +1,20 @@
-"""Compares training steps with PyTorch, eager and compiled, and JAX: `python tests/bench/training.py [WORKLOAD ...]`.
+"""Compares training steps with peers: `python tests/bench/training.py [WORKLOAD ...]`.
 
-All contenders run in one process, in turns, and the least time of a step counts, which shows the other work of the
-machine least. It is the CPU time of all threads of the process, or, with `--threads 2`, the elapsed time. The steps
-compute the same: forward, backward, and an update, by AdamW or, for `resnet`, by SGD with momentum. `--compiled` adds
-torch.compile, which needs a C++ compiler; JAX takes part if it is installed. `--memory` measures the peak memory of
-each contender instead, in a process of its own. `training.md` has the figures.
+The peers are PyTorch, eager and, with `--compiled`, by torch.compile, which needs a C++ compiler; JAX, if it is
+installed; and tinygrad, if it and clang are installed. The steps compute the same: forward, backward, and an update, by
+AdamW or, for `resnet`, by SGD with momentum.
+
+All contenders run in one process, in turns. With one thread, the process is bound to one core, since some peers start
+more threads than they are asked for, and the time is the CPU time of the process. With `--threads 2`, it is the elapsed
+time. A line has the least and the median time of a step; the ratios to Nacre are those of the least times, and the
+medians of the ratios of each round. `--memory` measures the peak memory of each contender instead, in a process of its
+own. `training.md` has the figures.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -22,11 +27,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jax_training
 import nacre
 import numpy as np
+import tinygrad_training
 import torch
-from jax_training import make_step
-from measure import Contender, Plan, interleave
+from measure import Contender, Plan, interleave, summarize
 from torch import nn
 from torch.nn import functional
 
@@ -212,7 +218,8 @@ class Resnet(nn.Module):
 
 @dataclass(frozen=True)
 class Workload:
-    """A training step in Nacre and PyTorch, its inputs, and its learning rate; `rounds` are the measured steps."""
+    """A training step in Nacre and PyTorch, its inputs, and its learning rate; `rounds` are the measured steps. A step
+    is `long` if it needs no other before it to warm the caches, and if tinygrad takes minutes for it."""
 
     text: str
     module: Callable[[], nn.Module]
@@ -220,6 +227,7 @@ class Workload:
     rounds: int
     rate: float = 1e-3
     momentum: bool = False
+    long: bool = False
 
 
 def nacre_step(work: Workload, path: str, threads: int) -> Callable[[], object]:
@@ -250,9 +258,13 @@ def torch_step(work: Workload, *, compiled: bool = False) -> Callable[[], object
     return step
 
 
-def jax_step(name: str, work: Workload, threads: int) -> Callable[[], object]:
+def peer_step(peer: Any, name: str, work: Workload, threads: int) -> Callable[[], object]:
+    """Returns the step of `jax_training` or `tinygrad_training`."""
     parameters = {key: value.detach().numpy() for key, value in work.module().named_parameters()}
-    return make_step(name, parameters, work.inputs, work.rate, momentum=work.momentum, threads=threads)
+    step: Callable[[], object] = peer.make_step(
+        name, parameters, work.inputs, work.rate, momentum=work.momentum, threads=threads
+    )
+    return step
 
 
 def workloads() -> dict[str, Workload]:
@@ -272,8 +284,8 @@ def workloads() -> dict[str, Workload]:
     return {
         "mlp": Workload(MLP, mlp, (flat, labels), 60),
         "lenet": Workload(LENET, lenet, (flat.reshape(64, 1, 28, 28), labels), 60),
-        "gpt": Workload(GPT, Gpt, (ids, following), 5),
-        "resnet": Workload(RESNET, Resnet, (pictures, classes), 12, 0.01, momentum=True),
+        "gpt": Workload(GPT, Gpt, (ids, following), 12, long=True),
+        "resnet": Workload(RESNET, Resnet, (pictures, classes), 25, 0.01, momentum=True, long=True),
     }
 
 
@@ -285,16 +297,20 @@ def contenders(name: str, work: Workload, path: str, threads: int) -> dict[str, 
         "torch.compile": partial(torch_step, work, compiled=True),
     }
     if find_spec("jax") is not None:
-        makers["jax"] = partial(jax_step, name, work, threads)
+        makers["jax"] = partial(peer_step, jax_training, name, work, threads)
+    if tinygrad_training.reason_of_absence() is None:
+        makers["tinygrad"] = partial(peer_step, tinygrad_training, name, work, threads)
     return makers
 
 
-def measure_time(name: str, steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> None:
-    """Prints the least time of a step, in milliseconds, and the ratio to Nacre's."""
-    contenders = [Contender(key, step, list).timed_by(clock) for key, step in steps.items()]
-    least = interleave(contenders, Plan(rounds, 0)).least()
-    ratios = " | ".join(f"{key} {value * 1e3:.3f} ms ({value / least['nacre']:.2f})" for key, value in least.items())
-    print(f"{name}: {ratios}", flush=True)
+def measure_time(name: str, steps: dict[str, Callable[[], object]], work: Workload, clock: Callable[[], float]) -> None:
+    """Prints the least and the median time of a step, in milliseconds, and the ratios to Nacre's."""
+    contenders = [Contender(key, step, list).timed_by(clock, warm=not work.long) for key, step in steps.items()]
+    times = interleave(contenders, Plan(work.rounds, 0))
+    least = times.least()
+    for key, timing in summarize(times.seconds, "nacre").items():
+        ratios = f"ratio {least[key] / least['nacre']:.2f}, {timing.ratio:.2f}"
+        print(f"{name}: {key} {least[key] * 1e3:.3f} ms, median {timing.median * 1e3:.3f} ms, {ratios}", flush=True)
 
 
 def peak_memory() -> int:
@@ -322,6 +338,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="WORKLOAD", help="mlp, lenet, gpt or resnet; by default all")
     parser.add_argument("--compiled", action="store_true", help="adds torch.compile")
+    parser.add_argument("--tinygrad", action="store_true", help="adds tinygrad to gpt and resnet: many minutes")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--target", default="native", help="the target of Nacre")
     parser.add_argument("--memory", action="store_true", help="measures memory instead of time")
@@ -329,29 +346,46 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def chosen(makers: dict[str, Any], work: Workload, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Returns the contenders that take part; prints why tinygrad does not."""
+    absent = set() if arguments.compiled else {"torch.compile"}
+    reason = tinygrad_training.reason_of_absence()
+    if reason is None and work.long and not arguments.tinygrad:
+        reason = "it takes part in long steps with --tinygrad alone"
+        absent.add("tinygrad")
+    if reason is not None:
+        print(f"tinygrad does not take part: {reason}", flush=True)
+    return {key: maker for key, maker in makers.items() if key not in absent}
+
+
 def main() -> None:
     arguments = read_arguments()
     threads = arguments.threads
-    torch.set_num_threads(threads)
     if arguments.alone:
+        bind(threads)
         measure_memory(arguments.names[0], *arguments.alone, threads)
         return
     clock = time.process_time if threads == 1 else time.perf_counter
+    works = {name: work for name, work in workloads().items() if name in (arguments.names or [name])}
     with tempfile.TemporaryDirectory() as folder:
-        for name, work in workloads().items():
-            if name not in (arguments.names or [name]):
-                continue
+        for name, work in works.items():
+            nacre.compile(HEAD + work.text, f"{folder}/{name}.so", target=arguments.target)
+        bind(threads)
+        for name, work in works.items():
             path = f"{folder}/{name}.so"
-            nacre.compile(HEAD + work.text, path, target=arguments.target)
-            makers = contenders(name, work, path, threads)
-            if not arguments.compiled:
-                del makers["torch.compile"]
+            makers = chosen(contenders(name, work, path, threads), work, arguments)
             if not arguments.memory:
-                measure_time(name, {key: make() for key, make in makers.items()}, work.rounds, clock)
+                measure_time(name, {key: make() for key, make in makers.items()}, work, clock)
                 continue
             for contender in makers:
                 command = [sys.executable, __file__, name, "--threads", str(threads), "--alone", contender, path]
                 subprocess.run(command, check=True)
+
+
+def bind(threads: int) -> None:
+    """Binds this thread, and those that it starts from now on, to as many cores as `threads`."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+    torch.set_num_threads(threads)
 
 
 if __name__ == "__main__":

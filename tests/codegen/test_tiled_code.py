@@ -111,6 +111,14 @@ def test_partial_sums_of_a_gradient_are_in_the_memory_of_the_result(tmp_path: Pa
     assert (alone.count("memref.alloca"), followed.count("memref.alloca")) == (2, 3)
 
 
+def test_prefetches_of_a_gradient_precede_the_parts_of_its_sums(tmp_path: Path) -> None:
+    text = 'model m(x: f32[256, 64], w: f32[256, 48]) -> f32[64, 48] { return einsum("km,kn->mn", x, w) }\n'
+    *_, part, steps = tiled(text, tmp_path, "x86-64-v4").split("scf.for")
+    # 8 tiles have 4 parts each: a share of 128 steps is 4 of them, with 3 vectors of w and 4 of x each.
+    assert part.count("read, locality") == 4 * (3 + 4)
+    assert (steps.count("fma"), steps.count("read, locality")) == (8 * 3 * 4, 0)
+
+
 def test_a_batch_of_products_copies_each_block_of_rows_once_for_all_columns(tmp_path: Path) -> None:
     """The panel on the stack then has all 64 columns in 128 steps. A single product has more work items instead."""
     single = 'model m(x: f32[128, 128], w: f32[128, 64]) -> f32[128, 64] { return einsum("km,kn->mn", x, w) }\n'

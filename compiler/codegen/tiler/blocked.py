@@ -46,6 +46,10 @@ DEPTH = 128
 FEWEST_STEPS = 128
 """The fewest steps of a sum: with 64, the copies take longer than they save."""
 
+PARTS = 4
+"""The parts of a tile's sums in a stretch. Prefetches precede each part: the instructions for their addresses would
+compete with the multiplications in every iteration, and many prefetches at once would wait for each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -99,14 +103,12 @@ def _divisor(size: int, unit: int, most: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fetched:
-    """The stretch that is fetched next: the position of its first step, and the first row and column of its blocks.
-    `tile` is the number of the tile that fetches its share."""
+class _Next:
+    """The stretch that is copied next: the position of its first step, and the first row and column of its blocks."""
 
     at: Iteration
     row: Form
     column: Form
-    tile: str
 
 
 class BlockedTiles(SharingTiles):
@@ -123,6 +125,7 @@ class BlockedTiles(SharingTiles):
         # A tile reads rows of one panel.
         self.height = lanes if lanes % roles.rows == 0 else roles.block
         self.together = self._together(self.size, depth)
+        self.part = -(-depth // (PARTS * self.together)) * self.together
         self.panels_of_columns = evaluator.stack("columns", op, depth * roles.step, element)
         self.panel_of_rows = evaluator.stack("rows", op, depth * roles.block, element)
         self.sums = None if blocks.placed else evaluator.stack("sums", op, roles.block * roles.step)
@@ -137,10 +140,17 @@ class BlockedTiles(SharingTiles):
 
         def add(cells: Sequence[Cell], count: int) -> None:
             (_, at, slot), *_ = cells
-            self.fetched = replace(after, tile=self._tile_number(slot))
+            tile, positions = self._tile_number(slot), [at for _, at, _ in cells]
             evaluator.made[id(op), id(self.row)] = self._rows_at(row, at[self.rows] + row.times(-1), variable(first))
             totals = [writer.load(*self._sum_at(at, slot)) for _, at, slot in cells]
-            totals = self._sum(list(self.loops), [at for _, at, _ in cells], [None] * len(cells), totals, count)
+            with writer.carrying(first, stop, self.part, totals) as parts:
+                past = writer.let(f"arith.addi {parts.index}, {writer.size(self.part)} : index")
+                until = writer.let(f"arith.minui {past}, {stop} : index")
+                self._fetch(after, tile, writer.let(f"arith.subi {parts.index}, {first} : index"))
+                evaluator.spans[self.sum] = Span(parts.index, until, parts.index, until, self.together)
+                parts.after = self._sum(list(self.loops), positions, [None] * len(cells), parts.values, count)
+                del evaluator.spans[self.sum]
+            totals = parts.results
             del evaluator.made[id(op), id(self.row)]
             for (_, at, slot), total in zip(cells, totals, strict=True):
                 writer.store(*self._sum_at(at, slot), total)
@@ -156,9 +166,7 @@ class BlockedTiles(SharingTiles):
             stop = writer.let(f"arith.minui {past}, {writer.size(self.size)} : index")
             self._copy(iteration, row, column, first, stop)
             after = self._after(iteration, row, column, stop)
-            evaluator.spans[self.sum] = Span(first, stop, first, stop, self.together)
             self._each(iteration, row, column, self.roles.rows, add, variable(first))
-            del evaluator.spans[self.sum]
         if not self.blocks.placed:
             self._each(iteration, row, column, 1, end)
 
@@ -224,7 +232,7 @@ class BlockedTiles(SharingTiles):
 
     # Prefetching
 
-    def _after(self, iteration: Iteration, row: Form, column: Form, stop: str) -> _Fetched:
+    def _after(self, iteration: Iteration, row: Form, column: Form, stop: str) -> _Next:
         """Returns the stretch that follows the one that ends with step `stop`: after the last one, it is the first
         stretch of the next work item, of the next columns or else of the next rows."""
         writer, roles = self.writer, self.roles
@@ -239,38 +247,40 @@ class BlockedTiles(SharingTiles):
         start = select(last, constant(0), variable(stop))
         row = select(last, select(whole, row.plus(roles.block), row), row)
         column = select(last, select(whole, constant(0), beside), column)
-        return _Fetched({**iteration, self.sum: start}, row, column, "")
+        return _Next({**iteration, self.sum: start}, row, column)
 
     def _tile_number(self, slot: Form) -> str:
         """Returns the number of the tile with sums from `slot` on."""
         writer, roles = self.writer, self.roles
         return writer.let(f"arith.divui {writer.index(slot.base)}, {writer.size(roles.rows * roles.width)} : index")
 
-    def _fetch_ahead(self, iterations: Sequence[Iteration], step: str, span: Span) -> None:
-        """Prefetches the next stretch: each iteration of each tile fetches some vectors, until all are fetched."""
-        writer, roles, lanes, fetched = self.writer, self.roles, self.writer.lanes, self.fetched
+    def _fetch(self, after: _Next, tile: str, step: str) -> None:
+        """Prefetches the next stretch, in equal shares: a tile takes one before each part of its sums, `step` steps
+        into the stretch."""
+        writer, roles, lanes, depth = self.writer, self.roles, self.writer.lanes, self.blocks.depth
 
         def let(operation: str, left: str, right: str | int) -> str:
             right = writer.size(right) if isinstance(right, int) else right
             return writer.let(f"arith.{operation} {left}, {right} : index")
 
-        times = self.blocks.depth // span.together
-        number = let("divui", let("subi", step, span.first), span.together)
-        number = let("addi", let("muli", fetched.tile, times), number)
+        parts = -(-depth // self.part)
         tiles = -(-roles.block // roles.rows) * (roles.step // roles.width)
+        number = let("addi", let("muli", tile, parts), let("divui", step, self.part))
         for read, c, origin, size in (
-            (self.blocks.columns, roles.lane, fetched.column, roles.step),
-            (self.blocks.rows, self.rows, fetched.row, roles.block),
+            (self.blocks.columns, roles.lane, after.column, roles.step),
+            (self.blocks.rows, self.rows, after.row, roles.block),
         ):
-            vectors = size // lanes
-            each = -(-self.blocks.depth * vectors // (tiles * times))
-            for vector in range(each):
-                index = let("addi", let("muli", number, each), vector) if each > 1 else number
-                index = let("minui", index, self.blocks.depth * vectors - 1)
-                after, within = let("divui", index, vectors), let("remui", index, vectors)
-                begin = fetched.at[self.sum]
-                at = {**fetched.at, self.sum: begin + variable(after), c: origin + variable(within, lanes)}
-                writer.prefetch(*self.evaluator.home(self.op.reads[read], self.op, at))
+            # A share is a part of the vectors of one step, or all vectors of some steps.
+            vectors, least = size // lanes, -(-depth * (size // lanes) // (tiles * parts))
+            share = min((n for n in range(least, vectors + 1) if vectors % n == 0), default=vectors)
+            steps, shares = -(-least // share), vectors // share
+            first = let("minui", let("muli", let("divui", number, shares), steps), depth - steps)
+            within = let("muli", let("remui", number, shares), share * lanes)
+            for each in range(steps):
+                moved = after.at[self.sum] + variable(first).plus(each)
+                for vector in range(share):
+                    at = {**after.at, self.sum: moved, c: origin + variable(within).plus(vector * lanes)}
+                    writer.prefetch(*self.evaluator.home(self.op.reads[read], self.op, at))
 
     def _load(self, number: int, at: Iteration) -> Value:
         return self.writer.load(*self.evaluator.home(self.op.reads[number], self.op, at))
