@@ -66,7 +66,8 @@ class DType:
     A float has a `format`. An 8-bit float is stored, moved, and converted, but never computed with.
 
     In a block-quantized type, `block` neighbours along the last axis are stored together, as one element of `numpy`: a
-    scale, optionally a zero point (`has_zero`), and a quantized value of `bits` for each. These are not computed with.
+    scale of the dtype `scale`, optionally a zero point (`has_zero`), and a quantized value of `bits` for each. These
+    are not computed with. With a `table`, the bits are the index of one of its integers, which is the quantized value.
 
     number: the value of `nacre_dtype` in the ABI; 0 if no argument has the dtype.
     sums_in: the other dtypes that can hold sums of products of such factors. A tensor is rounded to a dtype that has
@@ -85,6 +86,8 @@ class DType:
     numpy: np.dtype[np.generic]
     block: int = 1
     has_zero: bool = False
+    scale: DType | None = None
+    table: tuple[int, ...] = ()
     format: Format | None = None
     number: int = field(default=0, compare=False)
     sums_in: tuple[DType, ...] = field(default=(), compare=False)

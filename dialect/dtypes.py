@@ -113,19 +113,41 @@ COMPUTED = (BOOL, *NUMBERS)
 """The dtypes of all kinds that arithmetic supports."""
 
 BLOCK_SIZES = (16, 32, 64, 128)
+ZERO = "zero"
+"""The word for a zero point in the name of a block-quantized type."""
+TABLES: Mapping[str, tuple[tuple[int, ...], DType]] = {
+    "nl": ((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), F16),
+    "e2m1": ((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), BF16),
+}
+"""The words for uneven values of 4 bits: the values by their bits, and the dtype of the scales.
+
+nl: denser around 0, as weights are; the format IQ4_NL of GGUF.
+e2m1: twice the floats with a sign, two bits of exponent and one of fraction, so that they are integers. A bf16 holds
+    every power of 2 that is a scale of MXFP4, and half of it.
+"""
 
 
-def _blocked(bits: int, block: int, has_zero: bool) -> DType:
+def _blocked(bits: int, block: int, word: str = "") -> DType:
     """Returns a block-quantized type. 8-bit values are i8, or u8 with a zero point. 4-bit values are `pairs`: the low
-    half of a byte holds an element of the first half of the block, the high half the element half a block later."""
-    wide = bits == 8
-    codes = ("codes" if wide else "pairs", np.int8 if wide and not has_zero else np.uint8, (block * bits // 8,))
-    fields = [("scale", np.float16), *([("zero", np.uint8)] if has_zero else []), codes]
-    name = f"q{bits}[block {block}{', zero' if has_zero else ''}]"
-    return DType(name, Kind.BLOCK, bits, np.dtype(fields), block, has_zero)
+    half of a byte holds an element of the first half of the block, the high half the element half a block later.
+    Indices of a table have its name, so that arrays of all types differ in their dtypes."""
+    wide, has_zero = bits == 8, word == ZERO
+    table, scale = TABLES.get(word, ((), F16))
+    field = word if table else "codes" if wide else "pairs"
+    codes = (field, np.int8 if wide and not has_zero else np.uint8, (block * bits // 8,))
+    fields = [("scale", scale.numpy), *([("zero", np.uint8)] if has_zero else []), codes]
+    name = f"q{bits}[block {block}{f', {word}' if word else ''}]"
+    return DType(name, Kind.BLOCK, bits, np.dtype(fields), block, has_zero, scale=scale, table=table)
 
 
-BLOCKED = tuple(_blocked(bits, block, zero) for bits in (8, 4) for block in BLOCK_SIZES for zero in (False, True))
+BLOCK_WORDS: Mapping[str, tuple[str, ...]] = {"q8": (ZERO,), "q4": (ZERO, *TABLES)}
+"""The words that may follow the block size, by the name before it."""
+BLOCKED = tuple(
+    _blocked(int(name[1:]), block, word)
+    for name, words in BLOCK_WORDS.items()
+    for block in BLOCK_SIZES
+    for word in ("", *words)
+)
 """Block-quantized types: a weight is `q * scale`, or with a zero point `(q - zero) * scale`."""
 
 DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in ANY}

@@ -18,7 +18,7 @@ from .types import BLOCK_DTYPES, DTYPES, Array, DType, Kind, TensorType, dtype_o
 _FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+)")
 _BITS = re.compile(r"0x[0-9a-f]{1,16}")
 _DIGEST = re.compile(r"#([0-9a-f]+)")
-_DTYPE = re.compile(rf"{WORD.pattern}(?:\[block +[0-9]+(?:, *zero)?\])?", re.ASCII)
+_DTYPE = re.compile(rf"{WORD.pattern}(?:\[block +[0-9]+(?:, *[a-z0-9]+)?\])?", re.ASCII)
 _ELEMENT = re.compile(r"[-+.\w]+")
 # Signs, divisions and extremes: constructs that nest in a size without brackets.
 _NESTING = re.compile(r"(?:^|[-+*/%(,])\s*-|//|%|min|max")

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dialect.ops.block_quantization import packed_codes
-from ...dialect.ops.support.block_codes import code_range, largest_number
+from ...dialect.ops.support.block_codes import code_range, largest_number, nearest_in_table, scales_dtype
 from ...dialect.types import Array, DType
 
 Numbers = npt.NDArray[np.floating]
@@ -44,9 +44,8 @@ def fit_codes(weight: Array, moments: Numbers | None, dtype: DType) -> Codes:
     factor = None if moments is None else _factor(moments)
     parts = [_fit_rows(weight[begin : begin + _ROWS], factor, dtype) for begin in range(0, max(len(weight), 1), _ROWS)]
     codes, scales, zeros = (np.concatenate(planes) for planes in zip(*parts, strict=True))
-    return Codes(
-        packed_codes(codes, dtype), scales.astype(np.float16), zeros.astype(np.uint8) if dtype.has_zero else None
-    )
+    held = scales.astype(scales_dtype(dtype).numpy)
+    return Codes(packed_codes(codes, dtype), held, zeros.astype(np.uint8) if dtype.has_zero else None)
 
 
 def _factor(moments: Numbers) -> Numbers:
@@ -85,8 +84,8 @@ def _fit_rows(weight: Array, factor: Numbers | None, dtype: DType) -> tuple[Arra
 
 
 def _choose_scales(target: Numbers, weights: Numbers, dtype: DType) -> tuple[Numbers, Numbers]:
-    """Returns for each row of a block its scale, rounded to f16, and its zero point, both [rows, 1]: those with the
-    least weighted sum of squared errors, where `weights` are those of the columns."""
+    """Returns for each row of a block its scale, rounded to its dtype, and its zero point, both [rows, 1]: those with
+    the least weighted sum of squared errors, where `weights` are those of the columns."""
     x = target.astype(np.float32)
     best = np.full((len(x), 1), np.inf)
     scale, zero = np.zeros((len(x), 1)), np.zeros((len(x), 1))
@@ -105,20 +104,22 @@ def _candidates(x: Numbers, dtype: DType) -> Iterator[tuple[Numbers, Numbers]]:
     for share in _SHARES:
         if dtype.has_zero:
             for other in _SHARES:
-                scale = _as_f16((high * share - low * other) / most)
+                scale = _held((high * share - low * other) / most, dtype)
                 yield scale, np.clip(np.round(low * other * -_inverse(scale)), least, most)
         elif dtype.bits == 8:
-            yield _as_f16(np.maximum(-low, high) * share / most), nothing
+            yield _held(np.maximum(-low, high) * share / most, dtype), nothing
         else:
-            # In the range -8 to 7, -8 has no negative: the scale may have either sign.
+            # In a range such as -8 to 7, -8 has no negative: the scale may have either sign.
             for end in (low, high):
-                yield _as_f16(end * share / least), nothing
+                yield _held(end * share / least, dtype), nothing
 
 
-def _as_f16(scale: Numbers) -> Numbers:
+def _held(scale: Numbers, dtype: DType) -> Numbers:
+    """Returns scales as the dtype stores them; those beyond its range saturate."""
+    stored = scales_dtype(dtype)
     with np.errstate(over="ignore"):
-        held = scale.astype(np.float16).astype(np.float32)
-    return np.where(np.isfinite(held), held, np.copysign(np.float32(65504), held))
+        held = scale.astype(stored.numpy).astype(np.float32)
+    return np.where(np.isfinite(held), held, np.copysign(np.float32(stored.float_format.largest), held))
 
 
 def _inverse(scale: Numbers) -> Numbers:
@@ -126,4 +127,6 @@ def _inverse(scale: Numbers) -> Numbers:
 
 
 def _encode(x: Numbers, scale: Numbers, zero: Numbers, dtype: DType) -> Numbers:
+    if dtype.table:
+        return nearest_in_table(x * _inverse(scale), dtype)
     return np.clip(np.round(x * _inverse(scale)) + zero, *code_range(dtype))

@@ -4,9 +4,10 @@
     Q4_0   f16 scale, 16 bytes of low, high half  is q4[block 32]
     Q4_1   f16 scale, f16 minimum, 16 bytes       has two planes: q4[block 32, zero] with zero points of 0, and f16
     Q5_0   f16 scale, 4 bytes of upper bits, 16   is q8[block 32] with values from -16 to 15
-    IQ4_NL f16 scale, 16 bytes of indices         is q8[block 32] with values of a table
+    IQ4_NL f16 scale, 16 bytes of indices         is q4[block 32, nl]
+    MXFP4  exponent, 16 bytes of f4e2m1           is q4[block 32, e2m1] with half of the scale, since q is twice a value
     Q5_1   as Q4_1, with 4 bytes of upper bits    has two planes: q8[block 32], and f16
-    Q2_K to Q6_K, MXFP4                           have planes of integers and of f32: see `super_blocks.py`
+    Q2_K to Q6_K                                  have planes of integers and of f32: see `super_blocks.py`
 
 The package `gguf` decodes tensors with planes that are read as floats, such as vectors. It is imported when it is used.
 """
@@ -30,16 +31,16 @@ _DTYPES: Mapping[str, DType] = {
     **{dtype.name.upper(): dtype for dtype in (F16, BF16, F32, F64, I8, I16, I32, I64)},
     "Q8_0": BLOCK_DTYPES["q8[block 32]"],
     "Q4_0": BLOCK_DTYPES["q4[block 32]"],
+    "IQ4_NL": BLOCK_DTYPES["q4[block 32, nl]"],
 }
 """The formats that are mapped."""
 _Q4_1 = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("pairs", "u1", (16,))])
 _Q5_0 = np.dtype([("scale", "<f2"), ("high", "<u4"), ("pairs", "u1", (16,))])
 _Q5_1 = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("high", "<u4"), ("pairs", "u1", (16,))])
-_IQ4_NL = np.dtype([("scale", "<f2"), ("pairs", "u1", (16,))])
-_UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
-"""The values of the indices of IQ4_NL."""
+_MXFP4 = np.dtype([("exponent", "u1"), ("pairs", "u1", (16,))])
 _BYTES = BLOCK_DTYPES["q8[block 32]"]
 _WITH_ZERO = BLOCK_DTYPES["q4[block 32, zero]"]
+_TWICE_F4 = BLOCK_DTYPES["q4[block 32, e2m1]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,9 @@ def _stored(path: Path, tensor: GgufTensor) -> StoredTensor:
     dtype = _DTYPES.get(name)
     if dtype is not None:
         return StoredTensor(path, dtype, name, tensor.shape, tensor.offset)
-    if name in _AS_BYTES:
-        return StoredTensor(path, _BYTES, name, tensor.shape, load=_AS_BYTES[name](path, tensor))
+    if name in _CONVERTED:
+        dtype, load = _CONVERTED[name]
+        return StoredTensor(path, dtype, name, tensor.shape, load=load(path, tensor))
     return StoredTensor(path, F32, name, tensor.shape, load=_load_floats(path, tensor))
 
 
@@ -184,8 +186,18 @@ def _load_fives(stored: np.dtype[Any], middle: int) -> Callable[[Path, GgufTenso
     return lambda path, tensor: _load_bytes(path, tensor, stored, values)
 
 
-def _load_uneven(path: Path, tensor: GgufTensor) -> Callable[[], Array]:
-    return _load_bytes(path, tensor, _IQ4_NL, lambda blocks: _UNEVEN[_halves(blocks)])
+def _load_powers(path: Path, tensor: GgufTensor) -> Callable[[], Array]:
+    """Returns the loader of blocks whose scales are powers of 2. The exponents are those of the file less 128: of the
+    halves, the two least are denormal numbers of bf16."""
+
+    def load() -> Array:
+        blocks = _map(path, tensor, _MXFP4)
+        result = np.empty(blocks.shape, _TWICE_F4.numpy)
+        result["scale"] = np.ldexp(np.float32(1), blocks["exponent"].astype(np.int32) - 128)
+        result["e2m1"] = blocks["pairs"]
+        return result
+
+    return load
 
 
 def _halves(blocks: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -204,11 +216,11 @@ def _load_bytes(
     return load
 
 
-_AS_BYTES: Mapping[str, Callable[[Path, GgufTensor], Callable[[], Array]]] = {
-    "Q5_0": _load_fives(_Q5_0, 16),
-    "IQ4_NL": _load_uneven,
+_CONVERTED: Mapping[str, tuple[DType, Callable[[Path, GgufTensor], Callable[[], Array]]]] = {
+    "Q5_0": (_BYTES, _load_fives(_Q5_0, 16)),
+    "MXFP4": (_TWICE_F4, _load_powers),
 }
-"""The loaders of formats whose values are stored as bytes."""
+"""The dtypes and the loaders of formats that are converted to another form."""
 _WITH_MINIMA: Mapping[str, tuple[DType, Callable[[Path, GgufTensor], Callable[[], Array]], np.dtype[Any]]] = {
     "Q4_1": (_WITH_ZERO, _load_values, _Q4_1),
     "Q5_1": (_BYTES, _load_fives(_Q5_1, 0), _Q5_1),

@@ -1,10 +1,9 @@
-"""The formats of GGUF with scales in f32: Q2_K to Q6_K, whose 256 neighbours share scales in f16, and MXFP4.
+"""The formats of GGUF with scales in f32: Q2_K to Q6_K, whose 256 neighbours share scales in f16.
 
     Q2_K         16 blocks of 16: number = value * (d * scale) - dmin * minimum      value of 2 bits, both of 4
     Q3_K         16 blocks of 16: number = (value - 4) * (d * (scale - 32))          value of 3 bits, scale of 6
     Q4_K, Q5_K   8 blocks of 32:  number = value * (d * scale) - dmin * minimum      value of 4 or 5 bits, both of 6
     Q6_K         16 blocks of 16: number = (value - 32) * (d * scale)                value of 6 bits, scale of 8
-    MXFP4        1 block of 32:   number = 2 * value * (scale / 2)                   value in f4e2m1, scale a power of 2
 
 A tensor becomes planes: the values of each block, the product of both scales in f32, and the negated second product.
 Numbers computed from the planes in f32 are those of the package `gguf`, bit for bit. Values of Q2_K to Q4_K are stored
@@ -29,9 +28,6 @@ _EIGHT_SCALES = [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", (3, 4))]
 _Q4_K = np.dtype([*_EIGHT_SCALES, ("low", "u1", (4, 32))])
 _Q5_K = np.dtype([*_EIGHT_SCALES, ("high", "u1", (32,)), ("low", "u1", (4, 32))])
 _Q6_K = np.dtype([("low", "u1", (2, 64)), ("high", "u1", (2, 32)), ("scales", "i1", (16,)), ("d", "<f2")])
-_MXFP4 = np.dtype([("scale", "u1"), ("pairs", "u1", (16,))])
-_TWICE_F4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
-"""Twice the values of f4e2m1, by their bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +98,6 @@ def _six(blocks: Any) -> Numbers:
     return values.reshape(*blocks.shape, 16, 16)
 
 
-def _two_f4(blocks: Any) -> Numbers:
-    return _TWICE_F4[_parts(blocks["pairs"][..., None, :], 4).reshape(*blocks.shape, 1, 32)]
-
-
 def _four_bit_scales(blocks: Any) -> Numbers:
     return _products(blocks["d"], blocks["scales"] & 15)
 
@@ -133,18 +125,11 @@ def _eight_bit_scales(blocks: Any) -> Numbers:
     return _products(blocks["d"], blocks["scales"])
 
 
-def _half_powers(blocks: Any) -> Numbers:
-    """Returns the powers of 2 whose exponents are those of the file less 128; the two least are denormal."""
-    exponents = blocks["scale"].astype(np.int32)
-    return np.asarray(np.ldexp(np.float32(1), exponents - 128), np.float32)
-
-
 SUPER_BLOCKS: Mapping[str, SuperBlocks] = {
     "Q2_K": SuperBlocks(_Q2_K, 16, 0, _two, _four_bit_scales, _four_bit_minima),
     "Q3_K": SuperBlocks(_Q3_K, 16, 4, _three, _centred_scales),
     "Q4_K": SuperBlocks(_Q4_K, 32, 0, _four, _six_bit_scales, _six_bit_minima),
     "Q5_K": SuperBlocks(_Q5_K, 32, None, _five, _six_bit_scales, _six_bit_minima),
     "Q6_K": SuperBlocks(_Q6_K, 16, None, _six, _eight_bit_scales),
-    "MXFP4": SuperBlocks(_MXFP4, 32, None, _two_f4, _half_powers),
 }
 """The formats by name."""

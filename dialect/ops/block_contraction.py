@@ -14,13 +14,16 @@ import numpy as np
 from ..dims import multiply
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
-from ..types import BF16, F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
+from ..types import BF16, F16, F32, I8, I32, STORAGE, TABLES, U8, DType, TensorType, dtype_of
 from .support.accumulate import SPARSE, Numbers
+from .support.block_codes import table_words
 
 _PARTS = {8: 1, 4: 2}
 """The quantized values per byte, by their bits."""
 _NIBBLE = 4
 _HALVES = {dtype.name: dtype for dtype in (BF16, F16)}
+_TABLE = AttributeSpec("table", "ints?", None)
+"""The sixteen signed bytes that 4-bit values index; without it, they are integers less 8 or less their zero point."""
 
 
 def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -28,6 +31,11 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
     parts = _PARTS.get(attributes["bits"])
     if parts is None or x.rank == 0 or codes.rank != 3:
         raise InferenceError("bad-attribute", f"`{name}` of {x} and {codes} has codes of 4 or 8 bits")
+    table = attributes["table"]
+    if table is not None and (attributes["bits"] != _NIBBLE or zeros or len(table) != 1 << _NIBBLE):
+        raise InferenceError("bad-attribute", f"`{name}` has a table of 16 values of 4 bits, and no zero points")
+    if table is not None and not all(I8.integer_range[0] <= value <= I8.integer_range[1] for value in table):
+        raise InferenceError("bad-attribute", f"`{name}` has a table of signed bytes")
     columns, blocks, width = codes.shape
     inner = multiply(multiply(blocks, width), parts)
     if codes.dtype.is_storage and (attributes["bits"] != codes.dtype.bits or zeros):
@@ -40,7 +48,7 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
     return (TensorType(F32, (*x.shape[:-1], columns)),)
 
 
-def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
+def _whole(codes: Numbers, zeros: Numbers | None, bits: int, table: Sequence[int] | None) -> Numbers:
     """Returns the quantized values minus their zero points, [columns, blocks, block]: integers, unless they are floats.
     Zero points have as many bits as the values."""
     if dtype_of(codes).is_float:
@@ -48,6 +56,8 @@ def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
     whole = codes.astype(np.int16)
     if bits == _NIBBLE:
         whole = np.concatenate([whole & 15, whole >> 4], -1)
+    if table is not None:
+        return np.asarray(np.asarray(table, np.int16)[whole])
     if zeros is not None:
         middle = zeros & 15 if bits == _NIBBLE else zeros
         return np.asarray(whole - middle[..., None].astype(np.int16))
@@ -55,11 +65,17 @@ def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
 
 
 def _factors(
-    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None, bits: int, rounded: str
+    x: Numbers,
+    codes: Numbers,
+    scales: Numbers,
+    zeros: Numbers | None,
+    bits: int,
+    rounded: str,
+    table: Sequence[int] | None,
 ) -> tuple[Numbers, Numbers]:
     """Returns x and the dequantized weight, [columns, steps], in the dtype of the products."""
     wide = np.dtype(np.float32) if dtype_of(x).is_half else np.promote_types(x.dtype, np.float32)
-    weight = _whole(codes, zeros, bits).astype(wide) * scales[..., None].astype(wide)
+    weight = _whole(codes, zeros, bits, table).astype(wide) * scales[..., None].astype(wide)
     if rounded in _HALVES:
         weight = weight.astype(np.float32).astype(_HALVES[rounded].numpy).astype(wide)
     return x.astype(wide), np.asarray(weight.reshape(len(weight), x.shape[-1]))
@@ -74,8 +90,9 @@ def _multiply(
     bits: int,
     rounded: str,
     sparse: bool | None = None,
+    table: Sequence[int] | None = None,
 ) -> Numbers:
-    rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
+    rows, weight = _factors(x, codes, scales, zeros, bits, rounded, table)
     return np.asarray(np.matmul(rows, weight.T))
 
 
@@ -88,14 +105,24 @@ def _magnitudes(
     bits: int,
     rounded: str,
     sparse: bool | None = None,
+    table: Sequence[int] | None = None,
 ) -> Numbers:
     """Sums |x * weight|: every product is a term that may be rounded."""
-    rows, weight = _factors(x, codes, scales, zeros, bits, rounded)
+    rows, weight = _factors(x, codes, scales, zeros, bits, rounded, table)
     return np.asarray(np.matmul(np.abs(rows), np.abs(weight).T))
 
 
-def _dot(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, zero: int) -> Numbers:
-    whole = _whole(codes, zeros, bits)
+def _dot(
+    x: Numbers,
+    codes: Numbers,
+    scales: Numbers,
+    zeros: Numbers | None = None,
+    *,
+    bits: int,
+    zero: int,
+    table: Sequence[int] | None = None,
+) -> Numbers:
+    whole = _whole(codes, zeros, bits, table)
     sums = _block_sums(x, whole, zero)
     return np.asarray((sums.astype(np.float32) * scales.T.astype(np.float32)).sum(-2, dtype=np.float32))
 
@@ -107,10 +134,17 @@ def _block_sums(x: Numbers, whole: Numbers, zero: int) -> Numbers:
 
 
 def _dot_magnitudes(
-    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, zero: int
+    x: Numbers,
+    codes: Numbers,
+    scales: Numbers,
+    zeros: Numbers | None = None,
+    *,
+    bits: int,
+    zero: int,
+    table: Sequence[int] | None = None,
 ) -> Numbers:
     """Sums |sum of a block * scale|: sums within blocks are exact, so that each block is one term."""
-    sums = np.abs(_block_sums(x, _whole(codes, zeros, bits), zero))
+    sums = np.abs(_block_sums(x, _whole(codes, zeros, bits, table), zero))
     return np.asarray((sums * np.abs(scales.T.astype(np.float64))).sum(-2))
 
 
@@ -154,7 +188,7 @@ def _lower(
 ) -> Sequence[Tensor]:
     x, codes, scales, *zeros = operands
     (result,) = types
-    parts = _PARTS[attributes["bits"]]
+    parts, table = _PARTS[attributes["bits"]], attributes["table"]
     columns, blocks, width = codes.type.shape
     outer = result.shape[:-1]
     n, sparse = len(outer), bool(attributes.get("sparse"))
@@ -165,7 +199,7 @@ def _lower(
     def body(s: ScalarEmitter, *elements: Scalar) -> Sequence[Scalar]:
         *numbers, total = elements
         code, scale, *zero = numbers[parts:]
-        return [s.binary("add", total, scaled(s, numbers[:parts], _codes(s, code, parts, zero), scale))]
+        return [s.binary("add", total, scaled(s, numbers[:parts], _codes(s, code, parts, zero, table), scale))]
 
     return e.structured(
         [*map(Loop, outer), *(Loop(size, parallel=False, sparse=sparse) for size in (blocks, width)), Loop(columns)],
@@ -175,16 +209,35 @@ def _lower(
     )
 
 
-def _codes(s: ScalarEmitter, code: Scalar, parts: int, zero: Sequence[Scalar]) -> list[Scalar]:
+def _codes(
+    s: ScalarEmitter, code: Scalar, parts: int, zero: Sequence[Scalar], table: Sequence[int] | None
+) -> list[Scalar]:
     """Returns the quantized values in a byte, minus the zero point; integers as i32."""
     if code.dtype.is_storage:
         return [code]
     whole = s.cast(code, I32)
     if parts == 1:
         return [s.binary("sub", whole, s.cast(zero[0], I32)) if zero else whole]
-    middle = s.binary("and", s.cast(zero[0], I32), s.constant(15, I32)) if zero else s.constant(8, I32)
     low, high = s.binary("and", whole, s.constant(15, I32)), s.binary("shr", whole, s.constant(_NIBBLE, I32))
+    if table is not None:
+        return [_look_up(s, half, table) for half in (low, high)]
+    middle = s.binary("and", s.cast(zero[0], I32), s.constant(15, I32)) if zero else s.constant(8, I32)
     return [s.binary("sub", half, middle) for half in (low, high)]
+
+
+def _look_up(s: ScalarEmitter, index: Scalar, table: Sequence[int]) -> Scalar:
+    """Returns a value of a table of signed bytes as i32. Bits 3 and 2 of the index select one of four words, bits 1 and
+    0 a byte of it."""
+
+    def has(bit: int) -> Scalar:
+        return s.compare("ne", s.binary("and", index, s.constant(bit, I32)), s.constant(0, I32))
+
+    first, second, third, fourth = (s.constant(word, I32) for word in table_words(table))
+    is_odd = has(4)
+    word = s.select(has(8), s.select(is_odd, fourth, third), s.select(is_odd, second, first))
+    for bit in (2, 1):
+        word = s.select(has(bit), s.binary("shr", word, s.constant(8 * bit, I32)), word)
+    return s.binary("shr", s.binary("shl", word, s.constant(24, I32)), s.constant(24, I32))
 
 
 def _shapes(
@@ -216,6 +269,21 @@ def _cases(**attributes: int | str) -> tuple[Case, ...]:
     )
 
 
+def _table_cases(**attributes: int | str) -> tuple[Case, ...]:
+    return tuple(
+        Case(
+            _shapes(rows, columns, blocks, width, bits=_NIBBLE, zero=False),
+            {"bits": _NIBBLE, "table": table, **attributes},
+            terms=blocks * width * _PARTS[_NIBBLE],
+        )
+        for rows, columns, blocks, width, table in (
+            ((3,), 5, 2, 16, TABLES["nl"][0]),
+            ((1,), 49, 3, 8, TABLES["e2m1"][0]),
+            ((2, 35), 33, 2, 16, TABLES["nl"][0]),
+        )
+    )
+
+
 def _byte_case(rows: tuple[int, ...], columns: int, blocks: int, width: int, dtype: DType) -> Case:
     """Returns a case with another dtype of quantized values than u8."""
     shapes = _shapes(rows, columns, blocks, width, bits=8, zero=False)
@@ -225,7 +293,7 @@ def _byte_case(rows: tuple[int, ...], columns: int, blocks: int, width: int, dty
 def _planes(*codes: DType) -> tuple[Operand, ...]:
     return (
         Operand("codes", codes, group="codes"),
-        Operand("scales", (F16, F32), group="scales"),
+        Operand("scales", (F16, BF16, F32), group="scales"),
         Operand("zeros", (U8,), group="zeros", optional=True),
     )
 
@@ -234,7 +302,12 @@ block_matmul = Operator(
     name="block_matmul",
     summary="x @ w.T for a block-quantized matrix w, given by its quantized values, scales and zero points",
     operands=(Operand("x", (F32, BF16, F16), group="x"), *_planes(U8, I8, *STORAGE)),
-    attributes=(AttributeSpec("bits", "int"), AttributeSpec("rounded", "str", "f32", ("f32", *_HALVES)), SPARSE),
+    attributes=(
+        AttributeSpec("bits", "int"),
+        AttributeSpec("rounded", "str", "f32", ("f32", *_HALVES)),
+        SPARSE,
+        _TABLE,
+    ),
     infer=lambda types, attributes: _infer("block_matmul", types, attributes),
     reference=_multiply,
     magnitudes=_magnitudes,
@@ -243,6 +316,8 @@ block_matmul = Operator(
     cases=LateCases(
         lambda: (
             *_cases(),
+            *_table_cases(),
+            *_table_cases(rounded="bf16")[1:],
             *_cases(rounded="bf16")[:4],
             *_cases(rounded="f16")[:4],
             _byte_case((3,), 49, 1, 37, I8),
@@ -258,13 +333,13 @@ block_dot = Operator(
     summary="(x - zero) @ w.T for quantized x and a block-quantized matrix w; sums are exact within a block and "
     "added in f32",
     operands=(Operand("x", (U8,)), *_planes(U8, I8)),
-    attributes=(AttributeSpec("bits", "int"), AttributeSpec("zero", "int")),
+    attributes=(AttributeSpec("bits", "int"), AttributeSpec("zero", "int"), _TABLE),
     infer=lambda types, attributes: _infer("block_dot", types, attributes),
     reference=_dot,
     magnitudes=_dot_magnitudes,
     gradient=None,
     lower=_lower_dot,
-    cases=LateCases(lambda: (*_cases(zero=128), *_cases(zero=0), *_cases(zero=37))),
+    cases=LateCases(lambda: (*_cases(zero=128), *_cases(zero=0), *_cases(zero=37), *_table_cases(zero=128))),
     properties=frozenset({"contraction", "internal"}),
 )
 

@@ -5,10 +5,11 @@ operator computes with such a value. Its planes, `block_codes`, `block_scales` a
 which code generation supports. `join_blocks` assembles a value from given planes, for quantized values from another
 method.
 
-A scale is rounded to f16 before it is used to quantize. Without a zero point, 8 bits hold -127 to 127, and 4 bits hold
--8 to 7. For 4 bits, the sign of the scale maps the number of largest magnitude to -8, which makes it as exact as its
-scale. With a zero point, quantized values begin at 0, and 0 itself is always representable. NaN counts as 0; infinities
-saturate.
+A scale is rounded to its dtype before it is used to quantize. Without a zero point, 8 bits hold -127 to 127, and 4 bits
+hold -8 to 7, or 16 values of a table. For 4 bits, the sign of the scale maps the number of largest magnitude to the
+least value, such as -8, which makes it as exact as its scale. With a zero point, quantized values begin at 0, and 0
+itself is always representable. NaN counts as 0; infinities saturate. The table
+`nl` has no 0, so that 0 becomes the least positive value of its block.
 """
 
 from __future__ import annotations
@@ -19,9 +20,17 @@ import numpy as np
 
 from ..dims import divide_exactly
 from ..operator import Attributes, AttributeSpec, InferenceError, Operand, Operator
-from ..types import BLOCKED, F16, F32, FLOATS, I8, U8, DType, TensorType, dtype_of
+from ..types import BF16, BLOCKED, F16, F32, FLOATS, I8, U8, DType, TensorType, dtype_of
 from .support.accumulate import Numbers
-from .support.block_codes import code_range, code_shift, codes_type, largest_number
+from .support.block_codes import (
+    code_range,
+    code_shift,
+    codes_type,
+    largest_number,
+    nearest_in_table,
+    scales_dtype,
+    table_indices,
+)
 
 _BLOCKED = frozenset({"blocked"})
 
@@ -59,15 +68,20 @@ def _quantize(x: Numbers, dtype: DType) -> Numbers:
         raw = np.maximum(-low, high) / np.float32(most)
     else:
         raw = np.where(-low > high, low, high) / np.float32(least)
-    scale = raw.astype(np.float16)
+    scale = raw.astype(scales_dtype(dtype).numpy)
     inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale.astype(np.float32))
-    zero = np.clip(np.round(-low * inverse), least, most) if dtype.has_zero else np.zeros_like(scale)
-    codes = np.clip(np.round(blocks * inverse) + zero, least, most).astype(np.int16)
+    zero = np.clip(np.round(-low * inverse), least, most) if dtype.has_zero else np.zeros_like(low)
+    if dtype.table:
+        codes = nearest_in_table(blocks * inverse, dtype).astype(np.int16)
+    else:
+        codes = np.clip(np.round(blocks * inverse) + zero, least, most).astype(np.int16)
     return _join(packed_codes(codes, dtype), scale[..., 0], zero[..., 0] if dtype.has_zero else None, dtype)
 
 
 def packed_codes(codes: Numbers, dtype: DType) -> Numbers:
     """Returns quantized values [..., blocks, block] in their stored form."""
+    if dtype.table:
+        return _halves(table_indices(codes, dtype))
     if dtype.bits == 4:
         return _halves((codes - code_shift(dtype)).astype(np.uint8))
     return np.asarray(codes.astype(np.uint8 if dtype.has_zero else np.int8))
@@ -92,6 +106,8 @@ def _codes(q: Numbers, dtype: DType) -> Numbers:
     codes = q[_field(dtype)]
     if dtype.bits == 4:
         codes = np.concatenate([codes & 15, codes >> 4], -1)
+    if dtype.table:
+        return np.asarray(np.asarray(dtype.table, np.int16)[codes])
     return np.asarray(codes.astype(np.int16) + code_shift(dtype))
 
 
@@ -100,7 +116,7 @@ def _dequantize(q: Numbers, dtype: DType) -> Numbers:
     codes = _codes(q, stored)
     if stored.has_zero:
         codes = codes - q["zero"][..., None].astype(np.int16)
-    # A quantized value has at most 9 bits and a scale 11: no product is rounded.
+    # A quantized value has at most 9 bits and a scale 11: no product is rounded, unless it is denormal.
     numbers = codes.astype(np.float32) * q["scale"][..., None].astype(np.float32)
     return numbers.reshape(*q.shape[:-1], q.shape[-1] * stored.block).astype(dtype.numpy)
 
@@ -133,13 +149,16 @@ def _infer_join(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
     if scales.rank == 0:
         raise InferenceError("bad-block", f"`{dtype}` holds blocks along the last axis", operand=1)
     result = TensorType(dtype, (*scales.shape[:-1], scales.shape[-1] * dtype.block))
-    for number, (type, wanted) in enumerate(
-        zip((codes, *zeros), (codes_type(result), _zeros_type(result)), strict=False)
-    ):
-        if type != wanted:
+    wanted = (codes_type(result), _scales_type(result), _zeros_type(result))
+    for number, (type, expected) in enumerate(zip((codes, scales, *zeros), wanted, strict=False)):
+        if type != expected:
             message = f"the planes of {result} are not {type} and {scales}"
-            raise InferenceError("shape-mismatch", message, label=f"expected {wanted}", operand=2 * number)
+            raise InferenceError("shape-mismatch", message, label=f"expected {expected}", operand=number)
     return (result,)
+
+
+def _scales_type(type: TensorType) -> TensorType:
+    return TensorType(scales_dtype(type.dtype), type.stored_shape)
 
 
 def _zeros_type(type: TensorType) -> TensorType:
@@ -181,7 +200,7 @@ join_blocks = Operator(
     summary="the block-quantized tensor with the given quantized values, scales and zero points",
     operands=(
         Operand("codes", (I8, U8), "codes"),
-        Operand("scales", (F16,), "scales"),
+        Operand("scales", (F16, BF16), "scales"),
         Operand("zeros", (U8,), "zeros", optional=True),
     ),
     attributes=(AttributeSpec("dtype", "dtype"),),
@@ -207,7 +226,7 @@ block_scales = Operator(
     name="block_scales",
     summary="the scales of a block-quantized tensor",
     operands=(Operand("q", BLOCKED),),
-    infer=lambda types, attributes: (TensorType(F16, types[0].stored_shape),),
+    infer=lambda types, attributes: (_scales_type(types[0]),),
     reference=lambda q: np.ascontiguousarray(q["scale"]),
     gradient=None,
     cases=(),

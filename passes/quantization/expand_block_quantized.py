@@ -8,6 +8,8 @@ A weight of 5 rows and 64 columns in blocks of 32, and the tensors that it becom
     q4[block 32, zero][5, 64]  block_codes   u8[5, 2, 16]     two values in a byte: element i and element i + 16
                                block_scales  f16[5, 2]
                                block_zeros   u8[5, 2]         the zero point of each block
+    q4[block 32, e2m1][5, 64]  block_codes   u8[5, 2, 16]     two indices of the dtype's table in a byte
+                               block_scales  bf16[5, 2]
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ...dialect.dims import multiply
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ...dialect.types import F32, I8, I64, U8, TensorType
+from ...dialect.types import F32, I8, I64, U8, DType, TensorType
 from ..analysis.factors import gathered_axis, is_cast
 from ..analysis.known_values import KnownValues, definitions_in
 from ..manager import Context, Pass
@@ -146,22 +148,25 @@ class _Splitter(Rewriter):
             return None
         planes = self.planes(b, q)
         operands = (planes.codes, planes.scales, *(() if planes.zeros is None else (planes.zeros,)))
-        return self.product(b, x, operands, q.type.dtype.bits)
+        return self.product(b, x, operands, q.type.dtype)
 
-    def product(self, b: NodeBuilder, x: Value, operands: tuple[Value, ...], bits: int) -> Value:
-        steps = self.steps(x)
+    def product(self, b: NodeBuilder, x: Value, operands: tuple[Value, ...], dtype: DType) -> Value:
+        """Returns the product with a matrix of the quantized values of a dtype: I8, or a block-quantized one."""
+        steps, bits = self.steps(x), dtype.bits
+        table = {"table": dtype.table} if dtype.table else {}
         # Differences of two 8-bit values have 9 bits, and no instruction multiplies these.
         if steps is None or (bits == 8 and len(operands) == 3):
-            return b.block_matmul(x, *operands, bits=bits, **self.rounding(x))
-        return b.multiply(b.block_dot(steps.codes, *operands, bits=bits, zero=steps.zero), steps.scale)
+            return b.block_matmul(x, *operands, bits=bits, **table, **self.rounding(x))
+        sums = b.block_dot(steps.codes, *operands, bits=bits, zero=steps.zero, **table)
+        return b.multiply(sums, steps.scale)
 
     def rounding(self, x: Value) -> dict[str, str]:
         """Returns the attribute of a product with a weight that is dequantized to the dtype of x."""
         return {"rounded": x.type.dtype.name} if x.type.dtype.is_half else {}
 
-    def scaled(self, b: NodeBuilder, weight: Value) -> tuple[tuple[Value, ...], int] | None:
-        """Returns the quantized values, the scales, zero points if there are any, and the bits of a matrix whose blocks
-        have scales in f32."""
+    def scaled(self, b: NodeBuilder, weight: Value) -> tuple[tuple[Value, ...], DType] | None:
+        """Returns the quantized values, the scales, zero points if there are any, and the dtype of the quantized values
+        of a matrix whose blocks have scales in f32."""
         whole = self.definitions.get(weight.name)
         made = None if whole is None or whole.op != "reshape" else self.definitions.get(whole.inputs[0].name)
         if made is None or made.output.type.rank != 3:
@@ -173,7 +178,7 @@ class _Splitter(Rewriter):
             codes, scales = made.inputs
             known = self.known.find(codes) is not None and self.known.find(scales) is not None
             if known and codes.type.dtype is I8 and scales.type == TensorType(F32, (rows, blocks, 1)):
-                return (codes, b.reshape(scales, shape=(rows, blocks))), 8
+                return (codes, b.reshape(scales, shape=(rows, blocks))), I8
         if made.op != "multiply":
             return None
         for numbers, scales in (made.inputs, made.inputs[::-1]):
@@ -187,7 +192,7 @@ class _Splitter(Rewriter):
                 continue
             planes = self.planes(b, q)
             products = b.multiply(b.cast(planes.scales, dtype=F32), b.reshape(scales, shape=(rows, blocks)))
-            return (planes.codes, products, *(() if planes.zeros is None else (planes.zeros,))), q.type.dtype.bits
+            return (planes.codes, products, *(() if planes.zeros is None else (planes.zeros,))), q.type.dtype
         return None
 
     def steps(self, x: Value) -> _Steps | None:

@@ -71,6 +71,23 @@ def _q4_0(random: np.random.Generator, deviation: float) -> Bytes:
     return blocks.view(np.uint8)
 
 
+def _iq4_nl(random: np.random.Generator, deviation: float) -> Bytes:
+    blocks = np.empty(CHUNK // 32, [("scale", "<f2"), ("pairs", "u1", (16,))])
+    # The mean of the values is not 0; scales of both signs make that of the weights 0.
+    blocks["scale"] = _scales(random, deviation, 67.4) * random.choice([-1, 1], CHUNK // 32).astype(np.float16)
+    blocks["pairs"] = random.integers(0, 256, blocks["pairs"].shape)
+    return blocks.view(np.uint8)
+
+
+def _mxfp4(random: np.random.Generator, deviation: float) -> Bytes:
+    blocks = np.empty(CHUNK // 32, [("exponent", "u1"), ("pairs", "u1", (16,))])
+    # The values of f4e2m1 have a standard deviation of 2.9.
+    nearest = round(math.log2(deviation / 2.9)) + 127
+    blocks["exponent"] = random.integers(nearest - 1, nearest + 1, CHUNK // 32, endpoint=True)
+    blocks["pairs"] = random.integers(0, 256, blocks["pairs"].shape)
+    return blocks.view(np.uint8)
+
+
 def _f16(random: np.random.Generator, deviation: float) -> Bytes:
     return (random.standard_normal(CHUNK, np.float32) * deviation).astype(np.float16).view(np.uint8)
 
@@ -136,6 +153,8 @@ def _q6_k(random: np.random.Generator, deviation: float) -> Bytes:
 FORMATS: Mapping[str, tuple[GGMLQuantizationType, Callable[[np.random.Generator, float], Bytes]]] = {
     "q8_0": (GGMLQuantizationType.Q8_0, _q8_0),
     "q4_0": (GGMLQuantizationType.Q4_0, _q4_0),
+    "iq4_nl": (GGMLQuantizationType.IQ4_NL, _iq4_nl),
+    "mxfp4": (GGMLQuantizationType.MXFP4, _mxfp4),
     "q2_k": (GGMLQuantizationType.Q2_K, _q2_k),
     "q3_k": (GGMLQuantizationType.Q3_K, _q3_k),
     "q4_k": (GGMLQuantizationType.Q4_K, _q4_k),
@@ -148,6 +167,8 @@ FORMATS: Mapping[str, tuple[GGMLQuantizationType, Callable[[np.random.Generator,
 FILE_TYPES: Mapping[str, LlamaFileType] = {
     "q8_0": LlamaFileType.MOSTLY_Q8_0,
     "q4_0": LlamaFileType.MOSTLY_Q4_0,
+    "iq4_nl": LlamaFileType.MOSTLY_IQ4_NL,
+    "mxfp4": LlamaFileType.MOSTLY_MXFP4_MOE,
     "q2_k": LlamaFileType.MOSTLY_Q2_K,
     "q3_k": LlamaFileType.MOSTLY_Q3_K_M,
     "q4_k": LlamaFileType.MOSTLY_Q4_K_M,

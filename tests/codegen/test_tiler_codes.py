@@ -18,16 +18,20 @@ from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.packing import PanelSizes
 from nacre.compiler.targets.target import parse_targets
+from nacre.dialect.types import TABLES
 
 ROWS = [{"M": m} for m in (0, 1, 9, 70)]
 
 
-def codes(bits: int, zero: int) -> Callable[..., Any]:
-    return lambda b, x, *planes: b.block_dot(x, *planes, bits=bits, zero=zero)
+NL, E2M1 = ({"table": TABLES[name][0]} for name in ("nl", "e2m1"))
 
 
-def floats(bits: int) -> Callable[..., Any]:
-    return lambda b, x, *planes: b.block_matmul(x, *planes, bits=bits)
+def codes(bits: int, zero: int, **table: Any) -> Callable[..., Any]:
+    return lambda b, x, *planes: b.block_dot(x, *planes, bits=bits, zero=zero, **table)
+
+
+def floats(bits: int, **table: Any) -> Callable[..., Any]:
+    return lambda b, x, *planes: b.block_matmul(x, *planes, bits=bits, **table)
 
 
 def layer(b: Any, x: Any, weight: Any, scales: Any, rows: Any, bias: Any, other: Any) -> Any:
@@ -56,6 +60,12 @@ def graphs() -> list[Graph]:
         case("q4_floats", floats(4), "f32[M, 96]", *small, sizes=ROWS),
         case("q4_floats_zeros", floats(4), "f32[M, 96]", *small, "*u8[50, 3]", sizes=ROWS),
         case("q8_floats", floats(8), "f32[M, 64]", "*i8[33, 2, 32]", "*f16[33, 2]", sizes=ROWS),
+        case("nl", codes(4, 128, **NL), "u8[M, 96]", *small, sizes=ROWS),
+        case("e2m1", codes(4, 37, **E2M1), "u8[M, 96]", "*u8[50, 3, 16]", "*bf16[50, 3]", sizes=ROWS),
+        case("nl_one_row", codes(4, 0, **NL), "u8[1, 96]", "*u8[33, 3, 16]", "*f16[33, 3]"),
+        case("nl_floats", floats(4, **NL), "f32[M, 96]", *small, sizes=ROWS),
+        case("e2m1_floats", floats(4, **E2M1), "f32[M, 96]", "*u8[50, 3, 16]", "*bf16[50, 3]", sizes=ROWS),
+        case("nl_rounded", floats(4, rounded="bf16", **NL), "bf16[M, 64]", "*u8[48, 2, 16]", "*f16[48, 2]", sizes=ROWS),
         case("layer", layer, "u8[M, 96]", *small, "f32[M, 1]", "f32[50]", "f32[M, 50]", sizes=ROWS),
         case("normed", normed, "u8[M, 96]", *small, "f32[50]", sizes=ROWS),
     ]

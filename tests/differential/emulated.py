@@ -243,6 +243,30 @@ def _look_up_bytes(name: str, lanes: int) -> str:
     return _permutation(name, 4 * lanes, "i8", "i8")
 
 
+def _shuffle_bytes(name: str, lanes: int) -> str:
+    """Returns a function that takes bytes of the same group of sixteen, or 0 for negative indices."""
+    bytes, count = f"<{4 * lanes} x i8>", 4 * lanes
+    lines = [
+        f"  %positions = and {bytes} %index, splat (i8 15)",
+        f"  %past = icmp slt {bytes} %index, zeroinitializer",
+        f"  %v0 = freeze {bytes} zeroinitializer",
+    ]
+    for n in range(count):
+        lines += [
+            f"  %i{n} = extractelement {bytes} %positions, i32 {n}",
+            f"  %g{n} = add i8 %i{n}, {n // 16 * 16}",
+            f"  %e{n} = extractelement {bytes} %table, i8 %g{n}",
+            f"  %v{n + 1} = insertelement {bytes} %v{n}, i8 %e{n}, i32 {n}",
+        ]
+    body = "\n".join(lines)
+    return f"""
+define internal {bytes} {name}({bytes} %table, {bytes} %index) noinline {{
+{body}
+  %found = select <{count} x i1> %past, {bytes} zeroinitializer, {bytes} %v{count}
+  ret {bytes} %found
+}}"""
+
+
 def _permutation(name: str, count: int, element: str, number: str) -> str:
     """Returns a function that takes `count` elements of a table at numbers modulo `count`."""
     elements, numbers = f"<{count} x {element}>", f"<{count} x {number}>"
@@ -398,6 +422,7 @@ _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
     r"llvm\.x86\.avx512\.mask\.scalef\.ps\.(512)": _scale_by_power,
     r"llvm\.x86\.avx512\.permvar\.sf\.(512)": _look_up,
     r"llvm\.x86\.avx512\.permvar\.qi\.(512)": _look_up_bytes,
+    r"llvm\.x86\.avx512\.pshuf\.b\.(512)": _shuffle_bytes,
     r"llvm\.x86\.ldtilecfg": _configure_tiles,
     r"llvm\.x86\.tilerelease": _release_tiles,
     r"llvm\.x86\.tileloadd64": _load_tile,

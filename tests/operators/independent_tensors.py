@@ -496,7 +496,7 @@ def _l2(x: Array, axis: int, eps: float) -> Any:
     return x / length.astype(float)
 
 
-def _block_numbers(codes: Array, zeros: Array | None, bits: int) -> list[list[list[Any]]]:
+def _block_numbers(codes: Array, zeros: Array | None, bits: int, table: Sequence[int] | None) -> list[list[list[Any]]]:
     """The whole numbers of each column and block: of 4 bits, those in the low half of the bytes come first."""
     columns: list[list[list[Any]]] = []
     for c, rows in enumerate(codes.tolist()):
@@ -506,7 +506,7 @@ def _block_numbers(codes: Array, zeros: Array | None, bits: int) -> list[list[li
             zero = 8 if bits == 4 else 0
             if zeros is not None:
                 zero = int(zeros[c, b]) & 15 if bits == 4 else int(zeros[c, b])
-            columns[-1].append([n - zero for n in numbers])
+            columns[-1].append([n - zero if table is None else table[n] for n in numbers])
     return columns
 
 
@@ -538,9 +538,10 @@ def _block_matmul(
     zero: int = 0,
     rounded: str = "f32",
     sparse: Any = None,
+    table: Sequence[int] | None = None,
 ) -> Any:
     codes = codes.astype(np.float64) if codes.dtype.kind not in "iu" else codes
-    columns = _block_numbers(codes, zeros, bits)
+    columns = _block_numbers(codes, zeros, bits, table)
 
     def element(p: Place) -> Any:
         blocks, row, total = columns[p[-1]], x[p[:-1]].tolist(), 0.0

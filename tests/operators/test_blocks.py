@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from nacre.dialect.graph import Function, Module, Parameter, Value
@@ -9,7 +11,7 @@ from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.support.block_codes import code_range
-from nacre.dialect.ops.support.block_planes import dequantize_planes, quantize_planes
+from nacre.dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes
 from nacre.dialect.types import BLOCKED, F16, F32, Array, DType, TensorType, dtype_of
 
 in_blocks = pytest.mark.parametrize("dtype", BLOCKED, ids=str)
@@ -54,24 +56,30 @@ def test_no_number_is_farther_off_than_its_block_allows(dtype: DType) -> None:
     stored = quantize(x, dtype)
     error = np.abs(dequantize(stored) - x).reshape(*stored.shape, dtype.block)
     step = np.abs(stored["scale"].astype(np.float32))[..., None]
-    # Half a step, and what rounding the scale to f16 makes of the largest code. Of codes without a zero point from -8
-    # to 7, the far end of the shorter side is cut off.
-    most = max(map(abs, code_range(dtype)))
-    allowed = 0.5 + most * 2.0**-11 + (1.0 if dtype.has_zero or dtype.bits == 4 else 0.0) * 0.5
+    # Half a step, and what rounding the scale makes of the largest code. Of codes without a zero point from -8 to 7,
+    # the far end of the shorter side is cut off, as it is of tables.
+    least, most = code_range(dtype)
+    values = sorted(set(dtype.table)) or [0, 1]
+    half = max(high - low for low, high in pairwise(values)) / 2
+    cut = (-least - most) if dtype.table else 0.5 if dtype.has_zero or dtype.bits == 4 else 0.0
+    allowed = max(half, cut) if dtype.table else half + cut
+    allowed += max(-least, most) * dtype.scale.epsilon / 2
     assert (error <= step * (allowed + 1e-3)).all()
-    assert (error > 0.4 * step).any(), "the codes are finer than they say"
+    assert (error > 0.8 * half * step).any(), "the codes are finer than they say"
 
 
 @in_blocks
 def test_representable_values_are_exact(dtype: DType) -> None:
     low, high = (0, 15) if dtype.has_zero else code_range(dtype)
-    codes = np.resize(np.arange(low, high + 1), (2, dtype.block)).astype(np.float32)
+    values = dtype.table or tuple(range(low, high + 1))
+    codes = np.resize(np.array(values), (2, dtype.block)).astype(np.float32)
     if dtype.bits == 4:
         assert np.array_equal(dequantize(quantize(codes * 0.25, dtype)), codes * 0.25)
     extreme = np.zeros((1, dtype.block), np.float32)
     extreme[0, 5] = -8.0
-    assert dequantize(quantize(extreme, dtype))[0, 5] == pytest.approx(-8.0, rel=2**-10)
-    assert dequantize(quantize(-extreme, dtype))[0, 5] == pytest.approx(8.0, rel=2**-10)
+    rounded = dtype.scale.epsilon
+    assert dequantize(quantize(extreme, dtype))[0, 5] == pytest.approx(-8.0, rel=rounded)
+    assert dequantize(quantize(-extreme, dtype))[0, 5] == pytest.approx(8.0, rel=rounded)
 
 
 @in_blocks
@@ -79,7 +87,9 @@ def test_no_numbers_are_zero_and_infinities_saturate(dtype: DType) -> None:
     x = examples(dtype)[3]
     result = dequantize(quantize(x, dtype))
     assert np.isfinite(result).all() and (result[3] == 0).all()
-    assert np.abs(result[1, ::7]).max() == 0 and result[0, 0] == 0
+    scales = np.repeat(np.abs(quantize(x, dtype)["scale"].astype(np.float32)), dtype.block, -1)
+    least = 0 if 0 in (dtype.table or (0,)) else 1
+    assert (np.abs(result[1, ::7]) == least * scales[1, ::7]).all() and abs(result[0, 0]) == least * scales[0, 0]
     assert result[0, 1] > 4e5 and result[0, 2] < -4e5
 
 
@@ -103,3 +113,36 @@ def test_planes_are_those_of_the_references(dtype: DType) -> None:
         for actual, wanted in zip(found, expected, strict=True):
             assert actual.dtype == wanted.dtype
             np.testing.assert_array_equal(actual, wanted)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in BLOCKED if dtype.table], ids=str)
+def test_every_index_is_its_value_in_the_table(dtype: DType) -> None:
+    """All pairs of halves of a byte, with scales of many sizes, zero, denormal ones and the largest one."""
+    pairs = np.arange(256, dtype=np.uint8).reshape(-1, dtype.block // 2)
+    stored = np.empty((9, len(pairs)), dtype.numpy)
+    stored[dtype.numpy.names[-1]] = pairs
+    format = dtype.scale.float_format
+    least = 2.0 ** (1 - format.bias - format.fraction)
+    scales = np.array([1, -0.25, 3e-3, 77, 0, least, -3 * least, 2.0 ** -(format.bias - 1), format.largest])
+    scales = scales.astype(dtype.scale.numpy)
+    stored["scale"] = scales[:, None]
+    low, high = (np.array(dtype.table)[part] for part in (pairs & 15, pairs >> 4))
+    values = np.concatenate([low, high], -1).astype(np.float32)
+    with np.errstate(over="ignore"):
+        expected = values * scales.astype(np.float32)[:, None, None]
+        results = dequantize(stored), planes_of(stored, dtype)
+    for result in results:
+        np.testing.assert_array_equal(result, expected.reshape(result.shape))
+
+
+def planes_of(stored: Array, dtype: DType) -> Array:
+    """Returns the numbers that the planes of a stored tensor represent, computed by a graph."""
+    type = TensorType(dtype, (*stored.shape[:-1], stored.shape[-1] * dtype.block))
+    arrays = [OPERATORS[name].reference(stored) for name in ("block_codes", "block_scales")]
+    planes = tuple(Value(f"v{n}", TensorType(dtype_of(array), array.shape)) for n, array in enumerate(arrays))
+    b = Builder(OPERATORS)
+    numbers = dequantize_planes(b, Planes(type, *planes), F32)
+    function = Function("f", planes, tuple(b.nodes), (numbers,))
+    with np.errstate(over="ignore"):
+        (found,) = Interpreter(Module("m", (), (), (function,)), no_parameter).run(function, arrays)
+    return found

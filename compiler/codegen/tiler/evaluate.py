@@ -25,7 +25,7 @@ from ...lower.text import literal
 from .branches import load_under, raise_alarm, watching
 from .dots import Halves, add_products
 from .forms import Form, constant, variable
-from .lookups import can_look_up, find_lookup, look_up
+from .lookups import find_floats, look_up_floats
 from .pages import split_page
 from .quantized_sums import add_quantized, unpack
 from .remainder import LARGEST, remainder
@@ -251,11 +251,11 @@ class Evaluator:
                 numerator = evaluate(node.operands[0])
                 if numerator.vector:
                     return writer.apply("arith.mulf", "", [numerator, reciprocal], node.type)
-        lookup = find_lookup(node) if can_look_up(writer) else None
+        lookup = find_floats(writer, node)
         if lookup is not None:
-            bits = evaluate(lookup[0])
-            if bits.vector:
-                return look_up(writer, bits, lookup[1])
+            byte = evaluate(lookup.byte)
+            if byte.vector:
+                return look_up_floats(writer, lookup, byte)
         if node.kind == "dot":
             total, *words = node.operands
             return add_products(writer, node, writer.broadcast(evaluate(total)), [factor(word) for word in words])

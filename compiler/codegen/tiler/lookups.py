@@ -1,48 +1,184 @@
-"""Small integers as floats: four bits index a table of sixteen numbers, which a register holds.
+"""Functions of four bits, whose sixteen values a register holds: a table look-up replaces their arithmetic.
 
-Where the CPU has a vector table lookup, it replaces masking, subtracting and converting. The results are the same.
+The values are computed here for each of the bits, so that any arithmetic on 32-bit integers is recognized:
 
-For values of four bits that stand for -8 to 7 (`(word & 15) - 8` as f32), the register holds -8.0, -7.0, ..., 7.0.
+    (byte & 15) - 8       ->    -8, -7, ..., 7                  low half of the byte
+    byte >> 4             ->    0, 1, ..., 15                   high half
+    shifts of the words of a table, selected by bits of byte & 15    ->    the table
+
+Floats are looked up by one instruction on CPUs that have it for sixteen lanes. Other CPUs with an instruction that
+shuffles bytes look up signed bytes, four vectors of indices at a time or one (`look_up_bytes`, `look_up`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....dialect.types import I8
+from .dots import WORD, parts, parts_type
 from .structure import Node, integer
 from .text import Value, Writer
 
 ENTRIES = 16
-_WORD = "i32"
+BYTE = I8.mlir
+_OTHERS = str(0x808080)
+"""The lower three bytes of a word as indices for which a shuffle returns 0."""
+Words = npt.NDArray[np.int32]
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    f"predicate = {number} : i64": compare
+    for number, compare in enumerate((np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal))
+}
+"""Signed comparisons by MLIR's printed form."""
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or,
+    "arith.addi": np.add,
+    "arith.subi": np.subtract,
+    "arith.shli": np.left_shift,
+    "arith.shrsi": np.right_shift,
+    "arith.shrui": lambda x, y: (x.view(np.uint32) >> y.astype(np.uint32)).view(np.int32),
+}
+_SHIFTS = ("arith.shli", "arith.shrsi", "arith.shrui")
 
 
-def find_lookup(node: Node) -> tuple[Node, int] | None:
-    """Returns the source of the four bits (its lowest ones) and the subtrahend, where a node computes the difference as
-    f32."""
-    if node.kind != "arith.sitofp" or node.type != "f32" or node.operands[0].kind != "arith.subi":
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A function of one half of a byte: `low` or `high`. `byte` is the byte as a word."""
+
+    byte: Node
+    half: str
+    values: tuple[int, ...]
+
+    @property
+    def are_bytes(self) -> bool:
+        low, high = I8.integer_range
+        return all(low <= value <= high for value in self.values)
+
+
+def find_lookup(node: Node) -> Lookup | None:
+    """Returns the table of a node that computes a word of a half of a byte."""
+    if node.type != WORD or node.kind not in (*_ARITHMETIC, "arith.select"):
         return None
-    bits, middle = node.operands[0].operands
-    subtracted = integer(middle)
-    if subtracted is None or bits.type != _WORD:
+    bytes: list[Node] = []
+    results = _evaluate(node, bytes, {})
+    if results is None or len(bytes) != 1:
         return None
-    if bits.kind == "arith.andi":
-        for source, mask in (bits.operands, bits.operands[::-1]):
-            if integer(mask) == ENTRIES - 1:
-                return source, subtracted
-    is_upper = bits.kind == "arith.shrsi" and integer(bits.operands[1]) == 4 and _is_byte(bits.operands[0])
-    return (bits, subtracted) if is_upper else None
+    table = results.reshape(ENTRIES, ENTRIES)
+    for half, lines in (("low", table), ("high", table.T)):
+        if (lines == lines[0]).all():
+            return Lookup(bytes[0], half, tuple(lines[0].tolist()))
+    return None
 
 
-def can_look_up(writer: Writer) -> bool:
-    return writer.lanes == ENTRIES and writer.instruction("look-up") is not None
+def _evaluate(node: Node, bytes: list[Node], done: dict[int, Any]) -> Any:
+    """Returns the results of a node for all values of the byte that it depends on, which becomes the element of
+    `bytes`; None where it is no function of one byte."""
+    if id(node) not in done:
+        done[id(node)] = _compute(node, bytes, done)
+    return done[id(node)]
 
 
-def look_up(writer: Writer, bits: Value, subtracted: int) -> Value:
-    """Returns the float for the lowest four bits of each lane."""
-    floats = writer.vector_type("f32")
-    table = writer.splat(f"[{', '.join(f'{number - subtracted}.0' for number in range(ENTRIES))}]", floats)
-    instruction = writer.instruction("look-up")
-    assert instruction is not None, writer.features
-    return Value(writer.use(instruction, table, writer.broadcast(bits).name), "f32", True)
+def _compute(node: Node, bytes: list[Node], done: dict[int, Any]) -> Any:
+    number = integer(node)
+    if number is not None:
+        return np.full(256, number, np.int32)
+    if _is_byte(node):
+        if not bytes:
+            bytes.append(node)
+        return np.arange(256, dtype=np.int32) if bytes[0] is node else None
+    if node.kind not in _ARITHMETIC and node.kind not in ("arith.select", "arith.cmpi"):
+        return None
+    operands = [_evaluate(operand, bytes, done) for operand in node.operands]
+    if any(operand is None for operand in operands):
+        return None
+    if node.kind == "arith.select":
+        return np.where(*operands)
+    if node.kind == "arith.cmpi":
+        compare = _COMPARISONS.get(node.text)
+        return None if compare is None else compare(*operands)
+    if node.kind in _SHIFTS and not ((operands[1] >= 0) & (operands[1] < 32)).all():
+        return None
+    return _ARITHMETIC[node.kind](*operands)
 
 
 def _is_byte(node: Node) -> bool:
-    return node.kind == "arith.extui" and node.operands[0].type == "i8"
+    return node.kind == "arith.extui" and node.type == WORD and node.operands[0].type == BYTE
+
+
+# Code
+
+
+def find_floats(writer: Writer, node: Node) -> Lookup | None:
+    """Returns the look-up that replaces a node, where the node is an integer of a table as f32 and the CPU is faster
+    with a look-up."""
+    if node.kind != "arith.sitofp" or node.type != "f32":
+        return None
+    if not _has_floats(writer) and writer.instruction("shuffle-bytes") is None:
+        return None
+    found = find_lookup(node.operands[0])
+    if found is None or _has_floats(writer):
+        return found
+    # Without the instruction for floats, a subtraction is faster than a look-up.
+    steps = {b - a for a, b in pairwise(found.values)}
+    return None if len(steps) == 1 or not found.are_bytes else found
+
+
+def look_up_floats(writer: Writer, lookup: Lookup, byte: Value) -> Value:
+    """Returns the float of each lane."""
+    words, floats = writer.vector_type(WORD), writer.vector_type("f32")
+    bits = writer.broadcast(byte).name
+    if lookup.half == "high":
+        bits = writer.let(f"arith.shrsi {bits}, {writer.splat('4', words)} : {words}")
+    if _has_floats(writer):
+        # The instruction reads the lowest four bits.
+        table = writer.splat(f"[{', '.join(f'{number}.0' for number in lookup.values)}]", floats)
+        instruction = writer.instruction("look-up")
+        assert instruction is not None, writer.features
+        return Value(writer.use(instruction, table, bits), "f32", True)
+    # The byte is looked up at the upper end of a word, so that a shift extends its sign.
+    shift = writer.splat("24", words)
+    bits = writer.let(f"arith.andi {bits}, {writer.splat(str(ENTRIES - 1), words)} : {words}")
+    bits = writer.let(f"arith.shli {bits}, {shift} : {words}")
+    bits = writer.let(f"arith.ori {bits}, {writer.splat(_OTHERS, words)} : {words}")
+    found = look_up_bytes(writer, lookup.values, bits)
+    found = writer.let(f"arith.shrsi {found}, {shift} : {words}")
+    return Value(writer.let(f"arith.sitofp {found} : {words} to {floats}"), "f32", True)
+
+
+def look_up_bytes(writer: Writer, table: Sequence[int], indices: str) -> str:
+    """Returns words of signed bytes of a table, for words of indices below 16."""
+    words, bytes = writer.vector_type(WORD), parts_type(writer, BYTE)
+    numbers = writer.lanes * 4
+    instruction = writer.instruction("shuffle-bytes")
+    given = parts(writer, indices, BYTE)
+    if instruction is not None:
+        repeated = [table[n % ENTRIES] for n in range(numbers)]
+        found = writer.use(instruction, writer.splat(f"[{', '.join(map(str, repeated))}]", bytes), given)
+    else:
+        found = _select_bytes(writer, table, given)
+    return writer.let(f"vector.bitcast {found} : {bytes} to {words}")
+
+
+def _select_bytes(writer: Writer, table: Sequence[int], indices: str) -> str:
+    """Selects by the bits of the indices, the lowest first."""
+    bytes = parts_type(writer, BYTE)
+    bits = bytes.replace(BYTE, "i1")
+    found = [writer.splat(str(number), bytes) for number in table]
+    zero, bit = writer.splat("0", bytes), 1
+    while len(found) > 1:
+        masked = writer.let(f"arith.andi {indices}, {writer.splat(str(bit), bytes)} : {bytes}")
+        has = writer.let(f"arith.cmpi ne, {masked}, {zero} : {bytes}")
+        pairs = zip(found[::2], found[1::2], strict=True)
+        found = [writer.let(f"arith.select {has}, {odd}, {even} : {bits}, {bytes}") for even, odd in pairs]
+        bit *= 2
+    return found[0]
+
+
+def _has_floats(writer: Writer) -> bool:
+    return writer.lanes == ENTRIES and writer.instruction("look-up") is not None

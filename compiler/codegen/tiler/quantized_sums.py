@@ -11,6 +11,8 @@ A word of weights of four bits holds two groups of four steps; `low` and `high` 
     stored word       h3 l3  h2 l2  h1 l1  h0 l0      eight values of four bits
     low               0f & word           ->  l3 l2 l1 l0      a byte each, less `middle`
     high              0f & (word >> 4)    ->  h3 h2 h1 h0
+
+Values of a table are looked up by the bytes of `low` and `high`, instead of a subtraction.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from ....dialect.emitter import Index
 from .dots import SIZES, WORD, add_products, by_group, grouped_loop, parts, parts_type, runs_along
+from .lookups import find_lookup, look_up_bytes
 from .structure import Access, Group, Node, Op, integer
 from .text import Value, Writer
 
@@ -28,7 +31,7 @@ SUM = "quantized_sum"
 point of x."""
 BYTES = "bytes"
 """The kind of node that is a word of four signed bytes: the quantized values that `text` selects from the word in the
-first operand, less the second operand."""
+first operand, less the second operand. A half may be followed by the table that its four bits are an index of."""
 SIZE = SIZES["i8"]
 MOST = 15
 """The largest quantized value of four bits."""
@@ -128,11 +131,12 @@ def _steps(node: Node) -> tuple[Node, int] | None:
 
 
 def _bytes(node: Node) -> Node | None:
-    """Matches quantized values that fit a signed byte: signed bytes, or four bits less another 4-bit number."""
+    """Matches quantized values that fit a signed byte: signed bytes, four bits less another 4-bit number, or signed
+    bytes of a table of which four bits are the index."""
     if _is_widened(node, "arith.extsi"):
         return Node(BYTES, WORD, (replace(node.operands[0], type=WORD),), text="whole")
     if node.kind != "arith.subi":
-        return None
+        return _table_bytes(node)
     bits, middle = node.operands
     number = integer(middle)
     if not (_is_low(middle) or (number is not None and 0 <= number <= MOST)):
@@ -145,6 +149,14 @@ def _bytes(node: Node) -> Node | None:
     else:
         return None
     return Node(BYTES, WORD, (replace(word.operands[0], type=WORD), middle), text=half)
+
+
+def _table_bytes(node: Node) -> Node | None:
+    found = find_lookup(node)
+    if found is None or not _is_unsigned(found.byte) or not found.are_bytes:
+        return None
+    text = " ".join([found.half, *map(str, found.values)])
+    return Node(BYTES, WORD, (replace(found.byte.operands[0], type=WORD),), text=text)
 
 
 def _is_low(node: Node) -> bool:
@@ -163,14 +175,17 @@ def _is_widened(node: Node, by: str) -> bool:
 # Writing
 
 
-def unpack(writer: Writer, half: str, word: Value, subtracted: Sequence[Value]) -> Value:
+def unpack(writer: Writer, selected: str, word: Value, subtracted: Sequence[Value]) -> Value:
     """Returns a word of four signed bytes for each column."""
+    half, *table = selected.split()
     type = writer.vector_type(WORD)
     name = writer.broadcast(word).name
     if half == "high":
         name = writer.let(f"arith.shrui {name}, {writer.splat('4', type)} : {type}")
     if half != "whole":
         name = writer.let(f"arith.andi {name}, {writer.splat(NIBBLES, type)} : {type}")
+    if table:
+        return Value(look_up_bytes(writer, list(map(int, table)), name), WORD, True)
     for number in subtracted:
         middle = writer.apply("arith.muli", "", [number, writer.constant(str(EVERY_BYTE), WORD)], WORD)
         bytes = parts_type(writer, "i8")

@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 from lark import Token, Tree
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Note, Span
+from ....dialect.types import BLOCK_WORDS
 from ...model.units import UNITS
 from . import syntax
 from .tokens import span_of, string_value
@@ -257,24 +258,28 @@ class _Builder:
         tree = _as_tree(part)
         name, *rest = tree.children
         if tree.data == "quantised_type":
-            zero = [part for part in rest[1:2] if _as_tree(part).data == "zero"]
-            dtype = self.blocks(self.name(name), [rest.pop(0), *zero])
-            del rest[: len(zero)]
+            word = [part for part in rest[1:2] if _as_tree(part).data == "block_word"]
+            dtype = self.blocks(self.name(name), [rest.pop(0), *word])
+            del rest[: len(word)]
         else:
             dtype = syntax.Dtype(self.name(name).name, span=self.span(name))
         return syntax.Type(dtype, tuple(self.dots_or(part) for part in rest), span=self.span(tree))
 
     def blocks(self, name: syntax.Name, parts: Sequence[Part]) -> syntax.Dtype:
-        """Returns the named dtype in blocks: the block size, optionally followed by `zero`."""
-        size, *zero = parts
+        """Returns the named dtype in blocks: the block size, optionally followed by a word for their values."""
+        size, *others = parts
         block = self.expression(size)
         assert isinstance(block, syntax.Integer | syntax.Name), block
         span = name.span.to(self.span(parts[-1]))
-        for word in (self.name(_as_tree(part).children[0]) for part in zero):
-            if word.name != "zero":
-                message = f"a block may have a `zero` point, not `{word.name}`"
-                self.report("bad-block", message, word.span, f"`{name.name}[block 32, zero]`")
-        return syntax.Dtype(name.name, block, bool(zero), span=span)
+        accepted = BLOCK_WORDS.get(name.name, BLOCK_WORDS["q4"])
+        word = ""
+        for given in (self.name(_as_tree(part).children[0]) for part in others):
+            word = given.name if given.name in accepted else accepted[0]
+            if word != given.name:
+                message = f"blocks of `{name.name}` have no values `{given.name}`"
+                forms = [f"`{name.name}[block 32, {each}]`" for each in accepted]
+                self.report("bad-block", message, given.span, " or ".join(forms))
+        return syntax.Dtype(name.name, block, word, span=span)
 
     def block_dtype(self, tree: Tree[Token]) -> syntax.Expression:
         name, *parts = tree.children

@@ -72,7 +72,7 @@ def _resolve_blocks(context: Context, frame: Frame, node: syntax.Dtype) -> DType
     size = context.evaluate(node.block, frame)
     if size is ERROR:
         return ERROR
-    found = BLOCK_DTYPES.get(f"{node.name}[block {size}{', zero' if node.has_zero else ''}]")
+    found = BLOCK_DTYPES.get(f"{node.name}[block {size}{node.word and f', {node.word}'}]")
     if found is None:
         help_text = f"a block has {', '.join(map(str, BLOCK_SIZES[:-1]))} or {BLOCK_SIZES[-1]} elements"
         return report("bad-block", f"blocks cannot have the size {show(size)}", node.block.span, help=help_text)

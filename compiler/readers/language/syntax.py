@@ -191,7 +191,7 @@ class Dtype(Node):
 
     name: str
     block: Integer | Name | None = None
-    has_zero: bool = False
+    word: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ The results equal those of the references in `dialect/ops/block_quantization.py`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...graph import Value
 from ...operator import Builder
-from ...types import F16, F32, U8, DType, TensorType
-from .block_codes import code_range, code_shift, codes_type, largest_number
+from ...types import F32, I32, U8, DType, TensorType
+from .block_codes import code_range, code_shift, codes_type, largest_number, scales_dtype, table_steps, table_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,52 @@ def quantize_planes(b: Builder, x: Value, dtype: DType) -> Planes:
         raw = b.divide(b.maximum(b.negate(low), high), b.scalar(most, F32))
     else:
         raw = b.divide(b.where(b.greater(b.negate(low), high), low, high), b.scalar(least, F32))
-    scales = b.cast(raw, dtype=F16)
+    scales = b.cast(raw, dtype=scales_dtype(dtype))
     rounded = b.cast(scales, dtype=F32)
     inverse = b.where(b.equal(rounded, b.scalar(0.0, F32)), b.scalar(0.0, F32), b.reciprocal(rounded))
-    codes = b.round(b.multiply(wide, inverse))
-    if dtype.has_zero:
-        zero = b.clip(b.round(b.multiply(b.negate(low), inverse)), low=float(least), high=float(most))
-        codes = b.add(codes, zero)
-        zeros = b.reshape(b.cast(zero, dtype=U8), shape=type.stored_shape)
-    codes = b.subtract(b.clip(codes, low=float(least), high=float(most)), b.scalar(code_shift(dtype), F32))
-    codes = b.cast(codes, dtype=codes_type(type).dtype)
+    codes = b.multiply(wide, inverse)
+    if dtype.table:
+        codes = _nearest_indices(b, codes, dtype)
+    else:
+        codes = b.round(codes)
+        if dtype.has_zero:
+            zero = b.clip(b.round(b.multiply(b.negate(low), inverse)), low=float(least), high=float(most))
+            codes = b.add(codes, zero)
+            zeros = b.reshape(b.cast(zero, dtype=U8), shape=type.stored_shape)
+        codes = b.subtract(b.clip(codes, low=float(least), high=float(most)), b.scalar(code_shift(dtype), F32))
+        codes = b.cast(codes, dtype=codes_type(type).dtype)
     if dtype.bits == 4:
         low_half, high_half = b.apply("split", (codes,), {"parts": 2, "axis": -1})
         codes = b.bitwise_or(low_half, b.shift_left(high_half, b.scalar(4, U8)))
     return Planes(type, codes, b.reshape(scales, shape=type.stored_shape), zeros)
+
+
+def _nearest_indices(b: Builder, x: Value, dtype: DType) -> Value:
+    """Returns the indices of the nearest values of a table."""
+    (first, *order), middles = table_steps(dtype)
+    found = b.scalar(first, U8)
+    for index, middle in zip(order, middles, strict=True):
+        found = b.where(b.greater(x, b.scalar(middle, F32)), b.scalar(index, U8), found)
+    return found
+
+
+def _look_up(b: Builder, codes: Value, table: Sequence[int]) -> Value:
+    """Returns the values of a table of sixteen signed bytes as i32. Four values are in a word; the lower two bits of
+    an index select a byte of it by shifts."""
+
+    def number(value: int) -> Value:
+        return b.scalar(value, I32)
+
+    def has(bit: int) -> Value:
+        return b.not_equal(b.bitwise_and(index, number(bit)), number(0))
+
+    index = b.cast(codes, dtype=I32)
+    first, second, third, fourth = map(number, table_words(table))
+    second_of_pair = has(4)
+    word = b.where(has(8), b.where(second_of_pair, fourth, third), b.where(second_of_pair, second, first))
+    for bit in (2, 1):
+        word = b.where(has(bit), b.shift_right(word, number(8 * bit)), word)
+    return b.shift_right(b.shift_left(word, number(24)), number(24))
 
 
 def dequantize_planes(b: Builder, planes: Planes, dtype: DType) -> Value:
@@ -72,10 +105,10 @@ def dequantize_planes(b: Builder, planes: Planes, dtype: DType) -> Value:
     if stored.bits == 4:
         shifts = b.multiply(b.reshape(b.iota(shape=2, dtype=U8), shape=(2, 1)), b.scalar(4, U8))
         codes = b.bitwise_and(b.shift_right(codes, shifts), b.scalar(15, U8))
-    numbers = b.cast(codes, dtype=F32)
+    numbers = b.cast(_look_up(b, codes, stored.table) if stored.table else codes, dtype=F32)
     if planes.zeros is not None:
         numbers = b.subtract(numbers, b.reshape(b.cast(planes.zeros, dtype=F32), shape=(*blocks, 1, 1)))
-    elif stored.bits == 4:
+    elif code_shift(stored):
         numbers = b.add(numbers, b.scalar(code_shift(stored), F32))
     scaled = b.multiply(numbers, b.reshape(b.cast(planes.scales, dtype=F32), shape=(*blocks, 1, 1)))
     assert scaled.type.shape == (*blocks, *parts), (scaled, planes)

@@ -1,4 +1,4 @@
-"""Matrices in Q2_K to Q6_K and in MXFP4 stay quantized; the results are those of the numbers of the package `gguf`."""
+"""Matrices in Q2_K to Q6_K, IQ4_NL and MXFP4 stay quantized; results are those of the numbers of the package `gguf`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ constants = pytest.importorskip("gguf.constants")
 
 Array = np.ndarray[Any, Any]
 FORMATS = {"Q2_K": (10, 84), "Q3_K": (11, 110), "Q4_K": (12, 144), "Q5_K": (13, 176), "Q6_K": (14, 210)}
-FORMATS |= {"MXFP4": (39, 8 * 17)}
+FORMATS |= {"IQ4_NL": (20, 8 * 18), "MXFP4": (39, 8 * 17)}
 """The number of each format in a file, and the bytes of 256 numbers."""
 SCALES = {"Q2_K": (80, 2, 0.25), "Q3_K": (108, 1, 1), "Q4_K": (0, 2, 8), "Q5_K": (0, 2, 8), "Q6_K": (208, 1, 32)}
 """The place and the count of the scales in f16 of a block, and a divisor that gives all numbers the same magnitude."""
-BITS = {"Q2_K": 8.5, "Q3_K": 6.5, "Q4_K": 6.25, "Q5_K": 10, "Q6_K": 10, "MXFP4": 9}
+BITS = {"Q2_K": 8.5, "Q3_K": 6.5, "Q4_K": 6.25, "Q5_K": 10, "Q6_K": 10, "IQ4_NL": 4.5, "MXFP4": 4.5}
 """The bits of a number of a matrix in an artifact: the value, and a part of the f32 scale, the minimum and the zero
 point of its block."""
 WIDTH, VOCABULARY, CONTEXT = 256, 24, 8
@@ -60,6 +60,10 @@ def _blocks(kind: str, rows: int, seed: int) -> Array:
     data = random.integers(0, 256, (rows, size)).astype(np.uint8)
     if kind == "MXFP4":
         data[:, ::17] = random.integers(120, 123, (rows, 8))
+        return data
+    if kind == "IQ4_NL":
+        parts = data.reshape(-1, 18)
+        parts[:, :2] = random.uniform(5e-4, 1e-3, (len(parts), 1)).astype(np.float16).view(np.uint8)
         return data
     begin, count, divisor = SCALES[kind]
     scales = random.uniform(1e-3, 2e-3, (rows, count)).astype(np.float16) / np.float16(divisor)
@@ -103,7 +107,7 @@ def test_matrices_stay_quantized(kind: str, tmp_path: Path) -> None:
     assert operators.count("block_matmul") == len(MATRICES) - 1
 
 
-@pytest.mark.parametrize("kind", ["Q3_K", "Q4_K", "Q6_K", "MXFP4"])
+@pytest.mark.parametrize("kind", ["Q3_K", "Q4_K", "Q6_K", "IQ4_NL", "MXFP4"])
 def test_products_with_rounded_activations_are_integer(kind: str, tmp_path: Path) -> None:
     expected = _expected(tmp_path / "floats.gguf", kind)
     _write(tmp_path / "model.gguf", kind, decoded=False)

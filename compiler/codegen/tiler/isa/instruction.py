@@ -72,3 +72,11 @@ def dot_bytes(total: npt.NDArray[np.int32], a: npt.NDArray[np.uint8], b: npt.NDA
     products = a.view(np.uint8).astype(np.int32) * b.view(np.int8).astype(np.int32)
     sums: npt.NDArray[np.int32] = products.reshape(-1, 4).sum(axis=1, dtype=np.int32)
     return total + sums
+
+
+def shuffle_bytes(table: npt.NDArray[np.int8], index: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """Returns for each byte that of its group of sixteen in the table at the index, or 0 for a negative index. The
+    instructions differ for indices above 15."""
+    groups, positions = table.reshape(-1, 16), index.reshape(-1, 16)
+    found = np.take_along_axis(groups, (positions & 15).astype(np.intp), axis=1)
+    return np.where(positions < 0, np.int8(0), found).reshape(-1)

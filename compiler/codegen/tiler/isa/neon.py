@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .instruction import Instruction, nearest
+from .instruction import Instruction, nearest, shuffle_bytes
 
 NEON: tuple[Instruction, ...] = (
     # NaN becomes 0.
@@ -14,5 +14,15 @@ NEON: tuple[Instruction, ...] = (
         ("f32",),
         "i32",
         nearest,
+    ),
+    # It returns 0 for all indices above 15.
+    Instruction(
+        "shuffle-bytes",
+        4,
+        frozenset({"neon"}),
+        "llvm.aarch64.neon.tbl1.v16i8",
+        ("i8", "i8"),
+        "i8",
+        shuffle_bytes,
     ),
 )

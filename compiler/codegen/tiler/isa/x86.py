@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .instruction import ZERO, Instruction, dot_bytes, multiply_pairs, nearest
+from .instruction import ZERO, Instruction, dot_bytes, multiply_pairs, nearest, shuffle_bytes
 
 _AVX512 = frozenset({"sse2", "avx512f"})
 _ALL_LANES = "-1 : i16"
@@ -47,6 +47,11 @@ def _nearest(lanes: int, name: str, *trailing: str, needs: frozenset[str]) -> In
 def _pairs(lanes: int, name: str, *needs: str) -> Instruction:
     features = frozenset({"sse2", *needs})
     return Instruction("multiply-pairs", lanes, features, f"llvm.x86.{name}", ("i16", "i16"), "i32", multiply_pairs)
+
+
+def _shuffle(lanes: int, name: str, feature: str) -> Instruction:
+    features = frozenset({"sse2", feature})
+    return Instruction("shuffle-bytes", lanes, features, f"llvm.x86.{name}", ("i8", "i8"), "i8", shuffle_bytes)
 
 
 def _dot_bytes(lanes: int, feature: str) -> Instruction:
@@ -90,6 +95,9 @@ X86: tuple[Instruction, ...] = (
         (_ALL_LANES, _CURRENT_ROUNDING),
     ),
     Instruction("look-up", 16, _AVX512, "llvm.x86.avx512.permvar.sf.512", ("f32", "i32"), "f32", _look_up),
+    _shuffle(4, "ssse3.pshuf.b.128", "ssse3"),
+    _shuffle(8, "avx2.pshuf.b", "avx2"),
+    _shuffle(16, "avx512.pshuf.b.512", "avx512bw"),
     Instruction(
         "look-up-bytes",
         16,
