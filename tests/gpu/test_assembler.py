@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assembler import assemble, find_ptxas, join_modules
+from assembler import assemble, find_ptxas, join_modules, may_spill
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 
@@ -40,3 +40,19 @@ def test_a_spill_is_found_in_one_of_several_kernels(tmp_path: Path) -> None:
 def test_an_error_is_found_in_one_of_several_kernels(tmp_path: Path) -> None:
     (joined,) = join_modules([kernel("first", 64, 8), kernel("second", 64, 8).replace("ret;", "return;")])
     assert assemble(find_ptxas(), joined, "sm_80", tmp_path)
+
+
+def test_an_error_is_found_at_each_level(tmp_path: Path) -> None:
+    text = kernel("first", 64, 8)
+    for level in (0, 3):
+        assert assemble(find_ptxas(), text, "sm_80", tmp_path, level=level) == []
+        assert assemble(find_ptxas(), text.replace("ret;", "return;"), "sm_80", tmp_path, level=level)
+        assert assemble(find_ptxas(), f".extern .func unknown();\n{text}", "sm_80", tmp_path, level=level)
+
+
+def test_kernels_with_few_registers_need_no_memory() -> None:
+    """A kernel has its numbers, an address in two registers, and the address of a table in two."""
+    assert not may_spill(kernel("first", 64, 41)) and may_spill(kernel("first", 64, 42))
+    assert may_spill(kernel("first", 255, 8) + kernel("second", 24, 60))
+    assert not may_spill(kernel("first", 255, 100))
+    assert may_spill(kernel("first", 255, 100).replace(".maxnreg 255", ".maxntid 256\n.minnctapersm 2"))

@@ -1,22 +1,21 @@
 """Every operator on a GPU, as translated PTX: results agree with the references, and ptxas accepts the code.
 
-By default, three groups of operators run, and the kernels of some others are assembled: of those in `ALWAYS`, and of
-one part of the rest, another one on each day of a week. `--variants` runs and assembles all of them. `run.py` packs the
-same operators in all dtypes.
+The kernels of all operators are assembled. By default, three groups of operators run; `--variants` runs all of them.
+`run.py` packs the same operators in all dtypes.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Set
-from datetime import date, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, join_modules, ptx_of
+from assembler import assemble, find_ptx, find_ptxas, join_modules, may_spill, ptx_of
 from fake_driver import Machine
 from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.model.source import SourceModel
@@ -35,10 +34,6 @@ GROUP = 8
 GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
 USUAL = {"minimum", "layer_norm", "gather"}
 """The groups with these operators run by default; `--variants` runs all of them, which takes minutes."""
-ALWAYS = {"matmul", "conv3d"}
-"""Operators whose kernels need most registers: those of their groups are assembled on every day."""
-PARTS = 7
-"""The days within which every kernel is assembled. All of them take about 170 seconds of processor time."""
 Uses = dict[str, tuple[Function, Example]]
 
 
@@ -52,45 +47,39 @@ def chosen(group: tuple[Operator, ...]) -> Uses:
     return kept | symbolic_uses(group, 1)
 
 
-def build(found: Uses, path: Path) -> None:
+def begin(found: Uses) -> Build:
     dims = {symbol for function, _ in found.values() for symbol in function.symbols()}
     module = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in found.values()))
     source = SourceModel(module, "operators.graph", dict.fromkeys(found))
-    Build(source, Options(targets=parse_targets("cuda:sm_80"), passes=DEVICE_PASSES)).run(path)
+    return Build(source, Options(targets=parse_targets("cuda:sm_80"), passes=DEVICE_PASSES))
+
+
+@dataclass(frozen=True)
+class Built:
+    """The kernels of a group, and their artifact where they run."""
+
+    uses: Uses
+    texts: Sequence[str]
+    path: Path | None
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Uses, Path]:
-    """An artifact of a group, built once for all tests."""
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A group, built once for all tests."""
     group: tuple[Operator, ...] = request.param
-    if not (request.config.getoption("--variants") or is_due(GROUPS.index(group), date.today())):
-        pytest.skip("is built on another day, and with --variants")
-    found, path = chosen(group), tmp_path_factory.mktemp("operators") / "operators.so"
+    found = chosen(group)
+    build = begin(found)
+    if request.config.getoption("--variants") or any(operator.name in USUAL for operator in group):
+        path = tmp_path_factory.mktemp("operators") / "operators.so"
+        build.run(path)
+        return Built(found, ptx_of(path), path)
     with pytest.MonkeyPatch.context() as patch:
-        if not runs(group, request.config):
-            # The tests of operators check the stages of these builds.
-            patch.delenv(CHECK_PASSES, raising=False)
-        build(found, path)
-    return found, path
-
-
-def runs(group: tuple[Operator, ...], config: pytest.Config) -> bool:
-    return bool(config.getoption("--variants")) or has_one_of(group, USUAL)
-
-
-def has_one_of(group: tuple[Operator, ...], names: Set[str]) -> bool:
-    return any(operator.name in names for operator in group)
-
-
-def is_due(number: int, day: date) -> bool:
-    """Returns whether the kernels of a group are assembled on a day."""
-    return has_one_of(GROUPS[number], USUAL | ALWAYS) or number % PARTS == day.toordinal() % PARTS
-
-
-def test_every_kernel_is_assembled_within_a_week() -> None:
-    days = [date(2026, 2, 27) + timedelta(days=n) for n in range(PARTS)]
-    assert {operator.name for operator in TESTED} >= USUAL | ALWAYS
-    assert all(any(is_due(number, day) for day in days) for number in range(len(GROUPS)))
+        # The tests of operators check the stages of these builds.
+        patch.delenv(CHECK_PASSES, raising=False)
+        build.make("program")
+    assert build.program is not None
+    objects = [kernel.code for kernels in build.program.kernels.values() for kernel in kernels.values()]
+    return Built(found, [text for code in objects for text in find_ptx(code)], None)
 
 
 def call(model: nacre.Model, name: str, item: Example) -> str | None:
@@ -100,13 +89,10 @@ def call(model: nacre.Model, name: str, item: Example) -> str | None:
     return item.disagreement([np.asarray(result) for result in results], item.reference())
 
 
-def test_operators_agree_with_their_references(
-    machine: Machine, built: tuple[Uses, Path], request: pytest.FixtureRequest
-) -> None:
-    found, path = built
-    if not runs(tuple(item.operator for _, item in found.values()), request.config):
+def test_operators_agree_with_their_references(machine: Machine, built: Built) -> None:
+    if built.path is None:
         pytest.skip("is run with --variants")
-    model = nacre.load(path, device="cuda")
+    found, model = built.uses, nacre.load(built.path, device="cuda")
     failures = []
     for name, (function, item) in found.items():
         if item.operator.has("checking"):
@@ -120,13 +106,14 @@ def test_operators_agree_with_their_references(
     assert machine.left == 0
 
 
-def test_kernels_are_assembled(built: tuple[Uses, Path], tmp_path: Path) -> None:
-    """Without calls, and without registers in memory."""
-    ptxas = find_ptxas()
-    texts = ptx_of(built[1])
-    assert texts
-    for text in join_modules(texts):
-        assert assemble(ptxas, text, "sm_80", tmp_path) == []
+def test_kernels_are_assembled(built: Built, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Without calls, and without registers in memory. Where none can be there, the fastest level of ptxas is enough."""
+    ptxas, texts = find_ptxas(), dict.fromkeys(built.texts)
+    assert len(texts) > len(built.uses) / 3
+    thorough = {text: may_spill(text) or request.config.getoption("--variants") for text in texts}
+    for level in (0, 3):
+        for text in join_modules([text for text in texts if thorough[text] == (level == 3)]):
+            assert assemble(ptxas, text, "sm_80", tmp_path, spills=level == 0, level=level) == []
 
 
 def test_operations_after_dependent_steps(machine: Machine, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ pointers and writes the numbers of its maps.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...lower.writer import part_name
 from ...targets.cuda import BLOCKS, IMAGE, IMAGE_TYPE, TILES
@@ -22,12 +22,16 @@ from ..llvm.machine import Machine, Pipeline
 from .outline import Launch
 from .ptx import dynamic_bytes
 
-_PLAIN = frozenset(range(32, 127)) - frozenset(b'"\\')
+_SPECIAL = re.compile(r'[^ -~]|["\\]')
+_FUNCTION = re.compile(r"^define [^@\n]*@([\w.]+)\(.*?^\}\n", re.MULTILINE | re.DOTALL)
+_HEAD = re.compile(r"^define (.+) @([\w.]+)\((.*)\).*\{$", re.MULTILINE)
+_SYMBOL = re.compile(r"@([\w.]+)")
 
 
 def make_image(host: Machine, text: str, ptx: str, symbol: str, launches: Sequence[Launch]) -> bytes:
     """Returns the object, made by LLVM for the host. `text` is LLVM IR with the functions that count blocks."""
     names = [part_name(symbol, number) for number in range(len(launches))]
+    text = keep_functions(text, [name + suffix for name in names for suffix in (BLOCKS, TILES)])
     lines = [_string(f"{symbol}_ptx", ptx)]
     for name, launch in zip(names, launches, strict=True):
         lines.append(_string(f"{name}_name", name))
@@ -41,12 +45,26 @@ def make_image(host: Machine, text: str, ptx: str, symbol: str, launches: Sequen
     return host.emit_object(host.parse(str(module)))
 
 
+def keep_functions(text: str, names: Iterable[str]) -> str:
+    """Returns LLVM IR with the named functions, those that they call, and no others. The host optimises these alone:
+    device functions are most of a kernel's text."""
+    bodies = {found[1]: found[0] for found in _FUNCTION.finditer(text)}
+    kept: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in bodies and name not in kept:
+            kept.add(name)
+            waiting += _SYMBOL.findall(bodies[name])
+    return _FUNCTION.sub(lambda found: found[0] if found[1] in kept else "", text)
+
+
 def _write_reader(text: str, name: str, lines: list[str]) -> tuple[str, int]:
     """Writes the function that reads a launch's arguments. Returns its name, or `null`, and the number of arguments."""
-    found = re.search(rf"^define (.+) @{re.escape(name + TILES)}\((.*)\).*\{{$", text, re.MULTILINE)
+    found = next((found for found in _HEAD.finditer(text) if found[2] == name + TILES), None)
     if found is None:
         return "null", 0
-    result, arguments = found.groups()
+    result, _, arguments = found.groups()
     types = [argument.split()[0] for argument in arguments.split(", ")]
     lines.append(f"define internal void @{name}_read(ptr %arguments, ptr %words) {{")
     for number, type in enumerate(types):
@@ -69,5 +87,5 @@ def _write_reader(text: str, name: str, lines: list[str]) -> tuple[str, int]:
 
 def _string(symbol: str, text: str) -> str:
     data = text.encode() + b"\0"
-    escaped = "".join(chr(byte) if byte in _PLAIN else f"\\{byte:02X}" for byte in data)
+    escaped = _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02X}", data.decode("latin-1"))
     return f'@{symbol} = internal constant [{len(data)} x i8] c"{escaped}", align 8'

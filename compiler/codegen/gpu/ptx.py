@@ -13,6 +13,7 @@ _DEFINITION = re.compile(r"^define (?:[a-z_]+ )*?void @([\w.]+)\((.*)\)(.*)\{$",
 _SHARED = re.compile(
     r"^@([\w.]+) = (?:private |internal )?addrspace\(3\) global \[(\d+) x i8\] undef, align \d+$", re.MULTILINE
 )
+_DYNAMIC = re.compile(r"^@([\w.]+)_has(\d+)bytes = ", re.MULTILINE)
 _MOST_STATIC = 48 << 10
 """A block has more shared memory only where the launch asks for it."""
 _FOREIGN = re.compile(r"\.extern \.func .*?(\w+)\s*\(", re.DOTALL)
@@ -68,8 +69,7 @@ def name_dynamic_memory(text: str) -> str:
 
 def dynamic_bytes(text: str, launch: str) -> int:
     """Returns the bytes of the shared memory that a launch asks for."""
-    found = re.search(rf"^@{re.escape(launch)}_nest\w*_has(\d+)bytes = ", text, re.MULTILINE)
-    return int(found[1]) if found else 0
+    return next((int(found[2]) for found in _DYNAMIC.finditer(text) if found[1].startswith(f"{launch}_nest")), 0)
 
 
 class DeviceMachine:
