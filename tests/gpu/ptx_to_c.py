@@ -1,7 +1,8 @@
 """Translates PTX to C, so that a CPU runs what a GPU would run; `machine.h` has the memory and the threads.
 
-Every instruction becomes one statement, on registers in arrays, which floats read through an array of the same memory:
-a function for that would be most of the code without optimisation. An unknown instruction is an error.
+Every instruction becomes one statement. An unknown instruction is an error. Registers are arrays of bits in a struct;
+f32 and f64 access them through arrays of floats in the same memory. With a function for each access, the C compiler,
+which does not optimise, would take 1.4 times as long.
 The translation knows the instructions that the compiler writes: no texture, no atomic, no call.
 """
 
@@ -25,7 +26,7 @@ _C_TYPES |= {f"{kind}{bits}": f"{'u' if kind == 'u' else ''}int{bits}_t" for kin
 _READ = {"f32": "f32({})", "f64": "f64({})", "f16": "f16({})", "bf16": "bf16({})"}
 _WRITE = {"f32": "of_f32({})", "f64": "of_f64({})", "f16": "of_f16({})", "bf16": "of_bf16({})"}
 _FLOATS = {"f32": "float", "f64": "double"}
-"""The dtypes of which the C compiler has numbers as wide as their registers."""
+"""The dtypes that are C types as wide as their registers."""
 _WIDTHS = {"f16": 16, "bf16": 16, "pred": 8}
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "hs": ">=", "hi": ">"}
@@ -62,7 +63,7 @@ class _Kernel:
     # Operands
 
     def register(self, name: str, type: str = "") -> str:
-        """A register; as a number, for the floats in `_FLOATS`."""
+        """A register: its bits, or for a type in `_FLOATS` the number in it."""
         found = _NUMBERED.fullmatch(name)
         if found is None:
             return f"R->{name[1:]}"
@@ -383,10 +384,10 @@ class _Kernel:
         stores = [
             f"memcpy(p + {i * bytes}, &{self.register(source)}, {bytes});"
             if self.holds(source, type)
-            else f"v = ({_C_TYPES[type]})({self.raw(source, type)}); memcpy(p + {i * bytes}, &v, {bytes});"
+            else f"{{ {_C_TYPES[type]} v = {self.raw(source, type)}; memcpy(p + {i * bytes}, &v, {bytes}); }}"
             for i, source in enumerate(sources)
         ]
-        return f"uint8_t *p = {pointer}; {_C_TYPES[type]} v; (void)v; {' '.join(stores)}"
+        return f"uint8_t *p = {pointer}; {' '.join(stores)}"
 
     def _bra(self, modifiers: list[str], operands: list[str], text: str) -> str:
         return f"goto {label(operands[0])};"
