@@ -28,6 +28,16 @@ def check_writable(path: Path) -> None:
         raise _cannot_write(path, f"no permission to write to the folder `{path.parent}`")
 
 
+def path_beside(model: Path, ending: str) -> Path:
+    """Returns the path beside a model, a file or a folder, with its name and another ending. Raises DiagnosticError for
+    the root folder, which has no name."""
+    named = model.resolve() if model.name in ("", "..") else model
+    if not named.name:
+        help_text = "name the output with `--output`"
+        raise DiagnosticError([Diagnostic("cannot-write", f"there is no place beside `{model}`", help=help_text)])
+    return named.with_name(f"{named.stem}{ending}")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yields a file that replaces `path` if the block succeeds; otherwise `path` is unchanged.

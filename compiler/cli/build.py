@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from ..base.files import path_beside
 from ..build_warnings import precision_notes, untiled_in_build, warn_of_untiled
 from ..codegen.workers.routes import MODULES
 from ..model.weight_notes import weight_notes
@@ -34,11 +35,12 @@ def _print_times(build: Build) -> None:
 
 def _default_library(model: Path) -> Path:
     """Returns the path of the library beside the model. Python imports `name.so` in place of the module `name`."""
-    library, name = model.with_suffix(".so"), model.stem
-    beside = model.with_suffix(".py").exists() or (model.with_suffix("") / "__init__.py").exists()
+    library = path_beside(model, ".so")
+    name = library.stem
+    beside = library.with_suffix(".py").exists() or (library.with_suffix("") / "__init__.py").exists()
     spec = find_spec(name) if name.isidentifier() else None
     if beside or (spec is not None and Path(spec.origin or "").absolute() != library.absolute()):
-        return model.with_name(f"{name}_model.so")
+        return library.with_name(f"{name}_model.so")
     return library
 
 

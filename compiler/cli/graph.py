@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..base.files import check_writable, write_whole
+from ..base.files import check_writable, path_beside, write_whole
 from ..tools.explorer.measured_times import Profile, read_profile
 from ..tools.viewer.drawing import Drawing, drawing_of, drawing_of_artifact
 from ..tools.viewer.layout import check_layout_package
@@ -112,7 +112,7 @@ def graph_command(
     The model may also be graph text (.graph) or an artifact (.so), which carries its graph as written and the graph of
     its kernels; options of a build do not apply to it.
     """
-    path = output or model.with_suffix(".html")
+    path = output or path_beside(model, ".html")
     if path.resolve() == model.resolve():
         raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
     check_writable(path)

@@ -16,7 +16,7 @@ from ...dialect.printer import collect_elided, print_module
 from ...dialect.types import Array
 from ...passes.manager import PassManager
 from ...passes.simplify.dce import Dce
-from ..base.files import check_writable, replacing, write_whole
+from ..base.files import check_writable, path_beside, replacing, write_whole
 from ..dumps.constants import write_constants
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
@@ -60,7 +60,7 @@ def import_command(file: Path, output: Path | None) -> None:
     An ensemble of at most 512 nodes is written as one operator, with its tables in the text and a comment for each
     tree.
     """
-    path = output or file.with_suffix(".nacre")
+    path = output or path_beside(file, ".nacre")
     if path.suffix not in (".nacre", ".graph"):
         raise click.BadParameter(f"`{path}` has neither the suffix .nacre nor .graph", param_hint="--output")
     stored = path.with_suffix(".safetensors")

@@ -15,7 +15,7 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.wrapping import fit
-from ..base.files import check_writable, write_whole
+from ..base.files import check_writable, path_beside, write_whole
 from ..checking import read_model
 from ..comparison.bounds import EXAMPLES, Bound
 from ..describe import source_hash
@@ -101,7 +101,7 @@ def quantize_command(
     meets the budget against f32 is found. Measurements are saved in OUTPUT.findings.json. An interrupted search, or
     one for another budget, continues from there.
     """
-    output = output or model.with_suffix(".policy.nacre")
+    output = output or path_beside(model, ".policy.nacre")
     if output.resolve() == model.resolve():
         raise click.BadParameter(f"`{output}` is the model itself", param_hint="--output")
     source_model = read_model(model, chosen.checkpoint, chosen.settings)

@@ -17,6 +17,7 @@ from ...dialect.interpreter import bind_dims
 from ...dialect.states import stateless
 from ...dialect.types import Array, dtype_of
 from ...dialect.wrapping import fit
+from ..base.files import path_beside
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
 from ..tools.bisect.bisect import Found, alike_in_code, alike_in_passes, bisect, find_failing
@@ -205,7 +206,7 @@ def bisect_command(
     weights in files beside it and contains a test: `nacre test` fails until the bug is fixed. Exits with 1 if a cause
     is found.
     """
-    output = output or model.with_name(f"{model.stem}.small.nacre")
+    output = output or path_beside(model, ".small.nacre")
     source_model = _without_states(chosen.read(model))
     check_paths(output, model)
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]

@@ -23,6 +23,7 @@ from ..emitter import BodyEmitter, Emitter, Scalar, ScalarEmitter, Tensor
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, I8, I16, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
+from .support.index_modes import load_if_any, taken_along
 from .support.trees import DEFAULT_LEFT, NAN_IS_MISSING, NEARLY_ZERO, ZERO_IS_MISSING
 
 ROWS = 32
@@ -64,7 +65,8 @@ def _reference_ranks(
     x: Numbers, thresholds: Numbers, feature: Numbers, flags: Numbers, *, compare: str, dtype: DType
 ) -> Numbers:
     rows = np.minimum(np.arange(-(-len(x) // ROWS) * ROWS), len(x) - 1)
-    value = x[rows][:, np.clip(feature, 0, x.shape[1] - 1)]
+    at = np.clip(feature, 0, max(0, x.shape[1] - 1))
+    value = taken_along(x[rows], np.broadcast_to(at, (len(rows), len(feature))))
     is_nan = np.isnan(value)
     known = np.where(is_nan & (flags & NAN_IS_ZERO != 0), x.dtype.type(0), value)
     passed = np.less_equal if compare == "le" else np.less
@@ -74,7 +76,7 @@ def _reference_ranks(
     )
     ends = np.where(flags & DEFAULT_LEFT != 0, 0, thresholds.shape[1])
     ranks = (np.where(missing, ends, count) + least_rank(dtype)).astype(dtype.numpy)
-    return np.ascontiguousarray(ranks.reshape(-1, ROWS, len(feature)).transpose(0, 2, 1))
+    return np.ascontiguousarray(ranks.reshape(-(-len(x) // ROWS), ROWS, len(feature)).transpose(0, 2, 1))
 
 
 def _lower_ranks(
@@ -91,7 +93,7 @@ def _lower_ranks(
         row = s.binary("min", row, s.binary("sub", s.size(x.type.shape[0]), one))
         last = s.binary("sub", s.size(x.type.shape[1]), one)
         position = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), zero)
-        value, given = s.load(x, [row, position]), s.load(flags, [column])
+        value, given = load_if_any(s, x, [row, position], [1]), s.load(flags, [column])
 
         known, is_default, ends = read_missing(s, value, given, count)
         found = _search(s, thresholds, column, known, str(attributes["compare"]))

@@ -11,6 +11,7 @@ from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import FLOATS, TensorType
 from .support.accumulate import Numbers, widen
+from .support.common import is_empty
 
 
 def _global(name: str, summary: str, reduction: str, reference: Callable[..., Numbers]) -> Operator:
@@ -18,6 +19,8 @@ def _global(name: str, summary: str, reduction: str, reference: Callable[..., Nu
         (x,) = types
         if x.rank < 3:
             raise InferenceError("rank-mismatch", f"`{name}` takes a tensor [N, C, *spatial], not {x}", operand=0)
+        if reduction == "max" and any(map(is_empty, x.shape[2:])):
+            raise InferenceError("empty-reduction", f"`{name}` of no elements is undefined", label=f"this is {x}")
         return (TensorType(x.dtype, (*x.shape[:2], *(1,) * (x.rank - 2))),)
 
     def decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
@@ -61,7 +64,7 @@ def _mean(x: Numbers) -> Numbers:
 
 
 def _max(x: Numbers) -> Numbers:
-    return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
+    return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True, initial=-np.inf))
 
 
 OPERATORS = (

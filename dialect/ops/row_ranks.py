@@ -19,6 +19,7 @@ from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCase
 from ..types import F32, I8, I16, I32, I64, U8, U16, TensorType
 from .feature_ranks import ROWS, feature_ranks, least_rank, read_missing
 from .support.accumulate import Numbers
+from .support.index_modes import load_if_any
 
 LEAST_WIDTH = 256
 """The least number of ranks of a row."""
@@ -69,7 +70,7 @@ def _lower(
         row, column = indices
         last = s.binary("sub", s.size(features), s.constant(1, I64))
         position = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), s.constant(0, I64))
-        value, given = s.load(x, [row, position]), s.load(flags, [column])
+        value, given = load_if_any(s, x, [row, position], [1]), s.load(flags, [column])
         known, is_default, ends = read_missing(s, value, given, count)
         found: Scalar = s.constant(0, I64)
         step = (count + 1) // 2

@@ -127,7 +127,7 @@ def _norm(x: Term, axis: Any, keepdims: bool, order: float) -> Term:
 def _norm_array(x: Any, axis: Any, keepdims: bool, order: float) -> Any:
     where = {"axis": axis, "keepdims": keepdims}
     if order in _LARGEST:
-        return np.asarray(getattr(np, _LARGEST[order])(np.abs(x), **where))
+        return np.asarray(getattr(np, _LARGEST[order])(np.abs(x), **where, initial=-order))
     if order == 1:
         return np.asarray(np.sum(np.abs(x), **where))
     if order == 2:

@@ -13,6 +13,7 @@ from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, I32, I64, TensorType
 from .support.accumulate import Numbers
+from .support.index_modes import load_if_any, taken_along
 
 _DTYPES = (F32, F64)
 
@@ -44,7 +45,8 @@ def _lower(
         total: Scalar | None = None
         for number in range(count):
             position, zero = given[number], s.constant(0, given[number].dtype)
-            value = s.load(x, [s.index(0), s.index(1), s.cast(s.binary("max", position, zero), I64)])
+            at = [s.index(0), s.index(1), s.cast(s.binary("max", position, zero), I64)]
+            value = load_if_any(s, x, at, (2,))
             value = s.select(s.compare("lt", position, zero), s.constant(0, x.type.dtype), value)
             if weighted:
                 value = s.binary("mul", value, given[count + number])
@@ -60,7 +62,7 @@ def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
     shape, total = (*x.shape[:2], taps[0].shape[1]), np.zeros(0)
     for number in range(count):
         position = np.broadcast_to(taps[number][:, None], shape)
-        value = np.where(position < 0, 0, np.take_along_axis(x, np.maximum(position, 0), 2))
+        value = np.where(position < 0, 0, taken_along(x, np.maximum(position, 0)))
         value = value * taps[count + number][:, None] if weighted else value
         total = total + value if number else value
     return np.asarray(total, x.dtype)

@@ -160,3 +160,17 @@ def test_an_import_replaces_neither_the_model_nor_its_checkpoint(cli: Cli, scale
     done = cli("import", scaled, "-o", scaled.with_name("scale.nacre"))
     assert done.code == 2 and "is the checkpoint of the model itself" in done.err
     assert (scaled.read_bytes(), checkpoint.read_bytes()) == before
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+@pytest.mark.parametrize("command", ["compile", "graph", "import", "bisect"])
+def test_a_folder_without_a_name_is_no_model(cli: Cli, folder: Path, command: str, name: str) -> None:
+    """The default of an output has the name of the model."""
+    found = cli(command, name)
+    assert found.code == 1, found
+    assert "no place beside `/`" in found.err if name == "/" else "without a `config.json`" in found.err
+
+
+def test_an_output_that_is_a_folder_is_refused(cli: Cli, folder: Path) -> None:
+    found = cli("reduce", "m.nacre", "--fails", "crash", "-o", ".")
+    assert found.code == 1 and "cannot write `.`" in found.err, found

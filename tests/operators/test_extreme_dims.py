@@ -2,12 +2,13 @@
 
 An integer among the attributes, or the size of an axis, becomes an expression of a dim whose range goes beyond what
 the case has, to both sides. What inference accepts is compiled, and called with the least and the greatest value of the
-dim, and with some between, in a child process on memory between guard pages.
+dim, and with some between, in a child process on memory between guard pages. The other operators that combine or move
+elements are called with each of their axes empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ CALLED_AT = (D.low, 1, REACH, D.high)
 KINDS = ("size", "sizes", "any", "ints?")
 """The kinds of attributes that may hold dims."""
 SYMBOLIC = [o for o in TESTED if any(a.kind in KINDS for a in o.attributes) and not o.has("internal")]
+OTHERS = [o for o in TESTED if o not in SYMBOLIC and not o.has("internal") and not o.has("elementwise")]
 MOST = 2
 """Variants of each kind that are compiled of an operator: each of a case of its own, as long as there are some."""
 
@@ -98,9 +100,11 @@ def functions_of(operator: Operator) -> list[Function]:
     return found
 
 
-def check(library: Library, module: Module, function: Function, tell: Progress) -> list[str]:
+def check(
+    library: Library, module: Module, function: Function, tell: Progress, *, values: Sequence[int] = CALLED_AT
+) -> list[str]:
     failures: list[str] = []
-    for value in CALLED_AT:
+    for value in values:
         dims = {"D": value}
         if not all(r.holds(dims) for r in requirements(function)):
             continue  # the call is refused
@@ -114,12 +118,31 @@ def check(library: Library, module: Module, function: Function, tell: Progress) 
 @pytest.mark.parametrize("part", range(4))
 def test_ends_of_ranges(part: int) -> None:
     functions = [f for operator in SYMBOLIC[part::4] for f in functions_of(operator)]
+    assert len(functions) > 20
+    check_all(functions, CALLED_AT)
+
+
+def empties_of(operator: Operator) -> Iterator[Function]:
+    """Uses of the operator in its first case, each with a dim in place of one of the sizes."""
+    for number, case in enumerate(operator.cases[:1]):
+        item = example(operator, number, (case.dtypes or (F32,))[0])
+        variants = (v.function(f"{operator.name}_{number}_{i}") for i, v in enumerate(_in_types(item)))
+        yield from (f for f in variants if f is not None)
+
+
+def test_empty_axes() -> None:
+    functions = [f for operator in OTHERS for f in empties_of(operator)]
+    assert {"grid_sample", "global_max_pool", "norm"} <= {f.body[0].op for f in functions}
+    check_all(functions, (0,))
+
+
+def check_all(functions: Sequence[Function], values: Sequence[int]) -> None:
     module = Module("extremes", (D,), functions=tuple(functions))
     apart = Decompose(having=("composite",)).run(module)
     lowered = lower_module(CheckIndices().run(apart))
     library = Library(*generate_objects(lowered, CodeOptions(level=0, quick=True, visible=True)), made_up)
-    answers = run_each_isolated([partial(check, library, module, f) for f in functions])
+    answers = run_each_isolated([partial(check, library, module, f, values=values) for f in functions])
     failures = []
     for function, answer in zip(functions, answers, strict=True):
         failures += [f"{function.name}: {answer.message}"] if isinstance(answer, Died) else answer
-    assert len(functions) > 20 and not failures, "\n".join(failures[:10])
+    assert not failures, "\n".join(failures[:10])

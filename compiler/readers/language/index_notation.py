@@ -29,7 +29,7 @@ from ....dialect.types import I64
 from . import syntax
 from .context import Context
 from .nodes import Maker
-from .operators import as_tensor
+from .operators import apply, as_tensor, single
 from .values import ERROR, AnyValue, Binding, Frame, Kind, Poison, contains_error, describe, is_size
 
 REDUCTIONS = ("sum", "max", "min", "prod")
@@ -265,7 +265,9 @@ class _Space:
             value = make("broadcast_to", value, shape=shape)
         if reduction is None:
             return value
-        return make(reduction, value, axis=tuple(range(kept, len(shape))))
+        axes = tuple(range(kept, len(shape)))
+        # The largest of no elements is undefined.
+        return single(apply(self.context, self.frame, reduction, [value], {"axis": axes}, body.span, [body.span]))
 
     def _product(self, body: syntax.Expression) -> list[_Read] | None:
         """Returns the tensors of a product that is a contraction: `x[b, i] * w[o, i]`."""

@@ -31,8 +31,9 @@ def check_paths(path: Path, model: Path) -> None:
     """Raises DiagnosticError if the files of a case cannot be written, or would overwrite the model."""
     if path.resolve() == model.resolve():
         raise DiagnosticError([Diagnostic("cannot-write", f"cannot write `{path}`: it is the model itself")])
-    for each in (path, *(_beside(path, part) for part in _PARTS)):
-        check_writable(each)
+    check_writable(path)
+    for part in _PARTS:
+        check_writable(_beside(path, part))
 
 
 def write_case(case: Case, path: Path, head: str = "", *, signed: bool = False) -> list[Path]:

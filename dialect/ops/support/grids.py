@@ -20,6 +20,7 @@ from ...types import BOOL, I32, I64
 from .accumulate import Numbers
 from .algebra import Term
 from .common import size_as
+from .index_modes import taken_along
 
 EXACT = 1 << 24
 """The longest axis on which every position is exact in f32."""
@@ -185,7 +186,7 @@ def sample_array(x: Numbers, positions: Sequence[Numbers], mode: str, padding: s
         rows = x.reshape(*x.shape[:2], int(np.prod(sizes)))
         count = int(np.prod(flat.shape[1:]))
         index = np.broadcast_to(flat.reshape(x.shape[0], 1, count), (*x.shape[:2], count))
-        found = np.take_along_axis(rows, index, 2).reshape(total.shape)
+        found = taken_along(rows, index).reshape(total.shape)
         kept = np.where(inside[:, None], found, 0)
         total = total + (kept if mode == "nearest" else kept * weight[:, None].astype(x.dtype))
     return np.asarray(total, x.dtype)

@@ -103,6 +103,11 @@ def find_outside(indices: Numbers, sizes: Sequence[int], window: int) -> int | N
     return int(outside[0]) if outside.size else None
 
 
+def taken_along(x: Numbers, index: Numbers) -> Numbers:
+    """Returns the elements at indices of the last axis that are in range, or zeros if the axis is empty."""
+    return np.take_along_axis(x, index, -1) if x.shape[-1] else np.zeros(index.shape, x.dtype)
+
+
 def load_if_any(s: ScalarEmitter, x: Tensor, indices: Sequence[Scalar], axes: Sequence[int]) -> Scalar:
     """Returns the element, or 0 if one of the axes is empty. The other axes are known to hold the element."""
     doubtful = [axis for axis in axes if not at_least(x.type.shape[axis], 1)]
