@@ -284,7 +284,7 @@ def workloads() -> dict[str, Workload]:
     return {
         "mlp": Workload(MLP, mlp, (flat, labels), 60),
         "lenet": Workload(LENET, lenet, (flat.reshape(64, 1, 28, 28), labels), 60),
-        "gpt": Workload(GPT, Gpt, (ids, following), 12, long=True),
+        "gpt": Workload(GPT, Gpt, (ids, following), 9, long=True),
         "resnet": Workload(RESNET, Resnet, (pictures, classes), 25, 0.01, momentum=True, long=True),
     }
 
