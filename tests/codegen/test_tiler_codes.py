@@ -18,7 +18,8 @@ from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.packing import PanelSizes
 from nacre.compiler.targets.target import parse_targets
-from nacre.dialect.types import TABLES
+from nacre.dialect.ops.support.block_planes import Planes, dequantize_planes
+from nacre.dialect.types import BLOCK_DTYPES, F32, TABLES, TensorType
 
 ROWS = [{"M": m} for m in (0, 1, 9, 70)]
 
@@ -32,6 +33,12 @@ def codes(bits: int, zero: int, **table: Any) -> Callable[..., Any]:
 
 def floats(bits: int, **table: Any) -> Callable[..., Any]:
     return lambda b, x, *planes: b.block_matmul(x, *planes, bits=bits, **table)
+
+
+def dequantized(b: Any, indices: Any, scales: Any) -> Any:
+    """Rows that an index selects are dequantized so."""
+    dtype = BLOCK_DTYPES["q4[block 32, e2m1]"]
+    return dequantize_planes(b, Planes(TensorType(dtype, (8, 96)), indices, scales), F32)
 
 
 def layer(b: Any, x: Any, weight: Any, scales: Any, rows: Any, bias: Any, other: Any) -> Any:
@@ -66,6 +73,7 @@ def graphs() -> list[Graph]:
         case("nl_floats", floats(4, **NL), "f32[M, 96]", *small, sizes=ROWS),
         case("e2m1_floats", floats(4, **E2M1), "f32[M, 96]", "*u8[50, 3, 16]", "*bf16[50, 3]", sizes=ROWS),
         case("nl_rounded", floats(4, rounded="bf16", **NL), "bf16[M, 64]", "*u8[48, 2, 16]", "*f16[48, 2]", sizes=ROWS),
+        case("e2m1_rows", dequantized, "u8[8, 3, 16]", "bf16[8, 3]"),
         case("layer", layer, "u8[M, 96]", *small, "f32[M, 1]", "f32[50]", "f32[M, 50]", sizes=ROWS),
         case("normed", normed, "u8[M, 96]", *small, "f32[50]", sizes=ROWS),
     ]
@@ -82,6 +90,31 @@ def test_blocks_take_the_instruction_for_bytes(graph: Graph, tmp_path: Path) -> 
     options = CodeOptions(parse_targets("x86-64-v4-vnni-bf16"))
     generate_objects(lower_module(graph.module, pack=PanelSizes()), options, tmp_path)
     assert any("vpdpbusd" in path.read_text() for path in tmp_path.glob("*-tiled.mlir"))
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "instruction"),
+    [
+        ("nl", "x86-64-v4", "avx512.pshuf.b.512"),
+        ("nl_one_row", "x86-64-v3", "avx2.pshuf.b"),
+        ("nl_floats", "x86-64-v4", "permvar.sf.512"),
+        ("e2m1_floats", "x86-64-v3", "avx2.pshuf.b"),
+        ("nl_rounded", "x86-64-v2", "ssse3.pshuf.b.128"),
+        ("e2m1_floats", "aarch64-linux-gnu", "neon.tbl1.v16i8"),
+    ],
+)
+def test_values_of_a_table_are_looked_up(name: str, target: str, instruction: str, tmp_path: Path) -> None:
+    (graph,) = (graph for graph in graphs() if graph.name == name)
+    generate_objects(lower_module(graph.module, pack=PanelSizes()), CodeOptions(parse_targets(target)), tmp_path)
+    assert any(instruction in path.read_text() for path in tmp_path.glob("*-tiled.mlir"))
+
+
+@pytest.mark.parametrize("name", ["nl", "e2m1_floats"])
+def test_a_cpu_without_the_instruction_is_tiled_too(name: str, tmp_path: Path) -> None:
+    (graph,) = (graph for graph in graphs() if graph.name == name)
+    generate_objects(lower_module(graph.module, pack=PanelSizes()), CodeOptions(parse_targets("x86-64")), tmp_path)
+    (text,) = (path.read_text() for path in tmp_path.glob("*-tiled.mlir"))
+    assert "pshuf" not in text and "arith.select" in text
 
 
 MODEL = """language 1

@@ -144,6 +144,8 @@ POLICIES = {
     "int4 and bf16": quantize_all('weights "*" to q4[block 32, zero]\nactivations "*" to bf16'),
     "int8 and bf16": quantize_all('weights "*" to q8[block 32]\nactivations "*" to bf16'),
     "int4 and f16": quantize_all('weights "*" to q4[block 32, zero]\nactivations "*" to f16'),
+    "int4 nl and bf16": quantize_all('weights "*" to q4[block 32, nl]\nactivations "*" to bf16'),
+    "int4 e2m1": quantize_all('weights "*" to q4[block 32, e2m1]'),
     "columns and bf16": quantize_all('weights "*" to i8\nactivations "*" to bf16'),
     "columns and f16": quantize_all('weights "*" to i8\nactivations "*" to f16'),
     "int4 and tf32": "int4",
@@ -160,7 +162,7 @@ BYTES = {
     "one": "row per warp of 256 threads",
 }
 ON_TENSOR_CORES = "decoded tensor cores of 128 threads, 3 blocks"
-USED = {"int4": DECODED, "int8": DECODED, "int8 products": BYTES}
+USED = {"int4": DECODED, "int4 e2m1": DECODED, "int8": DECODED, "int8 products": BYTES}
 ROUNDED = DECODED | {"many": ON_TENSOR_CORES}
 USED |= dict.fromkeys((name for name in POLICIES if " and " in name), ROUNDED)
 """The schedule of each model's product."""

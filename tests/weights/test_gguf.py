@@ -52,6 +52,19 @@ def test_numbers_are_those_of_the_gguf_package(tmp_path: Path, number: int, shap
     assert floats[numbers].tobytes() == expected[numbers].tobytes()
 
 
+def test_every_exponent_of_mxfp4_with_every_value(tmp_path: Path) -> None:
+    """The halves of the two least scales are denormal bf16 numbers; products with the greatest one are infinite."""
+    blocks = np.empty((256, 17), np.uint8)
+    blocks[:, 0] = np.arange(256)
+    blocks[:, 1:] = np.arange(16) * 17
+    path = tmp_path / "x.gguf"
+    path.write_bytes(gguf_bytes([Stored("w", (256, 32), 39, blocks.tobytes())]))
+    with np.errstate(all="ignore"):
+        floats = dequantize_blocks.reference(open_checkpoint(path).read("w"), F32)
+        expected = quants.dequantize(blocks, constants.GGMLQuantizationType(39))
+    assert floats.tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("number", [3, 7])
 def test_planes_with_minima_are_the_numbers(tmp_path: Path, number: int) -> None:
     data = _random_blocks(FORMATS[number], 12)
@@ -67,7 +80,7 @@ def test_planes_with_minima_are_the_numbers(tmp_path: Path, number: int) -> None
         np.testing.assert_array_equal(whole.reshape(3, 128), opened.checkpoint.read("w"))
 
 
-@pytest.mark.parametrize("number", [10, 11, 12, 13, 14, 39])
+@pytest.mark.parametrize("number", [10, 11, 12, 13, 14])
 @pytest.mark.parametrize("shape", [(3, 1280), (0, 256), (1, 256), (2, 0)])
 def test_planes_with_scales_in_f32_are_the_numbers(tmp_path: Path, number: int, shape: tuple[int, int]) -> None:
     data = _random_blocks(FORMATS[number], shape[0] * shape[1] // FORMATS[number].elements)
