@@ -235,7 +235,7 @@ def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> 
     for name in names:
         if name not in known_names(stages):
             now = {**RENAMED_PASSES, **RENAMED_STAGES}.get(plain_name(name))
-            known = f"there are {', '.join(dict.fromkeys(stages))}" if now is None else f"it is named `{now}` now"
+            known = f"there are {', '.join(dict.fromkeys(stages))}" if now is None else f"its name is `{now}`"
             raise click.BadParameter(f"there is no stage `{name}`; {known}", param_hint=option)
 
 

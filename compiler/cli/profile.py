@@ -105,6 +105,11 @@ def profile_command(
     if trace is not None:
         check_writable(trace)
     opened = call.open(context)
+    if opened.model.device != "cpu":
+        help_text = (
+            "`--model h100` estimates their bounds; NACRE_DEVICE=cpu profiles the code for the CPU, if there is any"
+        )
+        raise click.ClickException(f"kernels on `{opened.model.device}` are not timed: {help_text}")
     used = threads_of(call.threads)
     if isinstance(peak, str):
         with progress("measuring the machine"):

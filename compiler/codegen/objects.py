@@ -43,7 +43,7 @@ from .workers.job import NO_DEVICE_CODE, Job, Report
 from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
 from .workers.pool import give_back, prestart, take_child
-from .workers.routes import FIRST, LLVM_IR, LLVM_STAGES, MODULES, TILED, code_stages
+from .workers.routes import ASSEMBLY, FIRST, LLVM_IR, LLVM_STAGES, MODULES, OPTIMIZED, TILED, code_stages
 
 LOGGER = "nacre"
 """The logger that receives the progress of a build, with the level INFO."""
@@ -243,6 +243,10 @@ class CodeGenerator:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             if self.options.start in LLVM_STAGES:
                 _check_functions(part, kernel)
+            if target.is_device and self.options.start in (OPTIMIZED, ASSEMBLY):
+                written = kernel.text(suffix)
+                job = replace(job, start=self.options.start)
+                return kernel_source(part.text, f"{part.text}\n{written}", job, kernel.origins, written)
             known = Report(part.functions, part.schedules)
             job = replace(job, start=self.options.start, known=known)
             return kernel_source(part.text, part.text, job, kernel.origins)

@@ -107,6 +107,30 @@ def test_manual_changes_take_effect(cli: Cli, double: Path, tmp_path: Path) -> N
         assert not nacre.load(tmp_path / f"{stage}.so")(np.ones((3, 2), np.float32)).any(), stage
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_device_code_is_changed(cli: Cli, double: Path, tmp_path: Path) -> None:
+    """The host's functions, which count blocks, are not part of the texts of the last stages."""
+    options = ("--target", "cuda:sm_80")
+    for stage, old, new in (
+        ("llvm-ir", " fadd ", " fsub "),
+        ("optimized", " fadd ", " fsub "),
+        ("assembly", "add.rn.f32", "sub.rn.f32"),
+    ):
+        text, path = tmp_path / f"double.{Options().language(stage)}", tmp_path / f"{stage}.so"
+        before = cli("dump", double, "--stage", stage, *options).out
+        assert old in before
+        for made in (before, before.replace(old, new)):
+            text.write_text(made)
+            done = cli("compile", text, "--from", stage, "-o", path, *options)
+            assert done.code == 0, done.err
+            assert (b"sub.rn.f32" in path.read_bytes()) is (made != before), stage
+    text.write_text(before.replace(".entry ", ".entry other_"))
+    done = cli("compile", text, "--from", "assembly", "-o", path, *options)
+    assert done.code and "there is no `.entry " in done.err
+    done = cli("compile", text, "--from", "ptx", "-o", path, *options)
+    assert done.code and "there is no stage `ptx`; its name is `assembly`" in done.err
+
+
 def test_a_graph_of_results_without_names(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "m.graph").write_text(GRAPH)
     assert cli("compile", tmp_path / "m.graph", "--from", "graph", "-o", tmp_path / "m.so").code == 0

@@ -37,7 +37,7 @@ enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_CONTEXT = 20
 enum { MOST = 4096, MOST_STATIC_SHARED = 48 << 10, MOST_SHARED = 227 << 10 };
 
 static allocation slots[MOST];
-static machine device = {.allocations = slots};
+static machine device = {.allocations = slots, .first = 1};
 static void *blocks_of[MOST];
 static compiler compile;
 static char injected[64], log_text[1 << 16];
@@ -166,12 +166,12 @@ int cuCtxPopCurrent_v2(void **context) { BEGIN("cuCtxPopCurrent"); *context = &d
 static void insert(uint64_t begin, uint64_t bytes, void *block, int is_written) {
     int i = device.count++;
     for (; i > 0 && slots[i - 1].begin > begin; i--) slots[i] = slots[i - 1], blocks_of[i] = blocks_of[i - 1];
-    slots[i] = (allocation){begin, begin + bytes, calloc(bytes + 1, 1)};
+    slots[i] = (allocation){begin, begin + bytes, calloc(bytes + 1, 1), calloc(bytes + 1, 4), calloc(bytes + 1, 4)};
     if (is_written) memset(slots[i].written, 1, bytes);
     blocks_of[i] = block;
 }
 static void drop(int i) {
-    free(slots[i].written), free(blocks_of[i]);
+    free(slots[i].written), free(slots[i].writers), free(slots[i].readers), free(blocks_of[i]);
     device.count--;
     for (; i < device.count; i++) slots[i] = slots[i + 1], blocks_of[i] = blocks_of[i + 1];
 }

@@ -29,6 +29,25 @@ allocation *find(machine *m, uint64_t address) {
     return low < m->count && m->allocations[low].begin <= address ? last = &m->allocations[low] : NULL;
 }
 
+/* Blocks of a launch run in any order. Two of them must not access a byte that one of them writes, even if it writes what
+ * is there already. A byte that several blocks read has the number after the last block as its reader. */
+static void check_blocks(block *b, const allocation *a, uint64_t at, unsigned bytes, int is_write, const char *text) {
+    const uint32_t first = b->machine->first, own = first + b->number, several = first + b->blocks;
+    for (uint64_t i = at; i < at + bytes; i++) {
+        const uint32_t writer = a->writers[i], reader = a->readers[i];
+        if (writer != own && writer >= first)
+            fail(b, "block %u has written address %#llx in the same launch: %s", writer - first,
+                 (unsigned long long)(a->begin + i), text);
+        if (!is_write) {
+            a->readers[i] = reader == own || reader < first ? own : several;
+            continue;
+        }
+        if (reader != own && reader >= first)
+            fail(b, "another block has read address %#llx in the same launch: %s", (unsigned long long)(a->begin + i), text);
+        a->writers[i] = own;
+    }
+}
+
 void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
     if (address % bytes) fail(b, "address %#llx is not aligned to %u: %s", (unsigned long long)address, bytes, text);
     allocation *a = find(b->machine, address);
@@ -39,6 +58,7 @@ void *global(block *b, uint64_t address, unsigned bytes, int is_write, const cha
         if (is_write) written[i] = 1;
         else if (!written[i]) fail(b, "address %#llx was never written: %s", (unsigned long long)address, text);
     }
+    if (b->blocks > 1) check_blocks(b, a, address - a->begin, bytes, is_write, text);
     return (void *)(uintptr_t)address;
 }
 
@@ -413,6 +433,7 @@ int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_byte
     b.shared_written = malloc(shared_bytes + 1);
     if (!setjmp(failure))
         for (b.number = 0; b.number < blocks; b.number++) run_block(&b, run, registers, bytes, mails);
+    m->first += blocks + 1;
     for (uint32_t t = 0; t < threads; t++) free(mails[t].copies);
     for (int i = 0; i < b.tile_count; i++) free(b.tiles[i].data);
     free(registers), free(mails), free(b.shared), free(b.shared_written);

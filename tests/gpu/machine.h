@@ -14,12 +14,14 @@
 typedef struct allocation {
     uint64_t begin, end;
     uint8_t *written; /* a flag for each byte */
+    uint32_t *writers, *readers; /* for each byte, the number of a block, in the order of all launches */
 } allocation;
 
 typedef struct machine {
     allocation *allocations; /* sorted by address */
     int count;
     char error[512];
+    uint32_t first; /* the number of the first block of a launch; 0 is none */
 } machine;
 
 enum { DONE, BARRIER, PHASE, SHUFFLE, MATRIX, FRAGMENTS, WARPGROUP };

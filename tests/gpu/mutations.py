@@ -164,6 +164,7 @@ HOPPER: Mapping[str, Sequence[Mutation]] = {
         Mutation("tiles are never given back", r"mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;"),
         Mutation("the last tiles are not given back", r"mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;", "", 1),
         Mutation("tiles are left out", r"(mov\.u32\s+%r\d+), %nctaid\.x;", r"\1, 3;"),
+        Mutation("tiles are computed by several blocks", r"(mov\.u32\s+%r\d+), %nctaid\.x;", r"\1, 1;"),
         Mutation("each block has the same tiles", r"(mov\.u32\s+%r\d+), %ctaid\.x;", r"\1, 0;"),
         Mutation("too many arrivals expected", r"mov\.b32(\s+%r\d+), 8;", r"mov.b32\1, 9;"),
         Mutation("products are not complete", r"wgmma\.wait_group[^;]*;"),

@@ -62,8 +62,32 @@ $L__BB0_1:
 """
 
 
+BLOCKS = """
+.visible .entry parts(
+	.param .u64 .ptr .align 1 parts_param_0
+)
+{
+	.reg .b32 	%r<4>;
+	.reg .b64 	%rd<5>;
+
+	ld.param.b64 	%rd1, [parts_param_0];
+	mov.u32 	%r1, %ctaid.x;
+	mul.wide.u32 	%rd3, %r1, 4;
+	add.s64 	%rd4, %rd1, %rd3;
+	mov.b32 	%r2, 7;
+	st.global.b32 	[%rd4], %r2;
+	ld.global.b32 	%r3, [%rd4];
+	ret;
+}
+"""
+
+
 class Allocation(ctypes.Structure):
-    _fields_ = (("begin", ctypes.c_uint64), ("end", ctypes.c_uint64), ("written", ctypes.c_void_p))
+    _fields_ = (
+        ("begin", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        *((name, ctypes.c_void_p) for name in ("written", "writers", "readers")),
+    )
 
 
 class State(ctypes.Structure):
@@ -71,18 +95,32 @@ class State(ctypes.Structure):
         ("allocations", ctypes.POINTER(Allocation)),
         ("count", ctypes.c_int),
         ("error", ctypes.c_char * 512),
+        ("first", ctypes.c_uint32),
     )
 
 
-def run(ptx: str, name: str, threads: int, result: np.ndarray, folder: Path) -> str:
-    """Runs one block of a kernel whose parameter is the result; returns the error."""
+def run(
+    ptx: str,
+    name: str,
+    threads: int,
+    result: np.ndarray,
+    folder: Path,
+    *,
+    blocks: int = 1,
+    launches: int = 1,
+    is_written: bool = False,
+) -> str:
+    """Runs a kernel whose parameter is the result, which may be written before; returns the error."""
     library = ctypes.CDLL(str(compile_ptx(HEAD + ptx, folder)))
-    written = np.zeros(result.nbytes, np.uint8)
+    flags = [np.zeros(result.nbytes, dtype) for dtype in (np.uint8, np.uint32, np.uint32)]
+    flags[0][:] = is_written
     begin = result.ctypes.data
-    allocation = Allocation(begin, begin + result.nbytes, written.ctypes.data)
-    state = State(ctypes.pointer(allocation), 1, b"")
+    allocation = Allocation(begin, begin + result.nbytes, *(each.ctypes.data for each in flags))
+    state = State(ctypes.pointer(allocation), 1, b"", 1)
     parameters = np.array([begin], np.uint64)
-    getattr(library, f"launch_{name}")(ctypes.byref(state), 1, threads, 0, ctypes.c_void_p(parameters.ctypes.data))
+    for _ in range(launches):
+        launch = getattr(library, f"launch_{name}")
+        launch(ctypes.byref(state), blocks, threads, 0, ctypes.c_void_p(parameters.ctypes.data))
     return str(state.error.decode())
 
 
@@ -118,6 +156,24 @@ def test_fault_is_found(tmp_path: Path, old: str, new: str, message: str) -> Non
 def test_threads_of_a_warp_that_part_before_a_shuffle(tmp_path: Path) -> None:
     text = SUM.replace("\tmov.b32 \t%r2, 16;", "\tmov.b32 \t%r2, 16;\n\tsetp.eq.b32 \t%p1, %r1, 3;\n\t@%p1 ret;")
     assert "deadlock" in run(text, "sum", 32, np.zeros(32, np.int32), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("%rd3, %r1, 4;", "%rd3, %r1, 0;", "block 0 has written address"),
+        ("%r3, [%rd4];", "%r3, [%rd1];", "block 0 has written address"),
+        ("ld.global.b32 \t%r3, [%rd4];", "ld.global.b32 \t%r3, [%rd4+4];", "another block has read address"),
+    ],
+    ids=["both write", "one reads after the other", "one writes after the other"],
+)
+def test_blocks_of_a_launch_have_no_order(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """The numbers are right in the order in which the blocks run here."""
+    assert old in BLOCKS
+    result = np.full(5, 7, np.int32)
+    assert run(BLOCKS, "parts", 1, result, tmp_path, blocks=4, launches=2) == ""
+    assert message in run(BLOCKS.replace(old, new), "parts", 1, result, tmp_path, blocks=4, is_written=True)
+    np.testing.assert_array_equal(result, 7)
 
 
 def test_unknown_instruction_is_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...targets.target import Target
@@ -14,6 +14,7 @@ _SHARED = re.compile(
     r"^@([\w.]+) = (?:private |internal )?addrspace\(3\) global \[(\d+) x i8\] undef, align \d+$", re.MULTILINE
 )
 _DYNAMIC = re.compile(r"^@([\w.]+)_has(\d+)bytes = ", re.MULTILINE)
+_ENTRY = re.compile(r"\.entry ([\w.$]+)")
 _MOST_STATIC = 48 << 10
 """A block has more shared memory only where the launch asks for it."""
 _FOREIGN = re.compile(r"\.extern \.func .*?(\w+)\s*\(", re.DOTALL)
@@ -25,7 +26,14 @@ _ASSEMBLY = re.compile(r"^(.*\bcall .*\basm sideeffect .*\))$", re.MULTILINE)
 
 
 class PtxError(Exception):
-    """Device code that calls a library function that does not exist on GPUs."""
+    """Device code that lacks a function: a launch, or a library function that does not exist on GPUs."""
+
+
+def check_launches(text: str, names: Iterable[str]) -> None:
+    """Raises PtxError where PTX lacks a launch of a kernel: the text may be a person's."""
+    entries = set(_ENTRY.findall(text))
+    if missing := [name for name in names if name not in entries]:
+        raise PtxError(f"there is no `.entry {missing[0]}`")
 
 
 def mark_kernels(text: str, threads: Mapping[str, int], blocks: Mapping[str, int]) -> str:

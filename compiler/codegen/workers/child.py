@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from ...base.compiler_errors import NO_ANSWER
 from .forking import ForkServer, read_status
-from .job import ENTRIES, INNER_FILE, KERNEL, Job, Result, text_name
+from .job import ENTRIES, INNER_FILE, KERNEL, WRITTEN, Job, Result, text_name
 from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
@@ -45,8 +45,10 @@ class Source:
     nodes: tuple[str, ...] = ()
 
 
-def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = ()) -> Source:
-    return Source({text_name(KERNEL, job.start): text}, job, identity, KERNEL_WORKER, job.keep[0], nodes)
+def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = (), written: str = "") -> Source:
+    """Returns the source of a kernel; `written` is its first text, where a device needs that too."""
+    files = {text_name(KERNEL, job.start): text} | ({WRITTEN: written} if written else {})
+    return Source(files, job, identity, KERNEL_WORKER, job.keep[0], nodes)
 
 
 def entry_source(text: str, job: Job, dumped: Mapping[str, str], inner: Sequence[str] = ()) -> Source:

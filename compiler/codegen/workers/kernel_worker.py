@@ -6,7 +6,7 @@ One kernel is one job and one object: a kernel is independent of the other kerne
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,7 +20,7 @@ from ...targets.target import MadeFor, Target, machine_of
 from ..gpu.image import make_image
 from ..gpu.math import expand_device_math, find_foreign_math
 from ..gpu.outline import Launch, NoDeviceCodeError, Rounding, outline
-from ..gpu.ptx import DeviceMachine, mark_kernels, name_dynamic_memory
+from ..gpu.ptx import DeviceMachine, check_launches, mark_kernels, name_dynamic_memory
 from ..llvm.lines import attach_lines, settle_locations
 from ..llvm.literals import rewrite_literals
 from ..llvm.locations import keep_source_locations
@@ -28,7 +28,7 @@ from ..llvm.machine import Machine, Options, Pipeline, cpu_name, vector_features
 from ..tiler.fast_math import allow_fast_math, expand_math
 from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
-from .job import KERNEL
+from .job import KERNEL, WRITTEN
 from .routes import ASSEMBLY, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
 from .serve import Task, serve
 
@@ -45,19 +45,19 @@ class KernelError(Exception):
 def lower_kernel(task: Task) -> str:
     """Returns the LLVM IR of a kernel that is given at an earlier stage."""
     with CONTEXT:
-        text = _lower(task, task.read(KERNEL))
+        text = _lower(task, task.read(KERNEL) if task.job.start not in LLVM_STAGES else task.files[WRITTEN])
     with task.timed("literals"):
         return rewrite_literals(text)
 
 
 def compile_kernel(task: Task) -> bytes:
     stage = task.job.start
+    if task.job.route == DEVICE:
+        return _make_image(task, task.read(KERNEL) if stage == LLVM_IR else lower_kernel(task))
     if stage in LLVM_STAGES:
         text = task.read(KERNEL)
     else:
         text, stage = lower_kernel(task), LLVM_IR
-    if task.job.route == DEVICE:
-        return _make_image(task, text)
     if task.job.inner and task.report.tiled:
         task.report = replace(task.report, code=text)
     return make_object(task, text, stage, _kept(task), _choose_pipeline(task))
@@ -72,7 +72,7 @@ def _choose_pipeline(task: Task) -> Pipeline:
 
 
 def _lower(task: Task, text: str) -> str:
-    start = task.job.start
+    start = FIRST if task.job.start in LLVM_STAGES else task.job.start
     with task.timed(start):
         mlir.ir.Context.current.allow_unregistered_dialects = True
         module = mlir.ir.Module.parse(text)
@@ -122,7 +122,8 @@ def _print(module: Any) -> str:
 
 
 def _make_image(task: Task, text: str) -> bytes:
-    """Compiles device functions to PTX and wraps it into an object of the host."""
+    """Compiles device functions to PTX and wraps it into an object of the host. Functions of a later stage may be
+    given; the host's functions are then those of the kernel as it was written."""
     job, symbol = task.job, task.job.keep[0]
     target = Target(job.cpu, job.triple, job.features)
     launches = [Launch.read(schedule) for schedule in task.report.schedules]
@@ -130,17 +131,24 @@ def _make_image(task: Task, text: str) -> bytes:
     threads = {name: launch.threads for name, launch in named.items()}
     text = mark_kernels(text, threads, {name: launch.blocks_at_once for name, launch in named.items()})
     text = name_dynamic_memory(text)
-    machine = DeviceMachine(target)
     task.dump(dump_name(LLVM_IR), lambda: text)
-    with task.timed("optimize"):
-        optimized = machine.optimize(text, frozenset(threads))
-    task.dump(dump_name(OPTIMIZED), lambda: optimized)
-    with task.timed("emit"):
-        ptx = machine.emit(optimized)
-        task.dump(dump_name(ASSEMBLY), lambda: ptx)
+    ptx = task.read(KERNEL) if job.start == ASSEMBLY else _write_ptx(task, DeviceMachine(target), text, threads)
+    task.dump(dump_name(ASSEMBLY), lambda: ptx)
+    with task.timed("image"):
+        check_launches(ptx, threads)
         host = Machine(target.host, Options(2))
         task.report = replace(task.report, made_for=MadeFor(target.cpu, host.made_for.triple))
         return make_image(host, text, ptx, symbol, launches)
+
+
+def _write_ptx(task: Task, machine: DeviceMachine, text: str, launches: Collection[str]) -> str:
+    """Returns the PTX of functions in LLVM IR, unless the task has them in their optimised form."""
+    with task.timed("optimize"):
+        is_optimized = task.job.start == OPTIMIZED
+        optimized = task.read(KERNEL) if is_optimized else machine.optimize(text, frozenset(launches))
+    task.dump(dump_name(OPTIMIZED), lambda: optimized)
+    with task.timed("emit"):
+        return machine.emit(optimized)
 
 
 def _kept(task: Task) -> frozenset[str]:

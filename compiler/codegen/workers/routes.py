@@ -106,8 +106,8 @@ ROUTES: Mapping[str, Route] = {
     TILED: Route(TILED, (_TILE, _BUFFERIZED, _FAST_MATH, _TILED_LOOPS, _LLVM)),
 }
 
-RENAMED: Mapping[str, str] = {"relaxed": "fast-math"}
-"""Former names of stages. An error for such a name gives the present one."""
+RENAMED: Mapping[str, str] = {"relaxed": "fast-math", "ptx": "assembly"}
+"""Former names of stages, and those that other programs use. An error for such a name gives ours."""
 
 FIRST = "linalg"
 """The stage that code generation starts from, unless the text of a later one is given."""
