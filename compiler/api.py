@@ -91,7 +91,7 @@ def compile(
         )
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     source_model = source if isinstance(source, SourceModel) else read_model(source, weights, settings)
-    source_model = with_warnings(in_precision(source_model, precision), targets)
+    source_model = with_warnings(in_precision(source_model, precision), targets, check=check_passes)
     build = Build(source_model, options, dumps, choose_observer(source_model, options, check=check_passes))
     if output is None:
         model = load_cached(build, threads=threads)

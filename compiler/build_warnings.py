@@ -26,10 +26,21 @@ UntiledKernel: TypeAlias = tuple[str, str, str]
 """A kernel that was compiled to plain loops, the target, and the reason."""
 
 
-def with_warnings(source_model: SourceModel, targets: Sequence[Target]) -> SourceModel:
-    """Returns the model with the target-dependent warnings added to its own."""
+def with_warnings(source_model: SourceModel, targets: Sequence[Target], *, check: bool) -> SourceModel:
+    """Returns the model with the target-dependent warnings added to its own. `check`: the build is to be checked."""
     slow = find_slow_products(source_model.module, targets)
-    return replace(source_model, warnings=(*source_model.warnings, *slow))
+    unchecked = _warn_of_unchecked(targets) if check else ()
+    return replace(source_model, warnings=(*source_model.warnings, *slow, *unchecked))
+
+
+def _warn_of_unchecked(targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
+    """Returns a warning if the checks of a build run no kernels of a target."""
+    names = [f"`{target.name}`" for target in targets if not target.runs_here]
+    if not names:
+        return ()
+    message = f"checks of the build run no kernel for {', '.join(names)}; they compare the graphs of all passes"
+    help_text = "checks run the code of targets that are CPUs of this machine"
+    return (Diagnostic("unchecked-kernels", message, severity="warning", help=help_text),)
 
 
 def precision_notes(source_model: SourceModel, targets: Sequence[Target]) -> Iterator[str]:

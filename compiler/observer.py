@@ -10,6 +10,7 @@ from pathlib import Path
 from ..dialect.graph import Module
 from ..passes.manager import Stage
 from .codegen.objects import Program
+from .options import Options
 
 
 class Observer:
@@ -17,6 +18,10 @@ class Observer:
 
     trusts_cache = True
     """Whether a cached artifact may replace a build that this observer has seen."""
+
+    def of_further(self, options: Options) -> Observer:
+        """Returns the observer of a build of the same model for another family of targets."""
+        return Observer()
 
     def accept_graph(self, stage: Stage) -> None:
         """Called with each valid graph: the source graph (number 0), then the result of each pass."""

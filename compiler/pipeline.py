@@ -85,7 +85,10 @@ class Build:
 
     def __post_init__(self) -> None:
         self.dumps.begin(self.options.stages)
-        self.further = tuple(Build(self.source_model, options) for options in self.options.further)
+        self.further = tuple(
+            Build(self.source_model, options, observer=self.observer.of_further(options))
+            for options in self.options.further
+        )
 
     @contextmanager
     def _timed(self, stage: BuildStage) -> Iterator[None]:

@@ -81,7 +81,7 @@ class Chosen:
             if self.settings:
                 raise click.BadParameter("the dump of a stage has no hyper-parameters", param_hint="--set")
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
-        source_model = with_warnings(resumed.source_model, options.targets)
+        source_model = with_warnings(resumed.source_model, options.targets, check=self.check_passes)
         if source_model.warnings:
             report(source_model.warnings, source_model.sources)
         observer = choose_observer(source_model, options, check=self.check_passes)

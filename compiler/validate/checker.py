@@ -62,11 +62,14 @@ class Checker(Observer):
 
     def __init__(self, source_model: SourceModel, options: Options, folder: Path | None = None) -> None:
         self.source_model, self.options = source_model, options
-        self.load = _loader(source_model)
+        self.folder, self.load = folder, _loader(source_model)
         self.passed = Passed(folder, self.load)
         self.stages: list[Stage] = []
         self.program: Program | None = None
         self._trials: Trials | None = None
+
+    def of_further(self, options: Options) -> Checker:
+        return Checker(self.source_model, options, self.folder)
 
     @property
     def trials(self) -> Trials:

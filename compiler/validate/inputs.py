@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum, symbols
 from ...dialect.graph import Function, Node, Parameter, Value, walk
-from ...dialect.ops import OPERATORS, axis_order
+from ...dialect.ops import OPERATORS, axis_order, conv_transpose
 from ...dialect.ops.support.common import integer_range
 from ...dialect.requirements import call_requirements
 from ...dialect.types import BOOL, F64, Array, DType
@@ -31,6 +31,8 @@ numbers among them; and entire rows or columns of one such number. `OUTSIDE` num
 checked indices out of range."""
 UNUSUAL = frozenset({SPECIAL, EDGES})
 """The kinds with NaN and infinities."""
+
+_TRANSPOSED = frozenset(operator.name for operator in conv_transpose.OPERATORS)
 
 # Row fillers: a maximum starts at -inf, not at the least finite number; -0 + 0 is 0; the reciprocal of a denormal
 # number is infinite; range reduction differs for large arguments.
@@ -171,10 +173,11 @@ def random_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int,
 def random_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
     """Returns arrays for all arguments of a function at sizes of its dims, or at the nearest that it admits."""
     dims = _admitted(function, dims)
-    limits, triangles = place_limits(function), place_triangles(function)
+    limits, triangles, weights = place_limits(function), place_triangles(function), find_transposed_weights(function)
     arrays = []
     for value in function.arguments:
-        array = random_argument(value, dims, kind, seed, limits.get(value.name))
+        numbers = ORDINARY if value.name in weights and kind in UNUSUAL else kind
+        array = random_argument(value, dims, numbers, seed, limits.get(value.name))
         for triangle in triangles.get(value.name, ()):
             array = triangle.select(array)
         arrays.append(array)
@@ -297,13 +300,21 @@ def place_triangles(function: Function) -> dict[str, list[Triangle]]:
     return found
 
 
+def find_transposed_weights(function: Function) -> set[str]:
+    """Returns the arguments that are weights of transposed convolutions. These have finite numbers: kernels multiply
+    weights by zeros between the elements and beside them, where the reference has no products."""
+    makers = {v.name: node for node in walk(function.body) for v in node.outputs}
+    nodes = [node for node in walk(function.body) if node.op in _TRANSPOSED]
+    return {name for node in nodes for name in _sources(node.inputs[1], makers)}
+
+
 def has_checked_indices(function: Function) -> bool:
     """Returns whether values of some arguments can make a call fail."""
     return any(limit.checked for limit in place_limits(function).values())
 
 
 def _sources(value: Value, makers: Mapping[str, Node]) -> set[str]:
-    """Returns the values whose elements this value contains, moved or converted to another integer dtype."""
+    """Returns the values whose elements this value contains, moved or converted to another dtype."""
     found = {value.name}
     node = makers.get(value.name)
     if node is not None and (OPERATORS[node.op].has("movement") or OPERATORS[node.op].has("view") or node.op == "cast"):

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli, leftovers
+from nacre.compiler.base.compiler_errors import WrongNumbersError
 from nacre.compiler.base.environment import CHECK_PASSES
+from nacre.compiler.checking import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.validate.checker import choose_observer
 from planted.faults import FAULTS
 from planted.planting import plant, write_model
 
@@ -54,3 +60,22 @@ def test_a_right_build_says_nothing_of_it(cli: Cli, scaled: Path, monkeypatch: p
 def test_without_weights_they_are_made_up(cli: Cli, scaled: Path, tmp_path: Path) -> None:
     (tmp_path / "scale.safetensors").unlink()
     assert cli("compile", scaled, "--check-passes", "--emit", "mlir").code == 0
+
+
+def test_targets_whose_kernels_are_not_run_are_named(cli: Cli, scaled: Path) -> None:
+    done = cli("compile", scaled, "--check-passes", "--target", "native,cuda:sm_80", "--emit", "mlir")
+    assert done.code == 0
+    assert "warning[unchecked-kernels]: checks of the build run no kernel for `cuda:sm_80`" in done.err
+    done = cli("compile", scaled, "--target", "cuda:sm_80", "--emit", "mlir")
+    assert done.code == 0 and "unchecked" not in done.err
+
+
+def test_passes_of_a_second_target_are_checked(cli: Cli, tmp_path: Path) -> None:
+    """The passes of a GPU are others than those of the CPU."""
+    fault = FAULTS["wrong-fold"]
+    model = write_model(fault, tmp_path)
+    source, options = read_model(model), Options(targets=parse_targets("native,cuda:sm_80"))
+    build = Build(source, options, observer=choose_observer(source, options, check=True))
+    (further,) = build.further
+    with plant(fault, tmp_path / "cache"), pytest.raises(WrongNumbersError, match="fold-constants"):
+        further.make("optimized")

@@ -95,6 +95,17 @@ def test_places_are_drawn_from_their_axis(tmp_path: Path) -> None:
     assert str(trial) == "ordinary inputs with B=5, T=40"
 
 
+@pytest.mark.parametrize("kind", [SPECIAL, EDGES])
+def test_weights_of_transposed_convolutions_are_finite(kind: str) -> None:
+    x, w = Value("x", TensorType(F32, (1, 2, 9, 9))), Value("w", TensorType(F32, (3, 3, 3, 2)))
+    b = Builder(OPERATORS)
+    turned = b.apply("transpose", [w], {"axes": (3, 2, 0, 1)})[0]
+    y = b.apply("conv_transpose2d", [x, turned], {"stride": 2})
+    drawn = [random_trial(Function("f", (x, w), tuple(b.nodes), tuple(y)), {}, kind, seed=seed) for seed in range(9)]
+    assert all(np.isfinite(trial.arguments[1]).all() for trial in drawn)
+    assert not all(np.isfinite(trial.arguments[0]).all() for trial in drawn)
+
+
 def test_parameters_are_made_up_as_they_are_stored() -> None:
     plain = made_up(Parameter("w", TensorType(F32, (3, 5))))
     turned = made_up(Parameter("v", TensorType(F32, (5, 3)), source="w", transpose=(1, 0)))
