@@ -15,8 +15,8 @@ from .job import Job, Report, to_json
 
 _ROOT = Path(__file__).parents[3]
 _SOURCES = (
-    *(f"compiler/{files}" for files in ("codegen/**/*.py", "host/*.py", "lower/*.py", "targets/*.py", "base/mlir.py")),
-    "compiler/graph_passes.py",
+    *(f"compiler/{files}" for files in ("codegen/**/*.py", "host/*.py", "lower/*.py", "targets/*.py")),
+    *(f"compiler/{file}" for file in ("base/environment.py", "base/mlir.py", "graph_passes.py")),
     "dialect/*.py",
 )
 
