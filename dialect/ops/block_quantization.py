@@ -8,8 +8,8 @@ method.
 A scale is rounded to its dtype before it is used to quantize. Without a zero point, 8 bits hold -127 to 127, and 4 bits
 hold -8 to 7, or 16 values of a table. For 4 bits, the sign of the scale maps the number of largest magnitude to the
 least value, such as -8, which makes it as exact as its scale. With a zero point, quantized values begin at 0, and 0
-itself is always representable. NaN counts as 0; infinities saturate. The table
-`nl` has no 0, so that 0 becomes the least positive value of its block.
+itself is always representable. NaN counts as 0; infinities saturate. The table `nl` has no 0, so that 0 becomes the
+least positive value of its block.
 """
 
 from __future__ import annotations

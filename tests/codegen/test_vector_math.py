@@ -108,7 +108,7 @@ def test_forms_agree(name: str, form: str) -> None:
 
 
 def test_erfc_of_usual_arguments_needs_no_division() -> None:
-    """Only a branch divides: for arguments far from 0, of which a vector rarely has one."""
+    """The division is in a branch for arguments far from 0, which most vectors do not take."""
     usual, _, rest = emit_function("erfc", 16).partition("scf.if")
     assert "divf" not in usual
     assert "divf" in rest.partition("} else {")[0]

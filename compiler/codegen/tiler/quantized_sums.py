@@ -131,8 +131,8 @@ def _steps(node: Node) -> tuple[Node, int] | None:
 
 
 def _bytes(node: Node) -> Node | None:
-    """Matches quantized values that fit a signed byte: signed bytes, four bits less another 4-bit number, or signed
-    bytes of a table of which four bits are the index."""
+    """Matches quantized values that fit a signed byte: signed bytes, four bits less another 4-bit number, or entries of
+    a table of signed bytes, selected by four bits."""
     if _is_widened(node, "arith.extsi"):
         return Node(BYTES, WORD, (replace(node.operands[0], type=WORD),), text="whole")
     if node.kind != "arith.subi":
