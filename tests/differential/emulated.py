@@ -246,32 +246,35 @@ def _look_up_bytes(name: str, lanes: int) -> str:
 def _shuffle_bytes(name: str, lanes: int) -> str:
     """Returns a function that takes bytes of the same group of sixteen, or 0 for negative indices."""
     bytes, count = f"<{4 * lanes} x i8>", 4 * lanes
-    lines = [
-        f"  %positions = and {bytes} %index, splat (i8 15)",
-        f"  %past = icmp slt {bytes} %index, zeroinitializer",
-        f"  %v0 = freeze {bytes} zeroinitializer",
-    ]
-    for n in range(count):
-        lines += [
-            f"  %i{n} = extractelement {bytes} %positions, i32 {n}",
-            f"  %g{n} = add i8 %i{n}, {n // 16 * 16}",
-            f"  %e{n} = extractelement {bytes} %table, i8 %g{n}",
-            f"  %v{n + 1} = insertelement {bytes} %v{n}, i8 %e{n}, i32 {n}",
-        ]
-    body = "\n".join(lines)
+    lines, taken = _taken(count, "i8", "i8", group=16)
     return f"""
 define internal {bytes} {name}({bytes} %table, {bytes} %index) noinline {{
-{body}
-  %found = select <{count} x i1> %past, {bytes} zeroinitializer, {bytes} %v{count}
+{lines}
+  %past = icmp slt {bytes} %index, zeroinitializer
+  %found = select <{count} x i1> %past, {bytes} zeroinitializer, {bytes} {taken}
   ret {bytes} %found
 }}"""
 
 
 def _permutation(name: str, count: int, element: str, number: str) -> str:
     """Returns a function that takes `count` elements of a table at numbers modulo `count`."""
+    elements = f"<{count} x {element}>"
+    lines, taken = _taken(count, element, number, group=count)
+    return f"""
+define internal {elements} {name}({elements} %table, <{count} x {number}> %index) noinline {{
+{lines}
+  ret {elements} {taken}
+}}"""
+
+
+def _taken(count: int, element: str, number: str, *, group: int) -> tuple[str, str]:
+    """Returns instructions that take `count` elements of `%table`, each of its own group at the number in `%index`
+    modulo `group`, and the name of their vector."""
     elements, numbers = f"<{count} x {element}>", f"<{count} x {number}>"
+    begins = ", ".join(f"{number} {n // group * group}" for n in range(count))
     lines = [
-        f"  %positions = and {numbers} %index, splat ({number} {count - 1})",
+        f"  %within = and {numbers} %index, splat ({number} {group - 1})",
+        f"  %positions = add {numbers} %within, <{begins}>",
         f"  %v0 = freeze {elements} zeroinitializer",
     ]
     for n in range(count):
@@ -280,12 +283,7 @@ def _permutation(name: str, count: int, element: str, number: str) -> str:
             f"  %e{n} = extractelement {elements} %table, {number} %i{n}",
             f"  %v{n + 1} = insertelement {elements} %v{n}, {element} %e{n}, i32 {n}",
         ]
-    body = "\n".join(lines)
-    return f"""
-define internal {elements} {name}({elements} %table, {numbers} %index) noinline {{
-{body}
-  ret {elements} %v{count}
-}}"""
+    return "\n".join(lines), f"%v{count}"
 
 
 _TILES = """
