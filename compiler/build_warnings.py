@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
 from ..runtime.loader import Model
+from .base.environment import asks_for_checks
 from .model.source import SourceModel
 from .model.weight_notes import initial_value_notes
 from .pipeline import Build
@@ -27,9 +28,10 @@ UntiledKernel: TypeAlias = tuple[str, str, str]
 
 
 def with_warnings(source_model: SourceModel, targets: Sequence[Target], *, check: bool) -> SourceModel:
-    """Returns the model with the target-dependent warnings added to its own. `check`: the build is to be checked."""
+    """Returns the model with the target-dependent warnings added to its own. `check`: the build is to be checked, as it
+    is with the variable of the environment."""
     slow = find_slow_products(source_model.module, targets)
-    unchecked = _warn_of_unchecked(targets) if check else ()
+    unchecked = _warn_of_unchecked(targets) if check or asks_for_checks() else ()
     return replace(source_model, warnings=(*source_model.warnings, *slow, *unchecked))
 
 
