@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from ..runtime.loader import Model
 from .artifact.assemble import Placement
@@ -41,6 +41,7 @@ def compile(
     size: str | None = None,
     settings: Settings | None = None,
     graphs: bool = True,
+    cubin: bool = True,
 ) -> Model:
     """Compiles a model and loads it.
 
@@ -66,6 +67,7 @@ def compile(
         transformed weights that save the least time per byte are computed in each call or not used.
     settings: values for the hyper-parameters of models, as `--set` gives them: `{"layers": 4}`.
     graphs: stores the graph as written and the graph of kernels in the library, for `nacre graph`.
+    cubin: stores machine code for GPUs beside the PTX, if CUDA's `ptxas` is installed; `$NACRE_NO_CUBIN` disables it.
 
     Issues `nacre.NacreWarning` for the warnings that `nacre compile` prints. A model loaded from the cache does not
     repeat the warning about its size.
@@ -81,9 +83,8 @@ def compile(
         raise ValueError(f"threads must be at least 0, not {threads!r}")
     targets = parse_targets(target)
     bound = None if size is None else parse_bound(size)
-    options = Options(
-        opt_level, targets, strict=strict, weights=placement, cc=cc, debug=debug, size=bound, graphs=graphs
-    )
+    given: dict[str, Any] = {"weights": placement, "cc": cc, "size": bound, "graphs": graphs, "cubin": cubin}
+    options = Options(opt_level, targets, strict=strict, debug=debug, **given)
     if not isinstance(source, str | os.PathLike | SourceModel):
         raise TypeError(
             "source must be a path, the text of a model, or the result of nacre.from_torch, from_jax or from_sklearn,"

@@ -40,6 +40,8 @@ def cached_path(build: Build) -> Path:
     add(identify_compiler(), host, options.identity, source_model.precision, graph)
     # The variable names the C compiler where no option does.
     add("" if options.cc else os.environ.get("CC", ""))
+    # Nothing but the version of the assembler says which machine code it makes.
+    add(*map(options.assembler, options.targets))
     # A changed budget must be checked again.
     add(*(repr(replace(budget, span=None)) for budget in source_model.budgets))  # type: ignore[arg-type]  # no span, on purpose
     reader = open_parameters(source_model)

@@ -85,7 +85,7 @@ def _graphs(source_model: SourceModel, optimized: Module) -> tuple[str, ...]:
 def _move_to_device(spec: ArtifactSpec, options: Options) -> ArtifactSpec:
     """Returns the description of an artifact whose machine code is for devices alone."""
     device = DeviceSpec(
-        tuple(_specify_device_level(target) for target in options.own_targets),
+        tuple(_specify_device_level(target, options) for target in options.own_targets),
         tuple(DeviceEntrySpec(entry.symbol, entry.workspace, entry.checks, entry.calls) for entry in spec.entries),
         options.family.runtime,
     )
@@ -93,9 +93,10 @@ def _move_to_device(spec: ArtifactSpec, options: Options) -> ArtifactSpec:
     return replace(spec, entries=entries, levels=(), device=device)
 
 
-def _specify_device_level(target: Target) -> DeviceLevelSpec:
+def _specify_device_level(target: Target, options: Options) -> DeviceLevelSpec:
     number = target.cpu.removeprefix("sm_")
-    return DeviceLevelSpec(target.name, target.suffix, int(number.removesuffix("a")), number.endswith("a"))
+    capability, exact = int(number.removesuffix("a")), number.endswith("a")
+    return DeviceLevelSpec(target.name, target.suffix, capability, exact, options.assembler(target))
 
 
 def join_device(spec: ArtifactSpec, other: ArtifactSpec) -> ArtifactSpec:

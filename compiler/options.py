@@ -18,6 +18,7 @@ from .codegen.workers.routes import FIRST
 from .dumps.dumps import plain_name
 from .stages import GRAPH, texts_of
 from .targets.family import Family
+from .targets.ptxas import find_assembler
 from .targets.target import Target, choose_panels, family_of, format_targets, parse_targets
 from .targets.variants import PORTABLE, PORTABLE_VARIANTS, VARIANTS
 from .targets.vector_unit import PanelSizes
@@ -165,6 +166,15 @@ class Options:
             help="Omit the graphs that `nacre graph` draws from the library.",
         ),
     )
+    cubin: bool = field(
+        default=True,
+        metadata=_flag(
+            "--no-cubin",
+            scope="compile",
+            help="Omit machine code for GPUs, which CUDA's ptxas makes where it is installed, and leave it to the "
+            "driver to compile the PTX; also enabled by $NACRE_NO_CUBIN.",
+        ),
+    )
     cc: str | None = field(
         default=None,
         metadata=_flag(
@@ -223,6 +233,12 @@ class Options:
     def panels(self) -> PanelSizes | None:
         """The panels in which weights are stored in the order in which contractions read them; None if they are not."""
         return choose_panels(self.targets) if self.level >= self.family.packs else None
+
+    def assembler(self, target: Target) -> str:
+        """Returns the version of the assembler that makes machine code for a GPU; empty for a target that gets none.
+        Raises DiagnosticError if `$NACRE_PTXAS` names no assembler."""
+        found = find_assembler(target) if self.cubin else None
+        return "" if found is None else found.version
 
     def linker(self) -> Linker:
         """The C compiler that links for the first target. Raises DiagnosticError if there is none."""

@@ -67,8 +67,9 @@ def _device(spec: ArtifactSpec) -> dict[str, JsonValue]:
     if spec.device is None:
         return {}
     levels: list[JsonValue] = [level.name for level in spec.device.levels]
+    cubins: dict[str, JsonValue] = {level.name: level.assembler for level in spec.device.levels if level.assembler}
     size = spec.weight_bytes if spec.device.weights is None else spec.device.weight_bytes
-    return {"device": {"levels": levels, "weight_bytes": size}}
+    return {"device": {"levels": levels, "cubins": cubins, "weight_bytes": size}}
 
 
 def describe_artifact(

@@ -173,12 +173,19 @@ class WeightSpec:
 @dataclass(frozen=True, slots=True)
 class DeviceLevelSpec:
     """Code for one architecture of devices: the suffix of its symbols, its compute capability, times ten, and whether
-    it runs on that architecture alone."""
+    it runs on that architecture alone. `assembler` is the version of ptxas that made its machine code; empty if it is
+    PTX alone."""
 
     name: str
     suffix: str
     capability: int
     exact: bool
+    assembler: str = ""
+
+    @property
+    def release(self) -> int:
+        """The major version of the assembler, 0 without one. Older drivers do not load its code."""
+        return int(self.assembler.partition(".")[0] or 0)
 
 
 @dataclass(frozen=True, slots=True)

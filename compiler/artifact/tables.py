@@ -171,7 +171,13 @@ def _emit_device(spec: ArtifactSpec, device: DeviceSpec, functions: Functions, *
     levels = []
     for level in device.levels:
         lines.append(f'extern __attribute__((visibility("hidden"))) const nacre_images nacre_images{level.suffix};')
-        fields = (c_string(level.name), str(level.capability), str(int(level.exact)), f"&nacre_images{level.suffix}")
+        fields = (
+            c_string(level.name),
+            str(level.capability),
+            str(int(level.exact)),
+            f"&nacre_images{level.suffix}",
+            str(level.release),
+        )
         levels.append(f"{{{', '.join(fields)}}}")
     return [
         f'extern __attribute__((visibility("hidden"))) const char {weights}[];',

@@ -18,6 +18,7 @@ from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
+from ..targets.ptxas import describe_device_code
 from ..targets.target import Target
 from ..weight_sizes import folded_data, format_folded
 from .build_options import MODEL, Chosen, check_dims, compile_options, from_option, progress, read_dims
@@ -152,5 +153,8 @@ def compile_command(
     else:
         for path in paths.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
+        for target in build.options.targets if LIBRARY in paths else ():
+            if target.is_device:
+                tell(f"{target.name}: {describe_device_code(build.options.assembler(target))}")
         if LIBRARY in paths and build.sizes is not None and build.sizes.is_reported:
             tell(str(build.sizes))

@@ -17,6 +17,7 @@ from ...dialect.wrapping import counted, fit
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
 from ..base.text_tables import Column
+from ..targets.ptxas import describe_device_code
 from ..tools.profile.device_code import read_artifact
 from ..tools.stored_trees import StoredTrees, read_trees
 from .device_profile import device_chip, launch_table
@@ -89,6 +90,9 @@ def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield f"  plain loops for {level['name']}: {left['kernel']}: {left['reason']}"
         for loop in level.get("loops", ()):
             yield f"  {level['name']}: {loop}"
+    device = description["target"].get("device", {"levels": ()})
+    for name in device["levels"]:
+        yield f"  {name}: {describe_device_code(device['cubins'].get(name, ''))}"
 
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -28,6 +28,7 @@ from ..host.whole_loops import LoopReport, find_inner_kernels
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.parts import join_targets
 from ..lower.writer import ITEMS, part_name
+from ..targets.ptxas import find_assembler
 from ..targets.target import Target, check_target_is_known, family_of
 from .workers.child import (
     ENTRY_WORKER,
@@ -43,7 +44,7 @@ from .workers.job import NO_DEVICE_CODE, Job, Report
 from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
 from .workers.pool import give_back, prestart, take_child
-from .workers.routes import ASSEMBLY, FIRST, LLVM_IR, LLVM_STAGES, MODULES, OPTIMIZED, TILED, code_stages
+from .workers.routes import ASSEMBLY, CUBIN, FIRST, LLVM_IR, LLVM_STAGES, MODULES, OPTIMIZED, TILED, code_stages
 
 LOGGER = "nacre"
 """The logger that receives the progress of a build, with the level INFO."""
@@ -63,6 +64,7 @@ class CodeOptions:
     strict: round results as the structured ops specify, except for the order of sums.
     debug: line tables. The code is the same, but kernels are shared only where they come from the same lines.
     tf32: round the factors of products of f32 to 11 bits, on GPUs.
+    cubin: add machine code for GPUs to their PTX, if its assembler is installed.
     start: the stage of the texts that replace the kernels' own texts.
     """
 
@@ -75,6 +77,7 @@ class CodeOptions:
     strict: bool = False
     debug: bool = False
     tf32: bool = False
+    cubin: bool = False
     start: str = FIRST
 
     @property
@@ -232,13 +235,15 @@ class CodeGenerator:
         }
 
     def _source(self, kernel: LoweredKernel, target: Target) -> Source:
-        suffix = self.options.suffix(target)
+        options, suffix = self.options, self.options.suffix(target)
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + ITEMS], dump=self._dump)
         has_alarm = kernel.kernel.alarm is not None
         job = replace(job, route=self.options.route, inner=kernel.symbol in self._inner, alarm=has_alarm)
         if target.is_device:
             job = replace(job, scratch=len(kernel.kernel.scratch), tf32=self.options.tf32)
+            if options.cubin and (found := find_assembler(target)) is not None:
+                job = replace(job, ptxas=found.path, ptxas_version=found.version)
         if self.given:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             if self.options.start in LLVM_STAGES:
@@ -305,7 +310,7 @@ class CodeGenerator:
             if worker == KERNEL_WORKER:
                 _LOG.info("%d of %d kernels are compiled", len(outcomes), len(sources))
             check_target_is_known(outcome.output, sources[number].job.triple)
-            if outcome.result.error and self.given and outcome.result.stage == self.options.start:
+            if outcome.result.error and self.given and outcome.result.stage in (self.options.start, CUBIN):
                 raise _unreadable(sources[number], outcome)
             if outcome.result.error.startswith(NO_DEVICE_CODE):
                 raise _no_device_code(sources[number], outcome)

@@ -33,7 +33,7 @@ BLOCKS, IMAGE, TILES = "_blocks", "_image", "_tiles"
 """The suffixes of the symbols that the object of a kernel defines for each launch: the function that counts its blocks,
 the descriptor of its code, and for launches with tensor maps the function that returns their numbers."""
 
-IMAGE_TYPE = "{ptr, ptr, i64, i64, ptr, i64, i64}"
+IMAGE_TYPE = "{ptr, ptr, ptr, i64, i64, ptr, i64, i64}"
 """The type of a descriptor in LLVM IR, `nacre_kernel_image` in `runtime/cuda/code.h`."""
 
 CUDA = Family(

@@ -149,7 +149,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     stand alone. `native`, one variant, a CPU or a triple may be followed by `+feature` and `-feature`.
     """
     names = [name.strip() for part in text.split(",") for name in (PORTABLE_VARIANTS if part == PORTABLE else (part,))]
-    devices = tuple(_parse_device(name) for name in dict.fromkeys(filter(_is_device, names)))
+    devices = sorted({_parse_device(name) for name in filter(_is_device, names)}, key=_demand, reverse=True)
     return (*_parse_cpus([name for name in names if not _is_device(name)], bool(devices)), *devices)
 
 
@@ -176,6 +176,12 @@ def choose_panels(targets: Iterable[Target]) -> PanelSizes:
 
 def _is_device(name: str) -> bool:
     return name.partition(":")[0] == PREFIX
+
+
+def _demand(device: Target) -> tuple[int, bool]:
+    """Returns the order of GPUs: by architecture, and before it the code that runs on that one alone."""
+    number = device.cpu.removeprefix("sm_")
+    return int(number.removesuffix("a")), number.endswith("a")
 
 
 def _parse_device(name: str) -> Target:

@@ -4,11 +4,11 @@
 
 #include "../internal.h"
 
-/* A kernel: its PTX, its name in the PTX, the threads of each block, the bytes of dynamic shared memory, and the number
+/* A kernel: its PTX, its machine code (NULL if there is none), its name in both, the threads of each block, the bytes of dynamic shared memory, and the number
  * of its arguments. `read` computes the words of its tensor maps, which follow the arguments; NULL if it has none. If
  * `persistent` is not 0, blocks loop over tiles: at most that many of them are launched for each multiprocessor. */
 typedef struct nacre_kernel_image {
-    const char *ptx, *name;
+    const char *ptx, *cubin, *name;
     int64_t threads, shared;
     void (*read)(void **arguments, int64_t *words);
     int64_t arguments, persistent;
@@ -20,11 +20,13 @@ typedef struct nacre_images {
     const nacre_kernel_image *kernels[];
 } nacre_images;
 
-/* Code for one architecture: its compute capability times ten, and whether later architectures cannot run it. */
+/* Code for one architecture: its compute capability times ten, and whether later architectures cannot run it. `release`
+ * is the major version of CUDA that made the machine code; 0 if there is none. */
 typedef struct nacre_device_level {
     const char *name;
     int32_t capability, exact;
     const nacre_images *images;
+    int32_t release;
 } nacre_device_level;
 
 /* The device code of an entry. */

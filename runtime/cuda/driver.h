@@ -15,6 +15,7 @@ typedef uint64_t driver_pointer; /* an address in device memory */
 /* X(field, symbol, parameters): https://docs.nvidia.com/cuda/cuda-driver-api/ */
 #define NACRE_DRIVER(X) \
     X(init, "cuInit", (unsigned flags)) \
+    X(get_version, "cuDriverGetVersion", (int *version)) \
     X(count_devices, "cuDeviceGetCount", (int *count)) \
     X(get_device, "cuDeviceGet", (int *device, int ordinal)) \
     X(get_attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device)) \
@@ -63,7 +64,7 @@ typedef struct nacre_driver {
 #undef X
 } nacre_driver;
 
-enum { DRIVER_OUT_OF_MEMORY = 2 };
+enum { DRIVER_OUT_OF_MEMORY = 2, DRIVER_NO_BINARY = 209 };
 
 /* Loads the driver, once in a process. Returns NULL on failure, and stores the reason in `why`. */
 const nacre_driver *nacre_open_driver(const char **why);

@@ -21,6 +21,23 @@ void nacre_exit(const nacre_program *program) {
     program->driver->pop_context(&context);
 }
 
+/* Machine code runs on devices with its major compute capability, and the same or a later minor one. Those of Tegra are
+ * apart: they run their own code alone. */
+static int runs_cubin_of(int own, int capability) {
+    const int is_tegra = own == 87 || own == 88 || capability == 87 || capability == 88;
+    return own == capability || (own / 10 == capability / 10 && own > capability && !is_tegra);
+}
+
+/* Determines whether the device and the driver run the machine code of a level. A driver runs that of its own major
+ * version of CUDA and of earlier ones. */
+static nacre_status choose_form(nacre_program *program, const nacre_device_level *level, int own) {
+    int version = 0;
+    const int result = program->driver->get_version(&version);
+    if (result) return nacre_driver_failed(program->driver, result, "report the version of its driver");
+    program->runs_cubins = level->release > 0 && level->release <= version / 1000 && runs_cubin_of(own, level->capability);
+    return NACRE_OK;
+}
+
 /* Selects the code for the device: the first level that it can run. */
 static nacre_status choose_level(nacre_program *program) {
     const nacre_driver *driver = program->driver;
@@ -34,7 +51,7 @@ static nacre_status choose_level(nacre_program *program) {
     for (int32_t i = 0; i < code->level_count; i++) {
         const nacre_device_level *level = &code->levels[i];
         program->level = i;
-        if (level->exact ? level->capability == own : level->capability <= own) return NACRE_OK;
+        if (level->exact ? level->capability == own : level->capability <= own) return choose_form(program, level, own);
     }
     const nacre_device_level *least = &code->levels[code->level_count - 1];
     return nacre_fail(NACRE_NO_DEVICE, "the artifact is for %s%s, and the device is sm_%d", least->name,
@@ -46,13 +63,19 @@ static nacre_status load_module(const nacre_program *program, const nacre_kernel
     int options[] = {ERROR_LOG, ERROR_LOG_BYTES};
     void *values[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
     const nacre_driver *driver = program->driver;
-    const int result = driver->load_module(module, image->ptx, 2, options, values);
+    int is_cubin = program->runs_cubins && image->cubin != NULL;
+    int result = driver->load_module(module, is_cubin ? image->cubin : image->ptx, 2, options, values);
+    if (is_cubin && result == DRIVER_NO_BINARY) {
+        /* The device does not run this code after all; the driver compiles the PTX for it. */
+        is_cubin = 0;
+        result = driver->load_module(module, image->ptx, 2, options, values);
+    }
     if (result == 0) return NACRE_OK;
     *module = NULL;
     const char *text = NULL;
     driver->describe_error(result, &text);
     const nacre_status status = result == DRIVER_OUT_OF_MEMORY ? NACRE_OUT_OF_MEMORY : NACRE_DEVICE_FAILED;
-    return nacre_fail(status, "the driver could not compile `%s`: %s%s%s", image->name, text ? text : "unknown",
+    return nacre_fail(status, "the driver could not %s `%s`: %s%s%s", is_cubin ? "load the machine code of" : "compile", image->name, text ? text : "unknown",
                       *log ? "\n" : "", log);
 }
 

@@ -8,6 +8,7 @@ typedef struct nacre_program {
     const nacre_driver *driver;
     int device, processors; /* the number of its multiprocessors */
     int32_t level; /* index of the selected architecture in the artifact's device levels */
+    int runs_cubins; /* whether the device runs the machine code of that architecture */
     driver_context context;
     driver_module *modules; /* one for each kernel; NULL if the kernel is in the module of another one */
     driver_function *functions;

@@ -31,7 +31,7 @@ typedef struct operation {
 typedef struct graph { int count, capacity; operation *operations; } graph;
 typedef struct stream { graph *captured; struct stream *next; } stream;
 
-enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
+enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY = 209, INVALID_PTX = 218, NOT_FOUND = 500,
        ILLEGAL_ADDRESS = 700, NOT_WHILE_CAPTURED = 900, INJECTED = 999 };
 /* The bytes of shared memory that a launch may ask for: without an attribute, and at most. */
 enum { MOST = 4096, MOST_STATIC_SHARED = 48 << 10, MOST_SHARED = 227 << 10 };
@@ -54,17 +54,35 @@ void fake_set(compiler made, int cc, int count, uint64_t bytes) {
 }
 /* The multiprocessors of the device, for programs that are loaded from now on. */
 void fake_processors(int count) { processors = count; }
-/* Lets the nth call of a function fail. */
-void fake_fail(const char *function, int nth) { snprintf(injected, sizeof injected, "%s", function); countdown = nth; }
+/* Lets the nth call of a function fail, with a result. */
+static int injected_result = INJECTED;
+void fake_fail_with(const char *function, int nth, int result) {
+    snprintf(injected, sizeof injected, "%s", function);
+    countdown = nth, injected_result = result;
+}
+void fake_fail(const char *function, int nth) { fake_fail_with(function, nth, INJECTED); }
 const char *fake_error(void) { return device.error; }
 const char *fake_log(void) { return log_text; }
+/* The version of the driver. */
+static int driver_version = 12090;
+void fake_version(int version) { driver_version = version; }
+/* What cubins were made of: a test tells the PTX of each one, since no CPU runs machine code of a GPU. */
+static struct source { const uint8_t *cubin; uint64_t bytes; char *ptx; struct source *next; } *sources;
+void fake_know(const void *cubin, uint64_t bytes, const char *ptx) {
+    struct source *made = malloc(sizeof *made);
+    *made = (struct source){memcpy(malloc(bytes), cubin, bytes), bytes, strdup(ptx), sources};
+    sources = made;
+}
+/* The cubins that were loaded since the log was cleared. */
+static int loaded_cubins;
+int fake_cubins(void) { return loaded_cubins; }
 /* The device that all memory belongs to. */
 static int owner;
 void fake_owner(int number) { owner = number; }
 /* The contexts of a device that are in use. */
 static int contexts_of[2];
 int fake_contexts(int number) { return contexts_of[number]; }
-void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = 0; }
+void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = loaded_cubins = 0; }
 int fake_launches(void) { return launches; }
 /* The blocks of the last launch. */
 static uint32_t launched_blocks;
@@ -117,7 +135,7 @@ static void leave(int *held) { (void)held, pthread_mutex_unlock(&lock); }
 #define BEGIN(name) \
     meet(name); \
     __attribute__((cleanup(leave), unused)) int held = take(); \
-    if (wants_failure(name)) return INJECTED
+    if (wants_failure(name)) return injected_result
 #define INSIDE(name) BEGIN(name); if (depth == 0) return INVALID_CONTEXT
 
 int cuInit(unsigned flags) {
@@ -317,8 +335,23 @@ static int run_compiler(const char *ptx, char *library, int capacity, char *log,
     snprintf(failed ? log : library, (size_t)(failed ? log_bytes : capacity), "%s", line);
     return failed;
 }
-int cuModuleLoadDataEx(module **result, const char *ptx, unsigned count, int *options, void **values) {
+/* Finds the PTX of a cubin, if the device runs the cubin. Its header is that of an ELF file, whose flags have the
+ * architecture: in their second byte since CUDA 13, in their first one before. */
+static int read_cubin(const uint8_t *cubin, const char **ptx) {
+    const int architecture = cubin[8] >= 8 ? cubin[49] : cubin[48];
+    if (architecture / 10 != capability / 10 || architecture > capability) return NO_BINARY;
+    for (struct source *each = sources; each; each = each->next)
+        if (memcmp(each->cubin, cubin, each->bytes) == 0) {
+            *ptx = each->ptx, loaded_cubins++;
+            return OK;
+        }
+    return INVALID_IMAGE;
+}
+int cuModuleLoadDataEx(module **result, const char *image, unsigned count, int *options, void **values) {
     INSIDE("cuModuleLoadDataEx");
+    const char *ptx = image;
+    const int is_cubin = memcmp(image, "\x7f" "ELF", 4) == 0, read = is_cubin ? read_cubin((const uint8_t *)image, &ptx) : OK;
+    if (read) return read;
     char path[512], unused[8], *log = unused;
     int bytes = sizeof unused;
     for (unsigned i = 0; i < count; i++) {
@@ -457,8 +490,10 @@ int cuEventElapsedTime(float *milliseconds, event *begin, event *end) {
 }
 int cuGetErrorString(int result, const char **text) {
     *text = result == NO_MEMORY ? "out of memory" : result == NO_DEVICE ? "no CUDA-capable device is detected"
+          : result == INVALID_IMAGE ? "device kernel image is invalid"
+          : result == NO_BINARY ? "no kernel image is available for execution on the device"
           : result == INVALID_PTX ? "a PTX JIT compilation failed" : result == ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
           : result == INJECTED ? "injected failure" : "invalid argument";
     return OK;
 }
-int cuDriverGetVersion(int *version) { *version = 12090; return OK; }
+int cuDriverGetVersion(int *version) { BEGIN("cuDriverGetVersion"); *version = driver_version; return OK; }

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import compile_kernels
 import pytest
+from assembler import find_cubins, find_ptx, kernels_in
 from compile_kernels import REFUSED, build_driver, compile_ptx
 from nacre.compiler.pipeline import Build
 
@@ -33,9 +34,12 @@ class Machine:
         self._callback = _COMPILER(self._compile)
         self.reset()
 
-    def reset(self, capability: int = 80, devices: int = 1, memory: int = 1 << 33, processors: int = 4) -> None:
+    def reset(
+        self, capability: int = 80, devices: int = 1, memory: int = 1 << 33, processors: int = 4, version: int = 12090
+    ) -> None:
         self.edit = str
         self.library.fake_processors(processors)
+        self.library.fake_version(version)
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
@@ -50,8 +54,17 @@ class Machine:
 
         self.edit = edit
 
-    def fail(self, function: str, nth: int = 1) -> None:
-        self.library.fake_fail(function.encode(), nth)
+    def fail(self, function: str, nth: int = 1, result: int = 999) -> None:
+        self.library.fake_fail_with(function.encode(), nth, result)
+
+    def know_cubins(self, artifact: Path) -> int:
+        """Tells the driver the PTX of each cubin in an artifact. Returns their number."""
+        code = artifact.read_bytes()
+        texts, cubins = find_ptx(code), find_cubins(code)
+        for cubin in cubins:
+            (text,) = (text for text in texts if all(f".entry {name}(" in text for name in kernels_in(cubin)))
+            self.library.fake_know(cubin, ctypes.c_uint64(len(cubin)), text.encode())
+        return len(cubins)
 
     @property
     def error(self) -> str:

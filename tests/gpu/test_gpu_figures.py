@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from nacre.compiler.api import read_model
+from nacre.compiler.base.cuda_tools import find_cuda_tool
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.targets.chips import CHIPS
 from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.tools.profile.device_code import find_ptxas, read_artifact
+from nacre.compiler.tools.profile.device_code import read_artifact
 
 FIGURES = Path(__file__).with_name("figures.json")
 SOURCE = """language 1
@@ -134,7 +135,7 @@ def worse(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 def test_code_is_not_worse_than_before(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     made = measure(tmp_path / "model.so")
     if request.config.getoption("--update"):
-        assert find_ptxas() is not None, "the figures contain registers, which ptxas counts"
+        assert find_cuda_tool("ptxas") is not None, "the figures contain registers, which ptxas counts"
         FIGURES.write_text(json.dumps(made, indent=1) + "\n")
     known = json.loads(FIGURES.read_text())
     assert made.keys() == known.keys()

@@ -40,7 +40,7 @@ ROOMS = {
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
         optional=frozenset(
             {"gguf", "h5py", "igraph", "jax", "jinja2", "matplotlib", "onnx", "onnxruntime", "skops", "starlette"}
-            | {"tensorboard", "tokenizers", "torch", "uvicorn", "wandb", "ziglang"}
+            | {"nvidia", "tensorboard", "tokenizers", "torch", "uvicorn", "wandb", "ziglang"}
         ),
     ),
 }

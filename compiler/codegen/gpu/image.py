@@ -1,14 +1,16 @@
-"""The object of a kernel for a GPU: an object of the host that holds PTX, and the functions that count blocks.
+"""The object of a kernel for a GPU: an object of the host with PTX, machine code, and the functions that count
+blocks.
 
 The runtime finds each launch through a descriptor, the struct `nacre_kernel_image` of `runtime/cuda/code.h`:
 
     @softmax_ptx = internal constant [n x i8] c"..."
-    @softmax_image = hidden constant {ptr, ptr, i64, i64, ptr, i64, i64}
-                     {ptr @softmax_ptx, ptr @softmax_name, i64 256, i64 0, ptr null, i64 4, i64 0}
+    @softmax_cubin = internal constant [m x i8] c"..."
+    @softmax_image = hidden constant {ptr, ptr, ptr, i64, i64, ptr, i64, i64}
+                     {ptr @softmax_ptx, ptr @softmax_cubin, ptr @softmax_name, i64 256, i64 0, ptr null, i64 4, i64 0}
     define hidden i64 @softmax_blocks(i64 %d0, ptr %p0, ...)
 
-For a launch with tensor maps, `null` is replaced by a function, which reads the arguments of the launch through
-pointers and writes the numbers of its maps.
+Without machine code, the second pointer is null. For a launch with tensor maps, the last pointer is a function, which
+reads the arguments of the launch through pointers and writes the numbers of its maps.
 """
 
 from __future__ import annotations
@@ -28,14 +30,20 @@ _HEAD = re.compile(r"^define (.+) @([\w.]+)\((.*)\).*\{$", re.MULTILINE)
 _SYMBOL = re.compile(r"@([\w.]+)")
 
 
-def make_image(host: Machine, text: str, ptx: str, symbol: str, launches: Sequence[Launch]) -> bytes:
-    """Returns the object, made by LLVM for the host. `text` is LLVM IR with the functions that count blocks."""
+def make_image(host: Machine, text: str, ptx: str, cubin: bytes, symbol: str, launches: Sequence[Launch]) -> bytes:
+    """Returns the object, made by LLVM for the host. `text` is LLVM IR with the functions that count blocks; `cubin` is
+    empty if there is no machine code."""
     names = [part_name(symbol, number) for number in range(len(launches))]
     text = keep_functions(text, [name + suffix for name in names for suffix in (BLOCKS, TILES)])
     lines = [_string(f"{symbol}_ptx", ptx)]
+    machine_code = "null"
+    if cubin:
+        lines.append(_constant(f"{symbol}_cubin", cubin))
+        machine_code = f"@{symbol}_cubin"
     for name, launch in zip(names, launches, strict=True):
         lines.append(_string(f"{name}_name", name))
-        fields = f"ptr @{symbol}_ptx, ptr @{name}_name, i64 {launch.threads}, i64 {dynamic_bytes(text, name)}"
+        fields = f"ptr @{symbol}_ptx, ptr {machine_code}, ptr @{name}_name"
+        fields += f", i64 {launch.threads}, i64 {dynamic_bytes(text, name)}"
         reader, count = _write_reader(text, name, lines)
         fields += f", ptr {reader}, i64 {count}, i64 {launch.blocks_at_once * launch.persistent}"
         lines.append(f"@{name}{IMAGE} = hidden constant {IMAGE_TYPE} {{{fields}}}, align 8")
@@ -86,6 +94,9 @@ def _write_reader(text: str, name: str, lines: list[str]) -> tuple[str, int]:
 
 
 def _string(symbol: str, text: str) -> str:
-    data = text.encode() + b"\0"
+    return _constant(symbol, text.encode() + b"\0")
+
+
+def _constant(symbol: str, data: bytes) -> str:
     escaped = _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02X}", data.decode("latin-1"))
-    return f'@{symbol} = internal constant [{len(data)} x i8] c"{escaped}", align 8'
+    return f'@{symbol} = internal constant [{len(data)} x i8] c"{escaped}", align 16'

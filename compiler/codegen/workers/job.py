@@ -81,7 +81,8 @@ class Job:
     order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at that
     stage. With `inner`, the report holds the kernel in LLVM IR, for loops that are one function. A kernel with an
     `alarm` sets it for an index out of range. For a device, the last `scratch` tensors of a kernel are its own, and
-    products may be `tf32`."""
+    products may be `tf32`. The assembler at the path `ptxas`, of a version, makes its machine code; the path does not
+    affect the object."""
 
     level: int
     cpu: str
@@ -97,6 +98,8 @@ class Job:
     known: Report = field(default_factory=Report)
     scratch: int = 0
     tf32: bool = False
+    ptxas: str = ""
+    ptxas_version: str = ""
     inner: bool = False
     alarm: bool = False
 

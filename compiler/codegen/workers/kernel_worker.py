@@ -17,6 +17,7 @@ from ...lower.writer import part_name
 from ...targets.cuda import WARPGROUPS
 from ...targets.features import native_features
 from ...targets.target import MadeFor, Target, machine_of
+from ..gpu.cubin import make_cubin
 from ..gpu.image import make_image
 from ..gpu.math import expand_device_math, find_foreign_math
 from ..gpu.outline import Launch, NoDeviceCodeError, Rounding, outline
@@ -29,7 +30,7 @@ from ..tiler.fast_math import allow_fast_math, expand_math
 from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
 from .job import KERNEL, WRITTEN
-from .routes import ASSEMBLY, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
+from .routes import ASSEMBLY, CUBIN, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
 from .serve import Task, serve
 
 CONTEXT: Any = mlir.ir.Context()
@@ -122,8 +123,8 @@ def _print(module: Any) -> str:
 
 
 def _make_image(task: Task, text: str) -> bytes:
-    """Compiles device functions to PTX and wraps it into an object of the host. Functions of a later stage may be
-    given; the host's functions are then those of the kernel as it was written."""
+    """Compiles device functions to PTX and machine code, and wraps them into an object of the host. Functions of a
+    later stage may be given; the host's functions are then those of the kernel as it was written."""
     job, symbol = task.job, task.job.keep[0]
     target = Target(job.cpu, job.triple, job.features)
     launches = [Launch.read(schedule) for schedule in task.report.schedules]
@@ -136,9 +137,12 @@ def _make_image(task: Task, text: str) -> bytes:
     task.dump(dump_name(ASSEMBLY), lambda: ptx)
     with task.timed("image"):
         check_launches(ptx, threads)
+    with task.timed(CUBIN):
+        cubin = make_cubin(job.ptxas, ptx, job.cpu) if job.ptxas else b""
+    with task.timed("image"):
         host = Machine(target.host, Options(2))
         task.report = replace(task.report, made_for=MadeFor(target.cpu, host.made_for.triple))
-        return make_image(host, text, ptx, symbol, launches)
+        return make_image(host, text, ptx, cubin, symbol, launches)
 
 
 def _write_ptx(task: Task, machine: DeviceMachine, text: str, launches: Collection[str]) -> str:

@@ -114,6 +114,8 @@ FIRST = "linalg"
 
 LLVM_IR, OPTIMIZED, ASSEMBLY = "llvm-ir", "optimized", "assembly"
 """The final stages of every route; entries begin with the first of them."""
+CUBIN = "cubin"
+"""The step after them that makes machine code for a device. It has no text."""
 LLVM_STAGES: Mapping[str, str] = {LLVM_IR: "ll", OPTIMIZED: "ll", ASSEMBLY: "s"}
 MODULES: Mapping[str, str] = {"module-ir": "ll", "module-assembly": "s"}
 """Kernels and entries as one module, for other programs: no build continues from these texts."""
