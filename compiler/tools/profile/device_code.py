@@ -22,6 +22,7 @@ _THREADS = re.compile(r"\.maxntid (\d+)")
 _SHARED = re.compile(r"\.shared \.align \d+ \.b8 ([\w$]+?(?:_has(\d+)bytes)?)\[(\d*)\]")
 _GLOBAL = re.compile(r"(ld|st)\.(?:\w+\.)*?global(?:\.\w+)*?(?:\.v(\d))?\.[a-z]+(\d+)$")
 _INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)\s", re.MULTILINE)
+_BLOCK_END = re.compile(r"^(?:\$\w+:|\s*(?:@!?%\w+\s+)?bra[^;\n]*;)", re.MULTILINE)
 _PRODUCTS = {"mma.": -3, "wgmma.mma_async.": -2}
 """The instructions of tensor cores, and the position of their factors' dtype, as in `f32.bf16.bf16.f32`."""
 _DTYPES = {"s8": "i8"}
@@ -43,7 +44,9 @@ class Registers:
 class Code:
     """Static figures of the code of one launch. `products` counts tensor core instructions, and `factors` lists the
     dtypes that they multiply. `reads` and `writes` pair the width of a global memory access in bytes with its count;
-    asynchronous copies to shared memory count as reads. `shared` is the shared memory of a block in bytes."""
+    asynchronous copies to shared memory count as reads. `shared` is the shared memory of a block in bytes. `mma_share`
+    is the share of tensor core instructions in the basic block that has most of them, which is the body of the main
+    loop."""
 
     name: str
     threads: int
@@ -55,6 +58,7 @@ class Code:
     reads: tuple[tuple[int, int], ...]
     writes: tuple[tuple[int, int], ...]
     registers: Registers | None = None
+    mma_share: float = 0.0
 
     @property
     def widest(self) -> int:
@@ -72,6 +76,14 @@ def _factors_of(instruction: str) -> str:
     position = next(position for start, position in _PRODUCTS.items() if instruction.startswith(start))
     name = instruction.split(".")[position]
     return _DTYPES.get(name, name)
+
+
+def _mma_share(body: str) -> float:
+    """Returns the share of tensor core instructions in the basic block that has most of them."""
+    blocks = [_INSTRUCTION.findall(block) for block in _BLOCK_END.split(body)]
+    counts = [(sum(each.startswith(tuple(_PRODUCTS)) for each in block), len(block)) for block in blocks]
+    products, instructions = max(counts, key=lambda count: (count[0], -count[1]))
+    return round(products / instructions, 4) if products else 0.0
 
 
 def read_code(text: str) -> Iterator[Code]:
@@ -101,6 +113,7 @@ def read_code(text: str) -> Iterator[Code]:
             sum(count for instruction, count in found.items() if instruction.startswith(("bar.", "barrier."))),
             tuple(sorted(reads.items())),
             tuple(sorted(writes.items())),
+            mma_share=_mma_share(body),
         )
 
 
