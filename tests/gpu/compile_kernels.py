@@ -44,7 +44,7 @@ def _run(made: Path, *inputs: str) -> None:
 def build_driver(folder: Path) -> Path:
     made = folder / "libfakecuda.so"
     if not made.exists():
-        _run(made, str(_HERE / "fake_driver.c"), str(_HERE / "machine.c"), "-O2")
+        _run(made, *(str(_HERE / f"{part}.c") for part in ("fake_driver", "machine", "banks")), "-O2")
     return made
 
 

@@ -76,6 +76,12 @@ void fake_know(const void *cubin, uint64_t bytes, const char *ptx) {
 /* The cubins that were loaded since the log was cleared. */
 static int loaded_cubins;
 int fake_cubins(void) { return loaded_cubins; }
+/* Counts the bank conflicts of all launches from now on, or no longer; `fake_banks` returns the counts. */
+void fake_count_banks(int is_wanted) {
+    if (device.banks) free_banks(device.banks);
+    device.banks = is_wanted ? create_banks() : NULL;
+}
+bank_counts fake_banks(void) { return read_banks(device.banks); }
 /* The device that all memory belongs to. */
 static int owner;
 void fake_owner(int number) { owner = number; }

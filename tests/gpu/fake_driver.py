@@ -22,6 +22,22 @@ _COMPILER = ctypes.CFUNCTYPE(
 )
 
 
+class Banks(ctypes.Structure):
+    """Accesses to shared memory: their phases, the conflicts of these, which cost a step each, and the most conflicts
+    of one access, and its instruction."""
+
+    _fields_ = (
+        ("phases", ctypes.c_uint64),
+        ("conflicts", ctypes.c_uint64),
+        ("most", ctypes.c_uint64),
+        ("worst", ctypes.c_char_p),
+    )
+    phases: int
+    conflicts: int
+    most: int
+    worst: bytes | None
+
+
 class Machine:
     """The device of the fake driver. One exists in a process, since an artifact opens the driver once."""
 
@@ -31,6 +47,7 @@ class Machine:
         """Changes the PTX of every module that is loaded, to plant a fault."""
         self.library = ctypes.CDLL(str(build_driver(folder)))
         self.library.fake_error.restype = self.library.fake_log.restype = ctypes.c_char_p
+        self.library.fake_banks.restype = Banks
         self._callback = _COMPILER(self._compile)
         self.reset()
 
@@ -56,6 +73,17 @@ class Machine:
 
     def fail(self, function: str, nth: int = 1, result: int = 999) -> None:
         self.library.fake_fail_with(function.encode(), nth, result)
+
+    def count_banks(self, call: Callable[[], object]) -> Banks:
+        """Returns the accesses to the banks of shared memory in all launches of a call."""
+        self.library.fake_count_banks(1)
+        try:
+            call()
+            counted = self.library.fake_banks()
+            assert isinstance(counted, Banks)
+            return counted
+        finally:
+            self.library.fake_count_banks(0)
 
     def know_cubins(self, artifact: Path) -> int:
         """Tells the driver the PTX of each cubin in an artifact. Returns their number."""

@@ -62,7 +62,7 @@ void *global(block *b, uint64_t address, unsigned bytes, int is_write, const cha
     return (void *)(uintptr_t)address;
 }
 
-void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
+static void *find_shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
     if (address % bytes) fail(b, "shared address %llu is not aligned to %u: %s", (unsigned long long)address, bytes, text);
     if (address + bytes > b->shared_bytes)
         fail(b, "shared address %llu is beyond %llu: %s", (unsigned long long)address,
@@ -73,6 +73,12 @@ void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const cha
             fail(b, "shared address %llu was never written: %s", (unsigned long long)address, text);
     }
     return b->shared + address;
+}
+
+void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
+    void *found = find_shared(b, address, bytes, is_write, text);
+    if (b->machine->banks) note_access(b->machine->banks, b->thread, address, bytes, text);
+    return found;
 }
 
 void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t size, const char *text) {
@@ -93,6 +99,7 @@ void copy_async(block *b, mail *m, uint64_t target, uint64_t source, unsigned by
     *made = (copy){.target = target, .bytes = bytes, .group = m->group};
     for (unsigned i = 0; i < read; i++) made->data[i] = *(uint8_t *)global(b, source + i, 1, 0, text);
     memset(b->shared_written + target, 0, bytes);
+    if (b->machine->banks) note_access(b->machine->banks, b->thread, target, bytes, text);
 }
 
 void wait_for_copies(block *b, mail *m, int left) {
@@ -115,8 +122,12 @@ void wait_for_copies(block *b, mail *m, int left) {
 static void load_fragments(block *b, mail *mails) {
     const int count = (int)mails[0].in[1], is_turned = (int)mails[0].in[2];
     uint16_t rows[32][8];
-    for (int lane = 0; lane < 8 * count; lane++)
-        memcpy(rows[lane], shared(b, mails[lane].in[0], 16, 0, "ldmatrix"), 16);
+    uint64_t addresses[32];
+    for (int lane = 0; lane < 8 * count; lane++) {
+        addresses[lane] = mails[lane].in[0];
+        memcpy(rows[lane], find_shared(b, addresses[lane], 16, 0, "ldmatrix"), 16);
+    }
+    if (b->machine->banks) count_rows(b->machine->banks, addresses, count);
     for (int lane = 0; lane < WARP; lane++)
         for (int i = 0; i < count; i++) {
             const int far = lane / 4, near = 2 * (lane % 4);
@@ -294,7 +305,7 @@ static uint16_t element_of(block *b, uint64_t tile, int is_turned, int side, int
         ? begin + side / 64 * leading + depth / 8 * stride + (uint64_t)(depth % 8) * 128 + (uint64_t)(side % 64) * 2
         : begin + side / 8 * stride + (uint64_t)(side % 8) * 128 + (uint64_t)depth * 2;
     uint16_t bits;
-    memcpy(&bits, shared(b, swizzle(at), 2, 0, "wgmma"), 2);
+    memcpy(&bits, find_shared(b, swizzle(at), 2, 0, "wgmma"), 2);
     return bits;
 }
 
@@ -416,7 +427,9 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
                  b->threads, done);
         for (uint32_t t = 0; t < b->threads; t++)
             if (mails[t].kind == BARRIER) waits[t] = 0, mails[t].kind = -1;
+        if (b->machine->banks) settle_banks(b->machine->banks);
     }
+    if (b->machine->banks) settle_banks(b->machine->banks);
     int left = b->tile_count;
     for (uint32_t t = 0; t < b->threads; t++) left += mails[t].copy_count;
     if (left) fail(b, "a copy has not arrived when the block ends");

@@ -17,11 +17,17 @@ typedef struct allocation {
     uint32_t *writers, *readers; /* for each byte, the number of a block, in the order of all launches */
 } allocation;
 
+/* The counts of accesses to the banks of shared memory; see banks.c. `worst` is the instruction of the access with the
+ * most conflicts. */
+typedef struct banks banks;
+typedef struct bank_counts { uint64_t phases, conflicts, most; const char *worst; } bank_counts;
+
 typedef struct machine {
     allocation *allocations; /* sorted by address */
     int count;
     char error[512];
     uint32_t first; /* the number of the first block of a launch; 0 is none */
+    banks *banks; /* NULL: conflicts are not counted */
 } machine;
 
 enum { DONE, BARRIER, PHASE, SHUFFLE, MATRIX, FRAGMENTS, WARPGROUP };
@@ -79,6 +85,15 @@ allocation *find(machine *m, uint64_t address);
 void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
 void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
 void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t size, const char *text);
+
+/* Note an access of a thread, or count those of `ldmatrix` by the addresses of its rows. Accesses are counted when all
+ * threads have passed a barrier, and at the end of a block. */
+banks *create_banks(void);
+void note_access(banks *of, uint32_t thread, uint64_t address, unsigned bytes, const char *text);
+void count_rows(banks *of, const uint64_t *addresses, int matrices);
+void settle_banks(banks *of);
+bank_counts read_banks(const banks *of);
+void free_banks(banks *of);
 
 /* Begin a copy of `bytes`, the first `read` from memory and the others zero; wait for all groups but the last `left`. A
  * copy arrives as late as possible, and its target must not be read before: it counts as never written until then. */

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from committed import read_figures, write_figures
 from nacre.compiler.api import read_model
 from nacre.compiler.base.cuda_tools import find_cuda_tool
 from nacre.compiler.budgets import Costs
@@ -28,7 +29,7 @@ from nacre.dialect.dims import evaluate
 from nacre.runtime.library import open_library
 from nacre.runtime.observe import read_calls
 
-FIGURES = Path(__file__).with_name("figures.json")
+SECTION = "code"
 SOURCE = """language 1
 dim T in 1..4096 multiple 8
 dim S in 1..4096 multiple 8
@@ -167,14 +168,21 @@ def test_code_is_not_worse_than_before(tmp_path: Path, request: pytest.FixtureRe
     made = measure(tmp_path / "model.so")
     if request.config.getoption("--update"):
         assert find_cuda_tool("ptxas") is not None, "the figures contain registers, which ptxas counts"
-        FIGURES.write_text(json.dumps(made, indent=1) + "\n")
-    known = json.loads(FIGURES.read_text())
+        write_figures(SECTION, made)
+    known = read_figures(SECTION)
     assert made.keys() == known.keys()
     assert [fault for name, entry in made.items() for fault in worse_entry(name, entry, known[name])] == []
 
 
+def test_more_bytes_and_launches_are_found() -> None:
+    before = read_figures(SECTION)["product_f16"]
+    assert worse_entry("m", before, before) == []
+    assert worse_entry("m", before | {"bytes_over_minimum": 1.01}, before) == ["m"]
+    assert worse_entry("m", before | {"launches": 2 * before["launches"]}, before) == ["m: 2 launches"]
+
+
 def test_hot_kernels_spill_nothing() -> None:
-    launches = [launch for each in json.loads(FIGURES.read_text()).values() for launch in each["launches"]]
+    launches = [launch for each in read_figures(SECTION).values() for launch in each["launches"]]
     assert [launch for launch in launches if launch["registers"]["spilled"]] == []
     assert sum(launch["products"] > 0 for launch in launches) == 17
 
@@ -183,7 +191,7 @@ def test_hot_kernels_spill_nothing() -> None:
     "key", ["shared", "barriers", "products", "mma_share", "reads", "used", "spilled", "instructions"]
 )
 def test_worse_code_is_found(key: str) -> None:
-    before = json.loads(FIGURES.read_text())["heads_64"]["launches"][-1]
+    before = read_figures(SECTION)["heads_64"]["launches"][-1]
     assert worse(before, before) == []
     now = json.loads(json.dumps(before))
     if key in ("used", "spilled"):

@@ -96,6 +96,7 @@ class State(ctypes.Structure):
         ("count", ctypes.c_int),
         ("error", ctypes.c_char * 512),
         ("first", ctypes.c_uint32),
+        ("banks", ctypes.c_void_p),
     )
 
 
