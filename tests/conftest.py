@@ -108,7 +108,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update", action="store_true", help="rewrite the expectations of the file tests; read the diff afterwards"
     )
-    parser.addoption("--variants", action="store_true", help="run all operators for every CPU variant and for GPUs")
+    parser.addoption("--variants", action="store_true", help="run all operators for every CPU variant")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Machine:
         self.library = ctypes.CDLL(str(build_driver(folder)))
         self.library.fake_error.restype = self.library.fake_log.restype = ctypes.c_char_p
         self.library.fake_banks.restype = Banks
+        self._together: dict[str, Path] = {}
         self._callback = _COMPILER(self._compile)
         self.reset()
 
@@ -55,11 +56,18 @@ class Machine:
         self, capability: int = 80, devices: int = 1, memory: int = 1 << 33, processors: int = 4, version: int = 12090
     ) -> None:
         self.edit = str
+        self._together = {}
         self.library.fake_processors(processors)
         self.library.fake_version(version)
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
+
+    def compile_together(self, texts: Sequence[str]) -> None:
+        """Compiles the modules of one artifact as one library, until the next reset. The artifact is the only one that
+        loads them, since a module that is unloaded takes the constants of all with it."""
+        library = compile_ptx(texts[0], self.folder, *texts[1:])
+        self._together = dict.fromkeys(texts, library)
 
     def plant(self, pattern: str, replacement: str, kernels: Collection[str]) -> None:
         """Changes the code of some kernels from now on. The modules of others stay as they are, since compiling them
@@ -118,7 +126,8 @@ class Machine:
 
     def _compile(self, ptx: bytes, path: int, capacity: int, log: int, log_bytes: int) -> int:
         try:
-            made = compile_ptx(self.edit(ptx.decode()), self.folder)
+            text = self.edit(ptx.decode())
+            made = self._together.get(text) or compile_ptx(text, self.folder)
         except REFUSED as error:
             text = f"{type(error).__name__}: {error}".encode()[: log_bytes - 1] + b"\0"
             ctypes.memmove(log, text, len(text))

@@ -52,7 +52,7 @@ class _Kernel:
     name: str
     parameters: dict[str, tuple[int, int]]
     shared: Mapping[str, int]
-    globals: frozenset[str]
+    globals: Mapping[str, str]
     types: dict[str, str] = field(default_factory=dict)
     depot: tuple[str, int] | None = None
     lines: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ class _Kernel:
         if text in self.shared:
             return f"{self.shared[text]}ull"
         if text in self.globals:
-            return f"(uint64_t)(uintptr_t)data_{text.replace('$', '_')}"
+            return f"(uint64_t)(uintptr_t){self.globals[text]}"
         if text in self.parameters:
             return f"(uint64_t)(uintptr_t)(B->parameters + {self.parameters[text][0]})"
         if self.depot is not None and text == self.depot[0]:
@@ -523,13 +523,29 @@ def label(name: str) -> str:
     return f"L{name.strip().replace('$', '_')}"
 
 
-def translate(ptx: str) -> str:
-    """Returns the C source of a module: for each kernel `launch_NAME(machine, blocks, threads, bytes, parameters)` with
-    the bytes of shared memory that the text does not state, and
-    `parameters_NAME`, the sizes of its parameters."""
+def translate(*modules: str) -> str:
+    """Returns the C source of modules: for each kernel `launch_NAME(machine, blocks, threads, bytes, parameters)` with
+    the bytes of shared memory that the text does not state, and `parameters_NAME`, the sizes of its parameters. The
+    constants of all modules are in `nacre_data`."""
+    data: list[tuple[str, int]] = []
+    kernels = [line for number, ptx in enumerate(modules) for line in _write_module(ptx, number, data)]
+    return "\n".join(
+        [
+            '#include "machine.h"',
+            "",
+            *kernels,
+            "const struct { const void *begin; uint64_t bytes; } nacre_data[] = {",
+            *(f"  {{{name}, {size}}}," for name, size in data),
+            "  {0, 0}};",
+        ]
+    )
+
+
+def _write_module(ptx: str, number: int, data: list[tuple[str, int]]) -> list[str]:
+    """Returns the C source of a module, and adds its constants to `data`, each with its bytes."""
     ptx = re.sub(r"//[^\n]*", "", ptx)
     assert ".extern .func" not in ptx
-    lines = ['#include "machine.h"', ""]
+    lines: list[str] = []
     shared: dict[str, int] = {}
     end = 0
     # Memory without a size is that of the launch, behind the rest.
@@ -537,25 +553,20 @@ def translate(ptx: str) -> str:
         begin = -(-end // int(align)) * int(align)
         shared[name], end = begin, begin + int(size) if size else end
     dynamic = max([end, *(begin for begin in shared.values())])
-    data = []
+    names: dict[str, str] = {}
     for align, bits, name, count, values, single in _GLOBAL.findall(ptx):
-        kind, name = _C_TYPES[f"b{bits}"], name
-        numbers = values or single or "0"
+        names[name] = f"data{number}_{name.replace('$', '_')}"
         size = int(count or 1)
-        lines.append(f"_Alignas({align}) static {kind} data_{name.replace('$', '_')}[{size}] = {{{numbers}}};")
-        data.append((name, size * int(bits) // 8))
-    lines += [
-        "const struct { const void *begin; uint64_t bytes; } nacre_data[] = {",
-        *(f"  {{data_{name.replace('$', '_')}, {size}}}," for name, size in data),
-        "  {0, 0}};",
-    ]
+        numbers = values or single or "0"
+        lines.append(f"_Alignas({align}) static {_C_TYPES[f'b{bits}']} {names[name]}[{size}] = {{{numbers}}};")
+        data.append((names[name], size * int(bits) // 8))
     for name, parameters, _, body in _ENTRY.findall(ptx):
-        lines += _write_kernel(name, parameters, body, shared, frozenset(n for n, _ in data), dynamic)
-    return "\n".join(lines)
+        lines += _write_kernel(name, parameters, body, shared, names, dynamic)
+    return lines
 
 
 def _write_kernel(
-    name: str, parameters: str, body: str, shared: Mapping[str, int], globals: frozenset[str], shared_bytes: int
+    name: str, parameters: str, body: str, shared: Mapping[str, int], globals: Mapping[str, str], shared_bytes: int
 ) -> list[str]:
     places: dict[str, tuple[int, int]] = {}
     end = 0

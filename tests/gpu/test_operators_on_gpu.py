@@ -1,6 +1,6 @@
 """Every operator on a GPU, as translated PTX: results agree with the references, and ptxas accepts the code.
 
-The kernels of all operators are assembled. By default, three groups of operators run; `--variants` runs all of them.
+The kernels of all operators are assembled and run, each operator in its most typical dtype and in other floats.
 `run.py` packs the same operators in all dtypes.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptx, find_ptxas, join_modules, may_spill, ptx_of
+from assembler import assemble, find_ptxas, join_modules, may_spill, ptx_of
 from fake_driver import Machine
 from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.model.source import SourceModel
@@ -32,8 +32,9 @@ from test_compiled import symbolic_uses, typical, uses
 
 GROUP = 8
 GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
-USUAL = {"minimum", "layer_norm", "gather"}
-"""The groups with these operators run by default; `--variants` runs all of them, which takes minutes."""
+CHECKED = {"minimum", "layer_norm", "gather"}
+"""The groups with these operators have the stages of their builds checked, where a run checks builds: the tests of
+operators check those of the others."""
 Uses = dict[str, tuple[Function, Example]]
 
 
@@ -60,7 +61,7 @@ class Built:
 
     uses: Uses
     texts: Sequence[str]
-    path: Path | None
+    path: Path
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])
@@ -69,17 +70,12 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     group: tuple[Operator, ...] = request.param
     found = chosen(group)
     build = begin(found)
-    if request.config.getoption("--variants") or any(operator.name in USUAL for operator in group):
-        path = tmp_path_factory.mktemp("operators") / "operators.so"
-        build.run(path)
-        return Built(found, ptx_of(path), path)
+    path = tmp_path_factory.mktemp("operators") / "operators.so"
     with pytest.MonkeyPatch.context() as patch:
-        # The tests of operators check the stages of these builds.
-        patch.delenv(CHECK_PASSES, raising=False)
-        build.make("program")
-    assert build.program is not None
-    objects = [kernel.code for kernels in build.program.kernels.values() for kernel in kernels.values()]
-    return Built(found, [text for code in objects for text in find_ptx(code)], None)
+        if not any(operator.name in CHECKED for operator in group):
+            patch.delenv(CHECK_PASSES, raising=False)
+        build.run(path)
+    return Built(found, ptx_of(path), path)
 
 
 def call(model: nacre.Model, name: str, item: Example) -> str | None:
@@ -90,8 +86,7 @@ def call(model: nacre.Model, name: str, item: Example) -> str | None:
 
 
 def test_operators_agree_with_their_references(machine: Machine, built: Built) -> None:
-    if built.path is None:
-        pytest.skip("is run with --variants")
+    machine.compile_together(list(dict.fromkeys(built.texts)))
     found, model = built.uses, nacre.load(built.path, device="cuda")
     failures = []
     for name, (function, item) in found.items():
