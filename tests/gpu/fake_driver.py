@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +18,20 @@ from compile_kernels import REFUSED, build_driver, compile_ptx
 from nacre.compiler.pipeline import Build
 
 _COMPILER = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
 )
+
+
+_SMALL = 20_000
+"""The characters of a module that the C compiler compiles in less time than it takes to start."""
+_LIBC = ctypes.CDLL(None)
+
+
+class _Symbol(ctypes.Structure):
+    """What `dladdr` tells: first the file in which an address is."""
+
+    _fields_ = (("file", ctypes.c_char_p), *((name, ctypes.c_void_p) for name in ("begin", "symbol", "address")))
+    file: bytes | None
 
 
 class Banks(ctypes.Structure):
@@ -62,12 +74,6 @@ class Machine:
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
-
-    def compile_together(self, texts: Sequence[str]) -> None:
-        """Compiles the modules of one artifact as one library, until the next reset. The artifact is the only one that
-        loads them, since a module that is unloaded takes the constants of all with it."""
-        library = compile_ptx(texts[0], self.folder, *texts[1:])
-        self._together = dict.fromkeys(texts, library)
 
     def plant(self, pattern: str, replacement: str, kernels: Collection[str]) -> None:
         """Changes the code of some kernels from now on. The modules of others stay as they are, since compiling them
@@ -124,10 +130,11 @@ class Machine:
         """Memory, contexts, streams and modules that were not released."""
         return int(self.library.fake_left())
 
-    def _compile(self, ptx: bytes, path: int, capacity: int, log: int, log_bytes: int) -> int:
+    def _compile(self, ptx: int, path: int, capacity: int, log: int, log_bytes: int) -> int:
         try:
-            text = self.edit(ptx.decode())
-            made = self._together.get(text) or compile_ptx(text, self.folder)
+            original = ctypes.string_at(ptx).decode()
+            text = self.edit(original)
+            made = self._compile_others(original, ptx) if text == original else compile_ptx(text, self.folder)
         except REFUSED as error:
             text = f"{type(error).__name__}: {error}".encode()[: log_bytes - 1] + b"\0"
             ctypes.memmove(log, text, len(text))
@@ -135,6 +142,19 @@ class Machine:
         text = str(made).encode() + b"\0"
         ctypes.memmove(path, text, len(text))
         return 0
+
+    def _compile_others(self, text: str, address: int) -> Path:
+        """Compiles a module of an artifact, and its other small modules with it, which takes a fraction of the time
+        that the C compiler takes for one after another. A large module stays alone: other artifacts may have it too."""
+        if text not in self._together:
+            found = _Symbol()
+            _LIBC.dladdr(ctypes.c_void_p(address), ctypes.byref(found))
+            others = find_ptx(Path(found.file.decode()).read_bytes()) if found.file else []
+            head = text[: text.index(".address_size")]
+            small = [each for each in dict.fromkeys(others) if len(each) < _SMALL and each.startswith(head)]
+            chosen = small if text in small else [text]
+            self._together |= dict.fromkeys(chosen, compile_ptx(chosen[0], self.folder, *chosen[1:]))
+        return self._together[text]
 
 
 def kernels_of(build: Build, entry: str) -> list[str]:

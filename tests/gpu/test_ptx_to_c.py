@@ -125,15 +125,15 @@ def run(
     return str(state.error.decode())
 
 
-def test_threads_exchange_through_shared_memory(tmp_path: Path) -> None:
+def test_threads_exchange_through_shared_memory(machine_folder: Path) -> None:
     result = np.zeros(64, np.int32)
-    assert run(TURN, "turn", 64, result, tmp_path) == ""
+    assert run(TURN, "turn", 64, result, machine_folder) == ""
     np.testing.assert_array_equal(result, np.arange(64)[::-1])
 
 
-def test_warp_sums_by_shuffles(tmp_path: Path) -> None:
+def test_warp_sums_by_shuffles(machine_folder: Path) -> None:
     result = np.zeros(64, np.int32)
-    assert run(SUM, "sum", 64, result, tmp_path) == ""
+    assert run(SUM, "sum", 64, result, machine_folder) == ""
     np.testing.assert_array_equal(result, [496] * 32 + [496 + 1024] * 32)
 
 
@@ -148,15 +148,15 @@ def test_warp_sums_by_shuffles(tmp_path: Path) -> None:
         ("st.global.b32 \t[%rd4], %r4", "ld.global.b32 \t%r4, [%rd4]", "was never written: ld.global"),
     ],
 )
-def test_fault_is_found(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_fault_is_found(machine_folder: Path, old: str, new: str, message: str) -> None:
     assert old in TURN
     result = np.zeros(64, np.int32)
-    assert message in run(TURN.replace(old, new), "turn", 64, result, tmp_path)
+    assert message in run(TURN.replace(old, new), "turn", 64, result, machine_folder)
 
 
-def test_threads_of_a_warp_that_part_before_a_shuffle(tmp_path: Path) -> None:
+def test_threads_of_a_warp_that_part_before_a_shuffle(machine_folder: Path) -> None:
     text = SUM.replace("\tmov.b32 \t%r2, 16;", "\tmov.b32 \t%r2, 16;\n\tsetp.eq.b32 \t%p1, %r1, 3;\n\t@%p1 ret;")
-    assert "deadlock" in run(text, "sum", 32, np.zeros(32, np.int32), tmp_path)
+    assert "deadlock" in run(text, "sum", 32, np.zeros(32, np.int32), machine_folder)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_threads_of_a_warp_that_part_before_a_shuffle(tmp_path: Path) -> None:
     ],
     ids=["both write", "one reads after the other", "one writes after the other"],
 )
-def test_blocks_of_a_launch_have_no_order(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_blocks_of_a_launch_have_no_order(machine_folder: Path, old: str, new: str, message: str) -> None:
     """The numbers are right in the order in which the blocks run here."""
     assert old in BLOCKS
     result = np.full(5, 7, np.int32)
-    assert run(BLOCKS, "parts", 1, result, tmp_path, blocks=4, launches=2) == ""
-    assert message in run(BLOCKS.replace(old, new), "parts", 1, result, tmp_path, blocks=4, is_written=True)
+    assert run(BLOCKS, "parts", 1, result, machine_folder, blocks=4, launches=2) == ""
+    assert message in run(BLOCKS.replace(old, new), "parts", 1, result, machine_folder, blocks=4, is_written=True)
     np.testing.assert_array_equal(result, 7)
 
 
