@@ -6,6 +6,7 @@
  * architecture; the process ends in the launch `$FAKE_CUDA_EXIT_AT`, and the launch `$FAKE_CUDA_FAULT_AT` fails. Threads
  * call it one at a time.
  */
+#define _GNU_SOURCE
 #include "machine.h"
 
 #include <dlfcn.h>
@@ -324,21 +325,47 @@ int cuGraphLaunch(const graph *exec, void *stream) {
 }
 int cuGraphExecDestroy(graph *exec) { INSIDE("cuGraphExecDestroy"); free_graph(exec); return OK; }
 int cuGraphDestroy(graph *g) { INSIDE("cuGraphDestroy"); free_graph(g); return OK; }
-/* The command reads PTX from a file, and prints the path of the library, or an error. */
+/* The libraries that the command has made of the modules of artifacts. */
+static struct compiled { char artifact[512], library[512]; struct compiled *next; } *all_compiled;
+
+/* Returns the library that has the first kernel of a module, if the command has made it of an earlier module of the
+ * artifact; else NULL. */
+static const char *find_compiled(const char *artifact, const char *ptx) {
+    char name[320], symbol[340];
+    const char *entry = strstr(ptx, ".entry ");
+    if (entry == NULL || sscanf(entry, ".entry %319[A-Za-z0-9_$.]", name) != 1) return NULL;
+    snprintf(symbol, sizeof symbol, "launch_%s", name);
+    for (struct compiled *each = all_compiled; each; each = each->next) {
+        void *library = strcmp(each->artifact, artifact) ? NULL : dlopen(each->library, RTLD_NOW | RTLD_LOCAL);
+        if (library && dlsym(library, symbol)) return each->library;
+    }
+    return NULL;
+}
+/* The command reads PTX from a file, and the other modules of the artifact that has it, and prints the path of the library, or an error. */
 static int run_compiler(const char *ptx, char *library, int capacity, char *log, int log_bytes) {
     const char *command = getenv("FAKE_CUDA_COMPILER");
-    char source[] = "/tmp/module-XXXXXX", line[512] = "", whole[600];
+    char source[] = "/tmp/module-XXXXXX", line[512] = "", whole[1200];
+    Dl_info found = {0};
+    const char *artifact = dladdr(ptx, &found) && found.dli_fname ? found.dli_fname : "";
+    const char *known = find_compiled(artifact, ptx);
+    if (known) { snprintf(library, (size_t)capacity, "%s", known); return 0; }
     const int file = mkstemp(source);
     FILE *text = file < 0 || command == NULL ? NULL : fdopen(file, "w");
     if (text == NULL) { snprintf(log, (size_t)log_bytes, "no compiler"); return 1; }
     fputs(ptx, text), fclose(text);
-    snprintf(whole, sizeof whole, "%s %s", command, source);
+    snprintf(whole, sizeof whole, "%s %s %s", command, source, artifact);
     FILE *output = popen(whole, "r");
     if (output == NULL || fgets(line, sizeof line, output) == NULL) line[0] = 0;
     const int failed = output == NULL || pclose(output) != 0;
     unlink(source);
     line[strcspn(line, "\n")] = 0;
     snprintf(failed ? log : library, (size_t)(failed ? log_bytes : capacity), "%s", line);
+    if (!failed) {
+        struct compiled *made = malloc(sizeof *made);
+        snprintf(made->artifact, sizeof made->artifact, "%s", artifact);
+        snprintf(made->library, sizeof made->library, "%s", line);
+        made->next = all_compiled, all_compiled = made;
+    }
     return failed;
 }
 /* Finds the PTX of a cubin, if the device runs the cubin. Its header is that of an ELF file, whose flags have the

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import compile_kernels
 import pytest
-from assembler import find_cubins, find_ptx, kernels_in
-from compile_kernels import REFUSED, build_driver, compile_ptx
+from assembler import find_cubins, kernels_in
+from compile_kernels import REFUSED, build_driver, compile_ptx, find_others, find_ptx
 from nacre.compiler.pipeline import Build
 
 _COMPILER = ctypes.CFUNCTYPE(
@@ -22,8 +22,6 @@ _COMPILER = ctypes.CFUNCTYPE(
 )
 
 
-_SMALL = 20_000
-"""The characters of a module that the C compiler compiles in less time than it takes to start."""
 _LIBC = ctypes.CDLL(None)
 
 
@@ -144,16 +142,12 @@ class Machine:
         return 0
 
     def _compile_others(self, text: str, address: int) -> Path:
-        """Compiles a module of an artifact, and its other small modules with it, which takes a fraction of the time
-        that the C compiler takes for one after another. A large module stays alone: other artifacts may have it too."""
+        """Compiles a module of an artifact, and its other small modules with it."""
         if text not in self._together:
             found = _Symbol()
             _LIBC.dladdr(ctypes.c_void_p(address), ctypes.byref(found))
-            others = find_ptx(Path(found.file.decode()).read_bytes()) if found.file else []
-            head = text[: text.index(".address_size")]
-            small = [each for each in dict.fromkeys(others) if len(each) < _SMALL and each.startswith(head)]
-            chosen = small if text in small else [text]
-            self._together |= dict.fromkeys(chosen, compile_ptx(chosen[0], self.folder, *chosen[1:]))
+            texts = find_others(text, Path(found.file.decode())) if found.file else [text]
+            self._together |= dict.fromkeys(texts, compile_ptx(texts[0], self.folder, *texts[1:]))
         return self._together[text]
 
 
