@@ -47,7 +47,7 @@ def find_assembler(target: Target) -> Assembler | None:
     try:
         status = Path(path).stat()
         found = _ask(path, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         message = f"`{path}` does not run as CUDA's assembler: {error}"
         help_text = "set NACRE_PTXAS to the path of ptxas, or compile with `--no-cubin`"
         raise DiagnosticError([Diagnostic("bad-assembler", message, help=help_text)]) from error
