@@ -45,3 +45,17 @@ def test_matrices_are_read_in_place(types: str) -> None:
     body, expected = IN_PLACE[types]
     x, w, y = types.replace("] ", "]; ").replace("[", ": f32[").split("; ")
     assert schedules(generate(f"dim M in 1..512\nmodel m({x}, {w}) -> {y} {{ return {body} }}\n")) == [expected]
+
+
+AVERAGES = """language 1
+train step(x: f32[8, 40], lr: f32) -> loss: f32 {
+  param weight: f32[24, 40] = random_normal((24, 40), seed)
+  loss = mean((x @ weight.T) ** 2)
+  minimize loss with adamw(lr=lr)
+}
+"""
+
+
+def test_an_update_reads_its_gradient_in_one_nest() -> None:
+    nests = [kernel for kernel in schedules(generate(AVERAGES)) if set(kernel) == {"map"} and len(kernel) > 1]
+    assert nests == [("map", "map")], "single numbers, then both averages and the parameter"

@@ -70,7 +70,7 @@ class Stage:
 def plan_stages(kernel: Kernel) -> list[Stage]:
     """Returns the stages of a kernel, in order."""
     stages: list[Stage] = []
-    for op in kernel.ops:
+    for op in _numbers_first(kernel.ops):
         joined = _join(stages[-1], op) if stages else None
         if joined is None:
             stages.append(_start(op))
@@ -81,6 +81,20 @@ def plan_stages(kernel: Kernel) -> list[Stage]:
         later = [op for other in stages[number + 1 :] for op in other.ops]
         stage.sinks = [op for op in stage.ops if id(op) in wanted or _is_read_from_memory(op, later)]
     return stages
+
+
+def _numbers_first(ops: Sequence[Op]) -> list[Op]:
+    """Returns the ops of a kernel without reductions, with those of single numbers first, as far as they depend on no
+    others: they would separate maps that share loops. The ops of other kernels stay in order."""
+    if any(op.reduced or op.carried is not None for op in ops):
+        return list(ops)
+    made = {id(op) for op in ops}
+    first: set[int] = set()
+    for op in ops:
+        sources = {id(tensor.op) for tensor in _sources(op)} & made
+        if not op.loops and sources <= first:
+            first.add(id(op))
+    return sorted(ops, key=lambda op: id(op) not in first)
 
 
 def merge_loops(stage: Stage) -> None:
@@ -169,6 +183,7 @@ def _unify(stage: Stage, op: Op) -> Stage | None:
         if not _pair(stage, access, op, found):
             return None
     joined = stage.copy()
+    found = found or _pair_shared_reads(stage, op)
     for loop, size in enumerate(op.loops):
         if loop not in found:
             found[loop] = len(joined.sizes)
@@ -210,6 +225,30 @@ def _pair(stage: Stage, access: Access, op: Op, found: dict[int, int]) -> bool:
         if op.loops[read] != size:
             return False
     return True
+
+
+def _pair_shared_reads(stage: Stage, op: Op) -> dict[int, int]:
+    """Returns the classes for the loops of a map that reads no result of a stage of maps, but an operand of theirs at
+    the same index; none where loops stay without a class, or would share one.
+
+    The averages of an optimizer are such maps: m[i] = b * m[i] + c * g[i] and v[i] = d * v[i] + e * g[i].
+    """
+    if any(each.reduced or any(n.kind in ("index", "extract") for n in each.body.walk()) for each in (*stage.ops, op)):
+        return {}
+    for access in op.reads:
+        for other, read in ((o, a) for o in stage.ops for a in o.reads):
+            if (
+                read.tensor.view is None
+                or read.tensor.view != access.tensor.view
+                or len(read.index) != len(access.index)
+            ):
+                continue
+            loops = [(plain(own), plain(theirs)) for own, theirs in zip(access.index, read.index, strict=True)]
+            found = {own: stage.of(other, theirs) for own, theirs in loops if own is not None and theirs is not None}
+            sizes = all(op.loops[own] == stage.sizes[c] for own, c in found.items())
+            if sizes and len(found) == len(loops) == len(op.loops) == len({*found.values()}):
+                return found
+    return {}
 
 
 # Profitability of fusion
