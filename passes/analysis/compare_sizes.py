@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from ...dialect.dims import (
     INFINITY,
     FloorDiv,
@@ -92,8 +94,14 @@ def _from_least(symbol: Symbol) -> Size:
 
 
 def _terms_from_least(size: Size) -> Mapping[Monomial, int] | None:
+    """Returns the coefficients of the size in dims that start at 0; None where a factor may be negative."""
     terms = dict(_terms(_shifted(size)))
     return terms if all(map(_is_product_of_naturals, terms)) else None
+
+
+Coefficients = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+_EXACT = 2.0**53
+"""Coefficients below it are exact."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,8 +110,9 @@ class Point:
 
     size: Size
     values: tuple[float, ...]
-    terms: Mapping[Monomial, int] | None
-    """The coefficients of the size in dims that start at 0; None where a factor may be negative."""
+    coefficients: Coefficients
+    """Those of the size in dims that start at 0, a column for each monomial; not numbers where they are unknown. A size
+    is no less than another one if no coefficient is."""
 
 
 def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:
@@ -116,38 +125,27 @@ def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:
     return [least, larger, *(one_larger if len(dims) > 1 else [])] if dims else [{}]
 
 
-def _sum_of_terms(left: Point, right: Point) -> Mapping[Monomial, int] | None:
-    if left.terms is None or right.terms is None:
-        return None
-    terms = dict(left.terms)
-    for monomial, coefficient in right.terms.items():
-        terms[monomial] = terms.get(monomial, 0) + coefficient
-    return terms
-
-
-def _has_no_less(left: Point, right: Point) -> bool:
-    """Returns whether no coefficient of `left` is less than that of `right`, which proves the order of most pairs."""
-    if left.terms is None or right.terms is None:
-        return False
-    others = left.terms.get
-    return all(others(monomial, 0) >= coefficient for monomial, coefficient in right.terms.items()) and all(
-        coefficient >= 0 or monomial in right.terms for monomial, coefficient in left.terms.items()
-    )
-
-
 class Points:
-    """The points of one plan, and their known order. Every pair is decided once."""
+    """The points of one plan, and their known order. Every pair is decided once. `sizes` are those from which all
+    others are summed."""
 
     def __init__(self, sizes: Sequence[Size]) -> None:
         self.samples = _samples(sizes)
+        terms = [_terms_from_least(size) for size in dict.fromkeys(sizes)]
+        self._columns = {monomial: column for column, monomial in enumerate({m: None for t in terms for m in t or ()})}
         self._known: dict[Size, Point] = {}
         self._sums: dict[tuple[Point, Point], Point] = {}
         self._ordered: dict[tuple[Point, Point], bool] = {}
 
+    @property
+    def width(self) -> int:
+        """The number of coefficients of a point."""
+        return len(self._columns)
+
     def of(self, size: Size) -> Point:
         if size not in self._known:
             values = tuple(float(evaluate(size, sample)) for sample in self.samples)
-            self._known[size] = Point(size, values, _terms_from_least(size))
+            self._known[size] = Point(size, values, self._coefficients(size))
         return self._known[size]
 
     def sum(self, left: Point, right: Point) -> Point:
@@ -156,7 +154,7 @@ class Points:
             size = add(left.size, right.size)
             if size not in self._known:
                 values = tuple(x + y for x, y in zip(left.values, right.values, strict=True))
-                self._known[size] = Point(size, values, _sum_of_terms(left, right))
+                self._known[size] = Point(size, values, _exact(left.coefficients + right.coefficients))
             self._sums[pair] = self._known[size]
         return self._sums[pair]
 
@@ -164,5 +162,21 @@ class Points:
         pair = left, right
         if pair not in self._ordered:
             may_hold = all(x >= y for x, y in zip(left.values, right.values, strict=True))
-            self._ordered[pair] = may_hold and (_has_no_less(left, right) or never_less(left.size, right.size))
+            self._ordered[pair] = may_hold and (
+                bool((left.coefficients >= right.coefficients).all()) or never_less(left.size, right.size)
+            )
         return self._ordered[pair]
+
+    def _coefficients(self, size: Size) -> Coefficients:
+        coefficients = np.zeros(self.width)
+        terms = _terms_from_least(size)
+        if terms is None or not terms.keys() <= self._columns.keys():
+            return np.full_like(coefficients, np.nan)
+        for monomial, coefficient in terms.items():
+            coefficients[self._columns[monomial]] = coefficient
+        return _exact(coefficients)
+
+
+def _exact(coefficients: Coefficients) -> Coefficients:
+    """Returns the coefficients, or those of an unknown size if some may be rounded."""
+    return coefficients if (np.abs(coefficients) < _EXACT).all() else np.full_like(coefficients, np.nan)

@@ -21,15 +21,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dialect.dims import Size, bounds, divisible
-from .compare_sizes import Point, Points
+from .compare_sizes import Coefficients, Point, Points
 from .liveness import ALIGNMENT, Life, Step, aligned, find_lives, join_in_place
 
 _CHUNK = 256
 """The number of offsets that are tried at once."""
 _TRIES = 12
 """The number of attempts to improve an order that wastes memory."""
+_PATIENCE = 4
+"""The attempts without an improvement after which an order is left."""
 
 _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+_Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     the tensor with the highest end is moved to the front of the order, and the placement is repeated.
     """
     lives = join_in_place(steps, find_lives(steps, sizes))
-    points = Points([life.size for life in lives])
+    points = Points([size for life in lives for size in (life.size, aligned(life.size))])
     live = _live_bytes(lives, len(steps), points)
     # The bound of each sample, and the live bytes of the sample with the largest bound.
     bound, largest = live.max(axis=0), live[:, int(live.max(axis=0).argmax())].tolist()
@@ -65,12 +68,15 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     least = float("inf")
     for order in _ORDERS:
         ordered = sorted(lives, key=lambda life: (*order(life, largest), life.first, life.names))
+        own, since = float("inf"), 0
         for _ in range(_TRIES):
             placement = _place(ordered, points)
-            if placement.excess(bound) < least:
-                best, least = placement, placement.excess(bound)
+            excess = placement.excess(bound)
+            if excess < least:
+                best, least = placement, excess
+            own, since = (excess, 0) if excess < own else (own, since + 1)
             # A workspace equal to the lower bound cannot be improved.
-            if least <= 1 or not lives:
+            if least <= 1 or not lives or since == _PATIENCE:
                 break
             top = placement.highest().life
             ordered = [top, *(life for life in ordered if life is not top)]
@@ -103,11 +109,14 @@ def _place(lives: Sequence[Life], points: Points) -> _Placement:
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """Placed tensors, and their offsets and ends for each sample: arrays of [sample, tensor]."""
+    """Placed tensors, and their offsets and ends for each sample: arrays of [sample, tensor]. The coefficients of both
+    are arrays of [coefficient, tensor]."""
 
     all: list[_Placed]
     offsets: _Bytes
     ends: _Bytes
+    offset_coefficients: Coefficients
+    end_coefficients: Coefficients
 
 
 class _Placement:
@@ -118,11 +127,14 @@ class _Placement:
         self.all: list[_Placed] = []
         self._first, self._last = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self._offsets, self._ends = np.zeros((2, len(points.samples), count))
+        self._offset_coefficients, self._end_coefficients = np.zeros((2, points.width, count))
 
     def add(self, placed: _Placed) -> None:
         number = len(self.all)
         self._first[number], self._last[number] = placed.life.first, placed.life.last
-        self._offsets[:, number], self._ends[:, number] = placed.offset.values, placed.end.values
+        offset, end = placed.offset, placed.end
+        self._offsets[:, number], self._ends[:, number] = offset.values, end.values
+        self._offset_coefficients[:, number], self._end_coefficients[:, number] = offset.coefficients, end.coefficients
         self.all.append(placed)
 
     def beside(self, life: Life) -> _Beside:
@@ -131,7 +143,8 @@ class _Placement:
         overlap = (self._first[:count] <= life.last) & (self._last[:count] >= life.first)
         numbers = np.flatnonzero(overlap)
         placed = [self.all[number] for number in numbers.tolist()]
-        return _Beside(placed, self._offsets[:, numbers], self._ends[:, numbers])
+        coefficients = self._offset_coefficients[:, numbers], self._end_coefficients[:, numbers]
+        return _Beside(placed, self._offsets[:, numbers], self._ends[:, numbers], *coefficients)
 
     def highest(self) -> _Placed:
         """Returns the placed tensor with the highest end, summed over the samples."""
@@ -167,7 +180,7 @@ def _by_area(life: Life, live: Sequence[float]) -> tuple[float, ...]:
 _ORDERS: tuple[Callable[[Life, Sequence[float]], tuple[float, ...]], ...] = (_by_size, _by_crowd, _by_area)
 
 
-def _candidates(others: _Beside, size: Point, points: Points) -> Iterator[tuple[Point, list[bool]]]:
+def _candidates(others: _Beside, size: Point, points: Points) -> Iterator[tuple[Point, _Flags]]:
     """Yields the offsets at which a tensor of that size overlaps no other for any of the samples, and for each of them
     which of the others lie above it."""
     # The lowest free offset is 0 or the end of another tensor; tensors that end at the same size are one candidate.
@@ -184,7 +197,7 @@ def _candidates(others: _Beside, size: Point, points: Points) -> Iterator[tuple[
             above = above & (others.offsets[sample] >= start + least[sample])
             below = below & (others.ends[sample] <= start)
         for row in np.flatnonzero((above | below).all(axis=1)).tolist():
-            yield starts[first + row], above[row].tolist()
+            yield starts[first + row], above[row]
 
 
 def _find_offset(others: _Beside, size: Point, total: Point, points: Points) -> Point:
@@ -197,11 +210,20 @@ def _find_offset(others: _Beside, size: Point, total: Point, points: Points) -> 
             continue
         # Offsets are multiples of the alignment, so an end below an offset stays below it when rounded up.
         end = points.sum(offset, size)
-        if not all(
-            never_less(p.offset, end) if is_above else never_less(offset, p.end)
-            for p, is_above in zip(others.all, above, strict=True)
-        ):
+        if not _fits(others, offset, end, above, points):
             continue
         if never_less(total, end) or never_less(end, total):
             best = offset
     return total if best is None else best
+
+
+def _fits(others: _Beside, offset: Point, end: Point, above: _Flags, points: Points) -> bool:
+    """Returns whether memory from `offset` to `end` provably overlaps no other: those marked in `above` lie above it,
+    and the rest below it."""
+    after = (others.offset_coefficients >= end.coefficients[:, None]).all(axis=0)
+    before = (others.end_coefficients <= offset.coefficients[:, None]).all(axis=0)
+    # Coefficients prove the order of most pairs.
+    return all(
+        points.never_less(others.all[n].offset, end) if above[n] else points.never_less(offset, others.all[n].end)
+        for n in np.flatnonzero(~np.where(above, after, before)).tolist()
+    )

@@ -4,9 +4,10 @@
 
 #include "../internal.h"
 
-/* A kernel: its PTX, its machine code (NULL if there is none), its name in both, the threads of each block, the bytes of dynamic shared memory, and the number
- * of its arguments. `read` computes the words of its tensor maps, which follow the arguments; NULL if it has none. If
- * `persistent` is not 0, blocks loop over tiles: at most that many of them are launched for each multiprocessor. */
+/* A kernel: its PTX, its machine code (NULL if there is none), its name in both, the threads of each block, the bytes of
+ * dynamic shared memory, and the number of its arguments. `read` computes the words of its tensor maps, which follow the
+ * arguments; NULL if it has none. If `persistent` is not 0, blocks loop over tiles: at most that many of them are
+ * launched for each multiprocessor. */
 typedef struct nacre_kernel_image {
     const char *ptx, *cubin, *name;
     int64_t threads, shared;

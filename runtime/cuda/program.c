@@ -34,7 +34,8 @@ static nacre_status choose_form(nacre_program *program, const nacre_device_level
     int version = 0;
     const int result = program->driver->get_version(&version);
     if (result) return nacre_driver_failed(program->driver, result, "report the version of its driver");
-    program->runs_cubins = level->release > 0 && level->release <= version / 1000 && runs_cubin_of(own, level->capability);
+    const int is_read = level->release > 0 && level->release <= version / 1000;
+    program->runs_cubins = is_read && runs_cubin_of(own, level->capability);
     return NACRE_OK;
 }
 
@@ -51,7 +52,8 @@ static nacre_status choose_level(nacre_program *program) {
     for (int32_t i = 0; i < code->level_count; i++) {
         const nacre_device_level *level = &code->levels[i];
         program->level = i;
-        if (level->exact ? level->capability == own : level->capability <= own) return choose_form(program, level, own);
+        const int fits = level->exact ? level->capability == own : level->capability <= own;
+        if (fits) return choose_form(program, level, own);
     }
     const nacre_device_level *least = &code->levels[code->level_count - 1];
     return nacre_fail(NACRE_NO_DEVICE, "the artifact is for %s%s, and the device is sm_%d", least->name,
@@ -75,8 +77,8 @@ static nacre_status load_module(const nacre_program *program, const nacre_kernel
     const char *text = NULL;
     driver->describe_error(result, &text);
     const nacre_status status = result == DRIVER_OUT_OF_MEMORY ? NACRE_OUT_OF_MEMORY : NACRE_DEVICE_FAILED;
-    return nacre_fail(status, "the driver could not %s `%s`: %s%s%s", is_cubin ? "load the machine code of" : "compile", image->name, text ? text : "unknown",
-                      *log ? "\n" : "", log);
+    return nacre_fail(status, "the driver could not %s `%s`: %s%s%s", is_cubin ? "load the machine code of" : "compile",
+                      image->name, text ? text : "unknown", *log ? "\n" : "", log);
 }
 
 static nacre_status load_kernels(nacre_program *program) {
