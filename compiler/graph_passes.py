@@ -10,13 +10,18 @@ _BLOCKS = "expand-block-quantized,fold-parameters{blocks-only=true}"
 
 
 def _optimizing(
-    convolutions: str, parameters: str, first: str = _FIRST_BY_ROWS, last: str = "", expand: str = "contract=true"
+    convolutions: str,
+    parameters: str,
+    first: str = _FIRST_BY_ROWS,
+    last: str = "",
+    expand: str = "contract=true",
+    fuse: str = "fuse",
 ) -> str:
     # Parameters are folded last, when the graph contains all facts about them.
     blocks = f"expand-block-quantized{{{expand}}},fold-parameters{{blocks-only=true}}"
     loops = "hoist-invariants,batch-scanned"
     first = f"{first},canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
-    last = f"canonicalize,cse,dce,{last}fuse,defer-checks"
+    last = f"canonicalize,cse,dce,{last}{fuse},defer-checks"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},{last}"
 
 
@@ -45,17 +50,20 @@ STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
 
 _DEVICE_LAYOUT = "channels-last{pads=false},parallel-order,depth-last,split-sums"
 _DEVICE_BLOCKS = "contract=true,halves=true"
+_DEVICE_FUSE = "fuse{in-place=true}"
 _DEVICE = _optimizing(
     f"qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,{_DEVICE_LAYOUT}",
     "fold-parameters",
     _FIRST,
     expand=_DEVICE_BLOCKS,
+    fuse=_DEVICE_FUSE,
 )
 _DEVICE_STRICT = _optimizing(
     f"qdq-propagation{{requantize=false}},narrow-weights,sub-pixel,{_DEVICE_LAYOUT}",
     "fold-parameters{stepwise=true}",
     _FIRST,
     expand=_DEVICE_BLOCKS,
+    fuse=_DEVICE_FUSE,
 )
 
 DEVICE_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE, 3: _DEVICE}

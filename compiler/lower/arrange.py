@@ -55,13 +55,14 @@ class Arrangement:
     destinations: dict[Key, int] = field(default_factory=dict)
 
 
-def arrange(ops: Sequence[Op], results: Sequence[Ref]) -> Arrangement:
+def arrange(ops: Sequence[Op], results: Sequence[Ref], *, in_place: bool = False) -> Arrangement:
+    """Returns the operations to write. With `in_place`, sums read transposed tensors where they are."""
     plan = Arrangement(list(ops), list(results))
     plan.ops = _live(plan)
     _protect(plan)
     _place_results(plan)
     plan.ops = _live(plan)
-    _inline(plan)
+    _inline(plan, in_place)
     return plan
 
 
@@ -145,7 +146,7 @@ Site = tuple[int, IndexMap]
 as linear forms of those loops."""
 
 
-def _inline(plan: Arrangement) -> None:
+def _inline(plan: Arrangement, in_place: bool) -> None:
     """Marks the operations to inline: elementwise operations with a single site, pure data movements, and operations
     that depend on the indices alone."""
     uses = _count_uses(plan)
@@ -172,7 +173,7 @@ def _inline(plan: Arrangement) -> None:
             for root, access in sites[id(reader)]
         }
         if (
-            (op.moves and not _turns(op, loops, inside))
+            (op.moves and (in_place or not _turns(op, loops, inside)))
             or op.generates
             or (len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside))
         ):

@@ -49,12 +49,13 @@ from .writer import Kernel
 class Shared:
     """The weights, by name, and the kernels, by text, that all functions of a module share. With `debug`, texts include
     locations, and kernels have readable names. `tied` has the packing of each parameter that is both packed for a
-    contraction and read by row look-ups."""
+    contraction and read by row look-ups. With `in_place`, sums read transposed tensors where they are."""
 
     module: Module
     pack: PanelSizes | None = None
     debug: bool = False
     tied: Mapping[str, Packing] = field(default_factory=dict)
+    in_place: bool = False
     weights: dict[str, LoweredWeight] = field(default_factory=dict)
     kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
     origins: dict[str, list[str]] = field(default_factory=dict)
@@ -219,7 +220,10 @@ class FunctionLowering:
         return over if isinstance(over, (Input, Computed)) and over not in others else None
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
-        return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack, tied=self.shared.tied)
+        shared = self.shared
+        return KernelLowering(
+            inputs, self.sources, self._constant, pack=shared.pack, tied=shared.tied, in_place=shared.in_place
+        )
 
     def _add_call(
         self,

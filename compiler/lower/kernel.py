@@ -48,10 +48,10 @@ class _AnyDims(dict[Any, str]):
 
 class KernelEmitter:
     """An implementation of the emitter protocol. `span` is the source location of the node that is being lowered;
-    `panels` are the sizes of panels of packed weights."""
+    `panels` are the sizes of panels of packed weights. With `in_place`, sums read transposed tensors where they are."""
 
-    def __init__(self, panels: PanelSizes | None = None) -> None:
-        self.panels = panels
+    def __init__(self, panels: PanelSizes | None = None, in_place: bool = False) -> None:
+        self.panels, self.in_place = panels, in_place
         self.span: Span | None = None
         self._ops: list[Op] = []
         self._inputs: list[TensorType] = []
@@ -73,7 +73,9 @@ class KernelEmitter:
         """Returns the text of the kernel that computes these results. Nothing may be recorded after it."""
         refs = [as_ref(r) for r in results]
         types = [r.type for r in refs]
-        return KernelWriter(arrange(self._ops, refs), self._inputs, types, self._tied, self.panels).write()
+        return KernelWriter(
+            arrange(self._ops, refs, in_place=self.in_place), self._inputs, types, self._tied, self.panels
+        ).write()
 
     def _add(self, op: Op) -> Op:
         op.span = self.span

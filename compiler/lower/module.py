@@ -15,13 +15,16 @@ from .tied import find_tied
 __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lower_module"]
 
 
-def lower_module(module: Module, *, pack: PanelSizes | None = None, debug: bool = False) -> Lowered:
+def lower_module(
+    module: Module, *, pack: PanelSizes | None = None, debug: bool = False, in_place: bool = False
+) -> Lowered:
     """Lowers every function of the module to calls of kernels; `pack` permits packed weights, in panels of these sizes.
-    With `debug`, kernels have human-readable names, and are shared only where they come from the same lines."""
-    lowered = _lower(module, Shared(module, pack, debug))
+    With `debug`, kernels have human-readable names, and are shared only where they come from the same lines.
+    With `in_place`, sums read transposed tensors where they are."""
+    lowered = _lower(module, Shared(module, pack, debug, in_place=in_place))
     tied = find_tied(module, lowered.weights)
     # The packing of a weight is known after its contraction is lowered; its row look-ups are then lowered again.
-    return _lower(module, Shared(module, pack, debug, tied)) if tied else lowered
+    return _lower(module, Shared(module, pack, debug, tied, in_place)) if tied else lowered
 
 
 def _lower(module: Module, lowering: Shared) -> Lowered:

@@ -59,10 +59,11 @@ class KernelLowering:
         *,
         pack: PanelSizes | None = None,
         tied: Mapping[str, Packing] = MappingProxyType({}),
+        in_place: bool = False,
     ) -> None:
         self.place_constant = place_constant
         self.pack, self.tied = pack, tied
-        self.emitter = KernelEmitter(pack)
+        self.emitter = KernelEmitter(pack, in_place)
         self.inputs: list[Stored] = []
         self.outer: dict[str, Ref] = {}
         self._prefixes = 0

@@ -69,23 +69,28 @@ class Fuse(Pass):
     A value with other users becomes an additional result of a group of rows or elements; groups of other kinds have one
     result. Single nodes are not grouped. Nodes with only copied uses are left to `dce`. The context receives a remark
     with the reason for each value that is still passed between two nodes.
+
+    With `in-place`, kernels read the second operand of a contraction in any order: a transposition joins the
+    contractions that sum over its last axis, in every dtype and for any number of rows.
     """
 
     name: ClassVar[str] = "fuse"
     kinds: tuple[str, ...] = tuple(KINDS)
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         if not set(self.kinds) <= KINDS.keys():
             raise ValueError(f"some of {', '.join(KINDS)}")
 
     def rewrite(self, module: Module, context: Context) -> Module:
-        return module.map_functions(lambda function: _Fuser(function, context, self.kinds).run())
+        return module.map_functions(lambda function: _Fuser(function, context, self).run())
 
 
 class _Fuser:
-    def __init__(self, function: Function, context: Context, kinds: Collection[str]) -> None:
+    def __init__(self, function: Function, context: Context, options: Fuse) -> None:
         self.function, self.context = function, context
-        self.kinds = [(name, kind) for name, kind in KINDS.items() if name in kinds]
+        self.kinds = [(name, kind) for name, kind in KINDS.items() if name in options.kinds]
+        self.in_place = options.in_place
         self.names = Names(function)
         self.uses = count_uses(function.body, function.results)
         self.generated: dict[str, Node] = {}
@@ -100,7 +105,7 @@ class _Fuser:
         return body
 
     def group(self, nodes: Sequence[Node], allow: Callable[[str, Node], bool]) -> Flow:
-        flow = Flow(nodes, self.uses, self.find_generated(nodes))
+        flow = Flow(nodes, self.uses, self.find_generated(nodes), self.in_place)
         for name, kind in self.kinds:
             numbers = range(len(nodes))
             for number in reversed(numbers) if kind.backwards else numbers:

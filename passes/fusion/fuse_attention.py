@@ -233,15 +233,15 @@ def _widens(node: Node) -> bool:
 def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:
     """Returns whether a permutation is read only by contractions that sum over the axis that was last before it.
     Their tiles transpose such columns one panel at a time. Each block of rows would repeat that, so there must be
-    one block."""
+    one block, unless kernels read matrices in place."""
     node = flow.nodes[number]
     order = permutation(node)
-    if order is None or node.output.type.dtype is not F32:
+    if order is None or (node.output.type.dtype is not F32 and not flow.in_place):
         return False
     for reader in (flow.nodes[r] for r in flow.readers[number]):
         if not has(reader, "contraction") or has(reader, "attention") or reader.inputs[1:] != (node.output,):
             return False
-        if summed_axes(reader, 1) != (order[-1],) or (in_blocks and not _has_few_rows(reader)):
+        if summed_axes(reader, 1) != (order[-1],) or (in_blocks and not flow.in_place and not _has_few_rows(reader)):
             return False
     return True
 

@@ -37,12 +37,14 @@ class Flow:
 
     `generated` are the nodes whose results are cheap to recompute: groups that read them hold copies of them. `reach`
     holds for each index the last member of the groups that begin at or before it and end after it. `reasons` maps each
-    examined edge to the reason why its two nodes are not in one group.
+    examined edge to the reason why its two nodes are not in one group. With `in_place`, kernels read matrices in the
+    order of memory, so that a contraction takes the transposition of its second operand.
     """
 
     nodes: Sequence[Node]
     uses: Mapping[str, int]
     generated: frozenset[int] = frozenset()
+    in_place: bool = False
     maker: dict[str, int] = field(default_factory=dict)
     readers: list[tuple[int, ...]] = field(default_factory=list)
     leaves: list[bool] = field(default_factory=list)
