@@ -19,6 +19,7 @@ from .model.weight_notes import initial_value_notes
 from .pipeline import Build
 from .quantization.effects import find_faster_precision, find_slow_products
 from .targets.target import Target
+from .validate.devices import find_runnable
 
 _NAMED = 3
 """The maximum number of kernels that a warning names."""
@@ -37,11 +38,12 @@ def with_warnings(source_model: SourceModel, targets: Sequence[Target], *, check
 
 def _warn_of_unchecked(targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
     """Returns a warning if the checks of a build run no kernels of a target."""
-    names = [f"`{target.name}`" for target in targets if not target.runs_here]
-    if not names:
+    reasons = find_runnable(targets).reasons
+    if not reasons:
         return ()
+    names = [f"`{target.name}`" for target, _ in reasons]
     message = f"checks of the build run no kernel for {', '.join(names)}; they compare the graphs of all passes"
-    help_text = "checks run the code of targets that are CPUs of this machine"
+    help_text = f"checks run the code of CPUs and GPUs of this machine; {reasons[0][1]}"
     return (Diagnostic("unchecked-kernels", message, severity="warning", help=help_text),)
 
 
