@@ -32,13 +32,14 @@ def with_warnings(source_model: SourceModel, targets: Sequence[Target], *, check
     """Returns the model with the target-dependent warnings added to its own. `check`: the build is to be checked, as it
     is with the variable of the environment."""
     slow = find_slow_products(source_model.module, targets)
-    unchecked = _warn_of_unchecked(targets) if check or asks_for_checks() else ()
+    unchecked = _warn_of_unchecked(targets, check) if check or asks_for_checks() else ()
     return replace(source_model, warnings=(*source_model.warnings, *slow, *unchecked))
 
 
-def _warn_of_unchecked(targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
+def _warn_of_unchecked(targets: Sequence[Target], on_devices: bool) -> tuple[Diagnostic, ...]:
     """Returns a warning if the checks of a build run no kernels of a target."""
-    reasons = find_runnable(targets).reasons
+    left = () if on_devices else tuple((t, "only `--check-passes` opens a driver") for t in targets if t.is_device)
+    reasons = (*left, *find_runnable([t for t in targets if on_devices or not t.is_device]).reasons)
     if not reasons:
         return ()
     names = [f"`{target.name}`" for target, _ in reasons]

@@ -44,7 +44,7 @@ def choose_observer(source_model: SourceModel, options: Options, *, check: bool)
     folder, the checks that it enables are recorded there once they are passed, and not repeated."""
     value = os.environ.get(CHECK_PASSES, "")
     if check or not value:
-        return Checker(source_model, options) if check else Observer()
+        return Checker(source_model, options, on_devices=True) if check else Observer()
     return Checker(source_model, options, Path(value) if os.path.isabs(value) else None)
 
 
@@ -57,20 +57,24 @@ def _loader(source_model: SourceModel) -> Load:
 
 
 class Checker(Observer):
-    """Raises WrongNumbers at the first stage that changes the results."""
+    """Raises WrongNumbers at the first stage that changes the results. `on_devices`: a driver may be opened, to run the
+    code for GPUs."""
 
     trusts_cache = False
 
-    def __init__(self, source_model: SourceModel, options: Options, folder: Path | None = None) -> None:
+    def __init__(
+        self, source_model: SourceModel, options: Options, folder: Path | None = None, *, on_devices: bool = False
+    ) -> None:
         self.source_model, self.options = source_model, options
         self.folder, self.load = folder, _loader(source_model)
+        self.on_devices = on_devices
         self.passed = Passed(folder, self.load)
         self.stages: list[Stage] = []
         self.program: Program | None = None
         self._trials: Trials | None = None
 
     def of_further(self, options: Options) -> Checker:
-        return Checker(self.source_model, options, self.folder)
+        return Checker(self.source_model, options, self.folder, on_devices=self.on_devices)
 
     @property
     def trials(self) -> Trials:
@@ -111,6 +115,8 @@ class Checker(Observer):
 
     def accept_kernels(self, module: Module, program: Program) -> None:
         self.program = program
+        if self.options.family.device and not self.on_devices:
+            return
         way = way_of(self.options.code(), pack=self.options.panels)
         wrong = find_wrong_kernel(module, program, way, self.load, self.passed)
         if wrong is not None:
@@ -118,7 +124,8 @@ class Checker(Observer):
             raise self._error(function, found, _triage_kernel(wrong, module, program))
 
     def accept_artifact(self, path: Path) -> None:
-        devices = find_runnable(self.options.targets).devices
+        targets = [target for target in self.options.targets if self.on_devices or not target.is_device]
+        devices = find_runnable(targets).devices
         if not devices:
             return
         module = self.stages[-1].module
