@@ -19,6 +19,7 @@ from .model.weight_notes import initial_value_notes
 from .pipeline import Build
 from .quantization.effects import find_faster_precision, find_slow_products
 from .targets.target import Target
+from .validate.devices import find_runnable
 
 _NAMED = 3
 """The maximum number of kernels that a warning names."""
@@ -31,17 +32,19 @@ def with_warnings(source_model: SourceModel, targets: Sequence[Target], *, check
     """Returns the model with the target-dependent warnings added to its own. `check`: the build is to be checked, as it
     is with the variable of the environment."""
     slow = find_slow_products(source_model.module, targets)
-    unchecked = _warn_of_unchecked(targets) if check or asks_for_checks() else ()
+    unchecked = _warn_of_unchecked(targets, check) if check or asks_for_checks() else ()
     return replace(source_model, warnings=(*source_model.warnings, *slow, *unchecked))
 
 
-def _warn_of_unchecked(targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
+def _warn_of_unchecked(targets: Sequence[Target], on_devices: bool) -> tuple[Diagnostic, ...]:
     """Returns a warning if the checks of a build run no kernels of a target."""
-    names = [f"`{target.name}`" for target in targets if not target.runs_here]
-    if not names:
+    left = () if on_devices else tuple((t, "only `--check-passes` opens a driver") for t in targets if t.is_device)
+    reasons = (*left, *find_runnable([t for t in targets if on_devices or not t.is_device]).reasons)
+    if not reasons:
         return ()
+    names = [f"`{target.name}`" for target, _ in reasons]
     message = f"checks of the build run no kernel for {', '.join(names)}; they compare the graphs of all passes"
-    help_text = "checks run the code of targets that are CPUs of this machine"
+    help_text = f"checks run the code of CPUs and GPUs of this machine; {reasons[0][1]}"
     return (Diagnostic("unchecked-kernels", message, severity="warning", help=help_text),)
 
 

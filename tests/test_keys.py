@@ -395,7 +395,7 @@ def test_keys_of_checked_kernels(tmp_path: Path) -> None:
         part: Any = SimpleNamespace(module=module(op), symbol="k")
         program: Any = SimpleNamespace(kernels={on: {"k": made, "other": code}})
         panels = options.pop("pack", None)
-        way = Way(CodeOptions((on,), 2, visible=True, **options), panels)
+        way = Way(CodeOptions((on,), 2, visible=True, **options), panels, (on,))
         return kernels._key(part, program, way, Passed(tmp_path, lambda parameter: X))  # type: ignore[arg-type, return-value]
 
     first = key()

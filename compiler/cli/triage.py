@@ -27,6 +27,7 @@ from ..tools.bisect.culprit import culprit_data, describe
 from ..tools.bisect.failures import KINDS, MEMORY, PASSES, Examiner, Failure
 from ..tools.bisect.reduce import reduce_case
 from ..tools.bisect.storage import check_paths, write_case
+from ..validate.devices import find_runnable
 from ..validate.inputs import (
     EDGES,
     ORDINARY,
@@ -133,9 +134,8 @@ def _examiner(chosen: Chosen, source_model: SourceModel, timeout: float, level: 
     """Returns an examiner with the chosen options, at another optimisation level if one is given."""
     if len(chosen.base.targets) > 1:
         raise click.BadParameter("give one target: results may differ between targets", param_hint="--target")
-    (target,) = chosen.base.targets
-    if not target.runs_here:
-        message = f"this machine cannot run code for `{target.name}`, so nothing can be compared"
+    for target, reason in find_runnable(chosen.base.targets).reasons:
+        message = f"this machine cannot run code for `{target.name}`, so nothing can be compared: {reason}"
         raise click.BadParameter(message, param_hint="--target")
     options = chosen.options(timeout=timeout)
     if level is not None:

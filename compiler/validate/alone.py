@@ -21,11 +21,13 @@ from ..lower.module import lower_module
 from ..targets.target import Target
 from ..targets.vector_unit import PanelSizes
 from .cut import cut_function, flatten
+from .devices import find_runnable
 from .inputs import Trial
 from .isolated import TIMEOUT, Died, Progress, run_each_isolated, run_isolated
 from .judge import Difference, Judge
 from .model_calls import Wrong
-from .native import Library, check_call
+from .native import Finding, Library, check_call
+from .on_device import DeviceLibrary, only
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +60,22 @@ class WrongPart:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A configuration for compiling kernels: the options of code generation, and the panels of packed weights."""
+    """A configuration for compiling kernels: the options of code generation, the panels of packed weights, and the
+    targets whose kernels are run."""
 
     options: CodeOptions
     pack: PanelSizes | None
+    targets: tuple[Target, ...]
 
     def __post_init__(self) -> None:
         assert self.options.visible, "entries have to be found"
 
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        return tuple(target for target in self.options.targets if target.runs_here)
-
 
 def way_of(options: CodeOptions, *, pack: PanelSizes | None) -> Way:
-    """Returns the configuration of a build, adapted to compile from the graph."""
-    return Way(replace(options, visible=True, start=FIRST, debug=False), pack)
+    """Returns the configuration of a build, adapted to compile from the graph, with the targets that this machine can
+    run."""
+    adapted = replace(options, visible=True, start=FIRST, debug=False)
+    return Way(adapted, pack, find_runnable(options.targets).targets)
 
 
 # --- cutting ---
@@ -137,7 +139,7 @@ class Alone:
     ) -> None:
         self.parts, self.way, self.load, self.trials, self.seconds = parts, way, load, trials, seconds
         self.kept = KeptParameters()
-        self.library = _link(parts, program, way, load) if parts else None
+        self.checks = _link(parts, program, way, load) if parts else {}
 
     def find_wrong(self) -> WrongPart | None:
         """Returns the first wrong part; each runs in a child process, which may crash."""
@@ -158,11 +160,10 @@ class Alone:
         return next((wrong for wrong in found if wrong is not None), None)
 
     def _try(self, part: Part, trial: Trial, targets: Sequence[Target], report: Progress) -> WrongPart | None:
-        assert self.library is not None, "there are no kernels"
         judge = Judge(part.module, trial, self.load, kept=self.kept)
         for target in targets:
             report(f"`{part.symbol}` with {trial}")
-            found = check_call(self.library, part.function, judge, self.way.options.suffix(target))
+            found = self.checks[target](part.function, judge)
             if found is not None:
                 difference = found.difference or Difference(0, found.message)
                 return WrongPart(part, Wrong(trial, difference), target, in_memory=found.kind == "memory")
@@ -178,9 +179,15 @@ class Alone:
         raise AssertionError(f"{part.symbol} died once, and not again: {died.message}")
 
 
-def _link(parts: Sequence[Part], program: Program, way: Way, load: Load) -> Library:
-    """Links the code of the program, with an entry for each of its kernels."""
-    lowered = lower_module(_joined([part.module for part in parts]), pack=way.pack)
+_Check = Callable[[Function, Judge], Finding | None]
+"""Calls a function of linked code and judges its results."""
+
+
+def _link(parts: Sequence[Part], program: Program, way: Way, load: Load) -> Mapping[Target, _Check]:
+    """Links the code of the program, with an entry for each of its kernels. Returns the check of a call for each
+    target."""
+    module = _joined([part.module for part in parts])
+    lowered = lower_module(module, pack=way.pack)
     compiled = {kernel.symbol: kernel for kernel in program.lowered.kernels}
     functions: list[LoweredFunction] = []
     for part, function in zip(parts, lowered.functions, strict=True):
@@ -192,7 +199,16 @@ def _link(parts: Sequence[Part], program: Program, way: Way, load: Load) -> Libr
     cut = plan_program(replace(lowered, functions=tuple(functions), kernels=kernels), program.kernels)
     # Each entry calls one kernel a few times: optimising it would take longer than that. The objects of the kernels are
     # those of the program.
-    return Library(cut, CodeGenerator(replace(way.options, quick=True)).compile_entries(cut), load)
+    options = replace(way.options, quick=True)
+    if not any(target.is_device for target in way.targets):
+        library = Library(cut, CodeGenerator(options).compile_entries(cut), load)
+        return {target: partial(check_call, library, suffix=options.suffix(target)) for target in way.targets}
+    checks: dict[Target, _Check] = {}
+    for target in way.targets:
+        own, code = only(cut, target), replace(options, targets=(target,))
+        objects = CodeGenerator(code).compile_entries(own)
+        checks[target] = DeviceLibrary(module, own, objects, target, code, load).check
+    return checks
 
 
 def _joined(modules: Sequence[Module]) -> Module:
@@ -211,7 +227,7 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
     plain = replace(options, level=0, quick=True)
 
     def is_wrong(options: CodeOptions, pack: PanelSizes | None) -> bool:
-        tried = Way(options, pack)
+        tried = Way(options, pack, (found.target,))
         program = CodeGenerator(options).compile_kernels(lower_module(found.part.module, pack=pack))
         parts = cut_kernels(found.part.module, program.lowered)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ...dialect.control_flow import walk_control
 from ...dialect.graph import Function, Module, Node, Value
@@ -22,12 +23,15 @@ from ...runtime.observe import Event, observe
 from ..lower.lowered import LoweredCall, LoweredFunction
 from ..lower.nodes import Computed
 from .cut import cut_function
+from .devices import CPU, select_device
 from .inputs import Trial
 from .isolated import Died, Progress, Task, run_each_isolated, run_isolated
 from .judge import Difference, Judge
 from .model_calls import Wrong
 from .stateful import call_function
 from .usage import RUNTIME, check_use, is_right_in_one_thread
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,14 @@ class WrongCall:
 
 
 def find_wrong(
-    artifact: Path, judges: Sequence[Judge], uses: Sequence[tuple[Function, Trial]] = ()
+    artifact: Path, judges: Sequence[Judge], uses: Sequence[tuple[Function, Trial]] = (), device: str = CPU
 ) -> WrongCall | None:
     """Returns the first trial with wrong results, or at which the process crashes; then the first wrong way to call one
-    of the functions in `uses`. All calls run in one child process: to fork a large process takes tens of
-    milliseconds."""
+    of the functions in `uses`, with sessions on `device`. All calls run in one child process: to fork a large process
+    takes tens of milliseconds."""
     tasks: list[Task[tuple[Array, ...] | str | None]] = [partial(_call, artifact, judge.trial) for judge in judges]
     tasks += [partial(check_use, artifact, function, trial) for function, trial in uses]
+    tasks = [partial(_on_device, device, task) for task in tasks]
     answers = run_each_isolated(tasks)
     for judge, results in zip(judges, answers, strict=False):
         assert not isinstance(results, str), results
@@ -82,6 +87,11 @@ def find_wrong(
         if message is not None:
             return WrongCall(Wrong(trial, Difference(0, f"is wrong: {message}")), in_use=True)
     return None
+
+
+def _on_device(device: str, task: Task[_Answer], report: Progress) -> _Answer:
+    select_device(device)
+    return task(report)
 
 
 def _call(artifact: Path, trial: Trial, report: Progress) -> tuple[Array, ...] | None:

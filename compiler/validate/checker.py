@@ -29,6 +29,7 @@ from ..options import Options
 from .alone import way_of
 from .artifacts import find_wrong, triage_assembly
 from .boundaries import random_crossing_dims
+from .devices import DEVICE, find_runnable
 from .halving import find_rewrite
 from .inputs import made_up
 from .kernels import WrongKernel, find_wrong_kernel
@@ -43,7 +44,7 @@ def choose_observer(source_model: SourceModel, options: Options, *, check: bool)
     folder, the checks that it enables are recorded there once they are passed, and not repeated."""
     value = os.environ.get(CHECK_PASSES, "")
     if check or not value:
-        return Checker(source_model, options) if check else Observer()
+        return Checker(source_model, options, on_devices=True) if check else Observer()
     return Checker(source_model, options, Path(value) if os.path.isabs(value) else None)
 
 
@@ -56,20 +57,24 @@ def _loader(source_model: SourceModel) -> Load:
 
 
 class Checker(Observer):
-    """Raises WrongNumbers at the first stage that changes the results."""
+    """Raises WrongNumbers at the first stage that changes the results. `on_devices`: a driver may be opened, to run the
+    code for GPUs."""
 
     trusts_cache = False
 
-    def __init__(self, source_model: SourceModel, options: Options, folder: Path | None = None) -> None:
+    def __init__(
+        self, source_model: SourceModel, options: Options, folder: Path | None = None, *, on_devices: bool = False
+    ) -> None:
         self.source_model, self.options = source_model, options
         self.folder, self.load = folder, _loader(source_model)
+        self.on_devices = on_devices
         self.passed = Passed(folder, self.load)
         self.stages: list[Stage] = []
         self.program: Program | None = None
         self._trials: Trials | None = None
 
     def of_further(self, options: Options) -> Checker:
-        return Checker(self.source_model, options, self.folder)
+        return Checker(self.source_model, options, self.folder, on_devices=self.on_devices)
 
     @property
     def trials(self) -> Trials:
@@ -110,6 +115,8 @@ class Checker(Observer):
 
     def accept_kernels(self, module: Module, program: Program) -> None:
         self.program = program
+        if self.options.family.device and not self.on_devices:
+            return
         way = way_of(self.options.code(), pack=self.options.panels)
         wrong = find_wrong_kernel(module, program, way, self.load, self.passed)
         if wrong is not None:
@@ -117,29 +124,34 @@ class Checker(Observer):
             raise self._error(function, found, _triage_kernel(wrong, module, program))
 
     def accept_artifact(self, path: Path) -> None:
-        if not any(target.runs_here for target in self.options.targets):
+        targets = [target for target in self.options.targets if self.on_devices or not target.is_device]
+        devices = find_runnable(targets).devices
+        if not devices:
             return
         module = self.stages[-1].module
-        key = self._artifact_key(path)
+        key = self._artifact_key(path, devices)
         if self.passed.has(key):
             return
         for planned in module.functions:
             self.trials.add(planned.name, random_crossing_dims(self.trials.module.function(planned.name), planned))
         judges = list(self.trials.judges(in_blocks=is_in_blocks(module)))
         uses = [(module.function(trial.function), trial) for trial in self.trials.first_trials()]
-        found = find_wrong(path, judges, uses)
-        if found is not None:
-            function = module.function(found.wrong.trial.function)
-            if found.in_use:
-                raise self._error(function, found.wrong, _triage_runtime(module, function))
-            raise self._error(function, found.wrong, self._triage_assembly(path, module, found.wrong))
+        for device in devices:
+            found = find_wrong(path, judges, uses, device)
+            if found is not None:
+                function = module.function(found.wrong.trial.function)
+                if found.in_use:
+                    raise self._error(function, found.wrong, _triage_runtime(module, function))
+                if device == DEVICE:
+                    raise self._error(function, found.wrong, _triage_device(module, function))
+                raise self._error(function, found.wrong, self._triage_assembly(path, module, found.wrong))
         self.passed.add([key])
 
-    def _artifact_key(self, path: Path) -> str:
+    def _artifact_key(self, path: Path, devices: Sequence[str]) -> str:
         if not self.passed.active:
             return ""
         files = [file.read_bytes() for file in (path, weights_path(path)) if file.exists()]
-        return self.passed.key(self.trials.module, "artifact", self.stages[-1].module, *files)
+        return self.passed.key(self.trials.module, "artifact", self.stages[-1].module, repr(devices), *files)
 
     def _error(self, function: Function, wrong: Wrong, triage: Triage) -> WrongNumbersError:
         return make_wrong_numbers(self.source_model, self.options.flags, function, wrong, triage)
@@ -204,6 +216,11 @@ def _triage_kernel(wrong: WrongKernel, module: Module, program: Program) -> Tria
 def _triage_runtime(module: Module, function: Function) -> Triage:
     message = f"the runtime does not call `{function.name}` as it promises; the code that it calls is right"
     return Triage(RUNTIME, message, module, "this is what is called", function.span)
+
+
+def _triage_device(module: Module, function: Function) -> Triage:
+    message = f"every kernel of `{function.name}` is correct alone on the device, but all together are wrong"
+    return Triage("entry", message, module, "this is what is called", function.span)
 
 
 def _where(what: str, node: Node | None) -> Note:

@@ -63,6 +63,7 @@ def test_without_weights_they_are_made_up(cli: Cli, scaled: Path, tmp_path: Path
 
 
 def test_targets_whose_kernels_are_not_run_are_named(cli: Cli, scaled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NACRE_CUDA_DRIVER", "no-driver.so")
     command = ("compile", scaled, "--target", "native,cuda:sm_80", "--emit", "mlir")
     done = cli(*command)
     assert done.code == 0 and "unchecked" not in done.err

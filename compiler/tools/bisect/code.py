@@ -60,6 +60,10 @@ class _Hunt:
         if found is not None:
             return self.triage_part(found)
         self.report("all kernels are correct alone")
+        if any(target.is_device for target in self.way.targets):
+            # The values between the kernels of a device cannot be observed.
+            what = "all kernels are correct alone on the device, but wrong together"
+            return Culprit("entry", what, called=self.function.span)
         with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             path = Path(folder) / "case.so"
             assemble(self.build, program, self.case, path)
