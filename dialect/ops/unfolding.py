@@ -31,14 +31,13 @@ def _windows(x: TensorType, kernel: Any, stride: Any, padding: Any, dilation: An
     if x.rank < 3:
         raise InferenceError("rank-mismatch", f"`unfold` takes a tensor [N, C, *spatial], not {x}", operand=0)
     sizes = per_axis(kernel, x.rank - 2, "kernel", "unfold")
-    found = windows("unfold", x.shape[2:], sizes, stride=stride, padding=padding, dilation=dilation)
-    check_reach("unfold", found)
-    return found
+    return windows("unfold", x.shape[2:], sizes, stride=stride, padding=padding, dilation=dilation)
 
 
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     (x,) = types
     w = _windows(x, **attributes)
+    check_reach("unfold", w)
     return (x.with_shape((x.shape[0], multiply(x.shape[1], product(w.kernel)), product(w.counts))),)
 
 
@@ -78,9 +77,7 @@ def _reference(x: Numbers, **attributes: Any) -> Numbers:
     w = _windows(TensorType(dtype_of(x), x.shape), **attributes)
     padded = pad_array(x, w, 0)
     parts = [padded[window_slices(w, offset)] for offset in combinations(*map(range, integers(w.kernel)))]
-    return np.stack(parts, 2).reshape(
-        x.shape[0], -1 if x.size else x.shape[1] * len(parts), math.prod(integers(w.counts))
-    )
+    return np.stack(parts, 2).reshape(x.shape[0], x.shape[1] * len(parts), math.prod(integers(w.counts)))
 
 
 unfold = Operator(

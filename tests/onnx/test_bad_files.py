@@ -99,6 +99,14 @@ def test_an_attribute_of_another_kind(tmp_path: Path) -> None:
     assert "`axis`" in diagnostic.message and "`last`" in diagnostic.message
 
 
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("kernel", [[1, 3], [3], [1 << 31, 3], [0, -1]])
+def test_a_kernel_shape_that_differs_from_the_weights(operator: str, kernel: list[int], tmp_path: Path) -> None:
+    node = helper.make_node(operator, ["x", "w"], ["y"], name="first", kernel_shape=kernel)
+    (diagnostic,) = errors(net(node, inputs={"x": [1, 1, 8, 8], "w": [1, 1, 3, 3]}), tmp_path)
+    assert diagnostic.code == "bad-attribute" and f"`kernel_shape` = {kernel}" in diagnostic.message
+
+
 def test_a_wrong_number_of_operands(tmp_path: Path) -> None:
     (diagnostic,) = errors(net(helper.make_node("Add", ["x"], ["y"], name="sum")), tmp_path)
     assert diagnostic.code == "wrong-operands" and "`sum`" in diagnostic.message

@@ -262,3 +262,11 @@ def test_blocks_of_pixels_and_channels() -> None:
     assert reference("depth_to_space", x, block=2).tolist() == [[[[0, 2], [4, 6]], [[1, 3], [5, 7]]]]
     shuffled = reference("depth_to_space", x, block=2, mode="channels_first")
     assert shuffled.tolist() == [[[[0, 1], [2, 3]], [[4, 5], [6, 7]]]]
+
+
+def test_unfold_without_windows() -> None:
+    """An axis whose size is a dim may be smaller than the window."""
+    columns = OPERATORS["unfold"].reference(
+        np.zeros((1, 2, 1), np.float32), kernel=(3,), stride=1, padding=0, dilation=1
+    )
+    assert np.shape(columns) == (1, 6, 0)

@@ -54,6 +54,13 @@ def _spatial_rank(use: Use, x: Tensor, weight: Tensor) -> int:
         use.fail(
             f"takes tensors of rank {x.rank} and {weight.rank}; ranks 3 to 5 are supported", code="unsupported-rank"
         )
+    kernel = use.ints_of("kernel_shape")
+    known = [size if isinstance(size, int) else None for size in weight.shape[2:]]
+    if kernel is not None and (
+        len(kernel) != rank or any(size not in (None, k) for size, k in zip(known, kernel, strict=True))
+    ):
+        sizes = ", ".join(map(str, weight.shape[2:]))
+        use.fail(f"has `kernel_shape` = {list(kernel)}, but weights of [{sizes}]", code="bad-attribute")
     return rank
 
 
