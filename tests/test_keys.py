@@ -90,11 +90,13 @@ def test_keys_of_objects() -> None:
         "known": Report(schedules=("tile",)),
         "scratch": 1,
         "tf32": True,
+        "ptxas": "/bin/ptxas",
+        "ptxas_version": "13.0.88",
         "inner": True,
         "alarm": True,
     }
     job = Job(2, "x86-64-v3", "", "", ("f",), "loops")
-    assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))
+    assert_each_field_counts(job, changed, {"dump", "ptxas"}, lambda j: ObjectCache(None).key("text", j))
 
 
 def test_identities_of_files_and_of_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -219,6 +221,7 @@ def test_identities_of_options() -> None:
         "cache": False,
         "weights": "external",
         "graphs": False,
+        "cubin": False,
         "cc": "clang",
         "timeout": 1.0,
         "start": "llvm-ir",
@@ -412,10 +415,12 @@ def test_keys_of_checked_kernels(tmp_path: Path) -> None:
 
 
 def test_keys_of_checked_artifacts(tmp_path: Path) -> None:
-    """The source, the graph after the passes, and each file of the artifact."""
+    """The source, the graph after the passes, each file of the artifact, and the devices that run it."""
     path = tmp_path / "m.so"
 
-    def key(op: str = "exp", last: str = "exp", code: bytes = b"code", weights: bytes | None = None) -> str:
+    def key(
+        op: str = "exp", last: str = "exp", code: bytes = b"code", weights: bytes | None = None, device: str = "cpu"
+    ) -> str:
         checker = Checker(SourceModel(module(op), "m.graph", {"f": None}), Options(), tmp_path)
         checker.accept_graph(Stage(0, "input", module(op)))
         checker.stages.append(Stage(1, "pass", module(last)))
@@ -423,12 +428,12 @@ def test_keys_of_checked_artifacts(tmp_path: Path) -> None:
             file.unlink(missing_ok=True)
             if data is not None:
                 file.write_bytes(data)
-        return checker._artifact_key(path)
+        return checker._artifact_key(path, (device,))
 
     first = key()
     assert key() == first
     keys = [key("tanh"), key(last="tanh"), key(code=b"other"), key(weights=b""), key(weights=b"data")]
-    assert len({first, *keys, key(code=b"co", weights=b"de")}) == len(keys) + 2
+    assert len({first, *keys, key(code=b"co", weights=b"de"), key(device="cuda")}) == len(keys) + 3
 
 
 def test_keys_of_stored_weights() -> None:

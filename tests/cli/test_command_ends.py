@@ -12,13 +12,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_harness import Cli, command_line, leftovers, nacre_process, on_terminal
 from nacre.compiler import size_bounds
 from nacre.compiler.cli import build_options, check_sources
 from nacre.compiler.lower.module import Lowered, lower_module
-from nacre.compiler.targets.vector_unit import PanelSizes
 
 
 def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +40,8 @@ def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.Mon
 
 
 def test_a_fault_of_code_generation(cli: Cli, double: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(module: size_bounds.Module, *, pack: PanelSizes | None, debug: bool) -> Lowered:
-        lowered = lower_module(module, pack=pack, debug=debug)
+    def broken(module: size_bounds.Module, **options: Any) -> Lowered:
+        lowered = lower_module(module, **options)
         kernel = lowered.kernels[0]
         text = kernel.kernel.text.replace("arith.addf", "arith.nonsense")
         assert text != kernel.kernel.text
