@@ -158,6 +158,9 @@ class Interpreter:
 
     def _run_operator(self, node: Node, inputs: Sequence[Array], dims: Mapping[str, int]) -> Sequence[Array]:
         attributes = self._attributes(node, dims)
+        if OPERATORS[node.op].has("bitwise"):
+            # The bits of a number are those in the dtype of the graph.
+            inputs = [a.astype(v.type.dtype.numpy, copy=False) for a, v in zip(inputs, node.inputs, strict=True)]
         if attributes.get("mode") == "error":
             _check_indices(node, inputs, dims)
         try:

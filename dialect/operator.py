@@ -293,6 +293,7 @@ class Operator:
     - `extreme`: an exact choice of the greatest or least element; a zero may have either sign
     - `stepped`: rounded to the dtype of an attribute, so that a small error in an operand may become a whole step of
       this dtype; so may its own error unless it is `exact`
+    - `bitwise`: reads the bits of its operands, which depend on their dtypes
     - `factoring`: exact for operands that differ from the given ones by a few roundings of their greatest element
     - `overwriting`: writes elements of its first operand, whose other elements are those of its only result; the
       lowering touches no other element
@@ -455,6 +456,7 @@ PROPERTIES = frozenset(
         "spreading",
         "extreme",
         "stepped",
+        "bitwise",
         "factoring",
         "overwriting",
         "windowed",

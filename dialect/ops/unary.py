@@ -143,7 +143,7 @@ bitcast = Operator(
             (F16, U16, (7,)), (I16, BF16, (7,)), (F8E4M3, I8, (7,)), (U8, F8E5M2, (9,)), (I64, U64, (5,)),
         )
     )),
-    properties=frozenset({"elementwise", "exact"}),
+    properties=frozenset({"elementwise", "exact", "stepped", "bitwise"}),
 )  # fmt: skip
 
 _LOG_2, _LOG_10, _ERF = math.log(2.0), math.log(10.0), 2.0 / math.sqrt(math.pi)

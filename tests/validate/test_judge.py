@@ -14,7 +14,7 @@ from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import BF16, F32, I32, DType, TensorType
+from nacre.dialect.types import BF16, F32, F64, I16, I32, DType, TensorType
 
 B, T = Symbol("B", 1, 8), Symbol("T", 0, 99)
 
@@ -193,3 +193,20 @@ def test_products_of_bfloats_may_flush_denormal_numbers(x: float, w: float) -> N
     assert product_of(BF16, x, w).difference([flushed]) is None
     assert product_of(F32, x, w).difference([flushed]) is not None
     assert product_of(BF16, x, w).difference([wrong]) is not None
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_bits_are_those_of_a_number_in_its_dtype(dtype: DType) -> None:
+    b = Builder(OPERATORS)
+    x = Value("x", TensorType(dtype, (3, 5)))
+    bits = b.bitcast(b.exp(x), dtype=I32 if dtype is F32 else I16)
+    again = b.bitcast(bits, dtype=dtype)
+    module = Module("m", functions=(Function("f", (x,), tuple(b.nodes), (bits, again)),))
+    trial = random_trial(module.function("f"), {})
+    plain = run_trial(Interpreter(module, made_up), trial)
+    exact = run_trial(Interpreter(module, made_up, precision=F64), trial)
+    assert plain is not None and exact is not None and [a.shape for a in exact] == [(3, 5), (3, 5)]
+    assert np.abs(plain[0].astype(np.int64) - exact[0]).max() <= 1
+    judge = Judge(module, trial, made_up)
+    assert judge.difference(list(plain)) is None
+    assert judge.difference([plain[0] + np.asarray(1 << 5, plain[0].dtype), plain[1]]) is not None

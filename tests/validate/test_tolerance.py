@@ -98,8 +98,6 @@ def test_factorizations_are_exact_for_operands_nearby(operator: Operator) -> Non
 def test_operators_with_a_dtype_attribute_declare_their_rounding() -> None:
     """Otherwise the measure would not be rounded there."""
     for operator in OPERATORS.values():
-        if operator.name == "bitcast":
-            continue  # rounds nothing
         names_dtype = any(a.kind == "dtype" and a.name != "into" for a in operator.attributes)
         if names_dtype and operator.operands and any(d.is_differentiable for d in operator.operands[0].dtypes):
             assert operator.has("stepped"), operator.name

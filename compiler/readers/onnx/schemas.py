@@ -3,7 +3,7 @@ standard defines it by others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -11,6 +11,18 @@ from typing import Any
 from ..writing.tensors import Held, Tensor
 from .onnx_package import load_onnx
 from .writing.records import NodeRecord
+
+_LISTED: Mapping[tuple[str, str], Sequence[int | bytes]] = {
+    **{(op, "layout"): (0, 1) for op in ("RNN", "GRU", "LSTM")},
+    ("Attention", "is_causal"): (0, 1),
+    ("Attention", "qk_matmul_output_mode"): (0, 1, 2, 3),
+    **{(op, "round_mode"): (b"up", b"down", b"nearest") for op in ("Cast", "CastLike")},
+    **{
+        (f"{kind}Normalization", "stash_type"): (1, 10, 11, 16)  # float, float16, double, bfloat16
+        for kind in ("Layer", "Group", "RMS")
+    },
+}
+"""The values of the attributes of an operator of the standard that takes only these."""
 
 
 @lru_cache(maxsize=1024)
@@ -52,6 +64,12 @@ def find_misuse(node: NodeRecord, version: int) -> tuple[str, str] | None:
         elif not given.reference and given.proto.type != int(attribute.type.value):
             expected = attribute.type.name.lower()
             return f"has an attribute `{name}` that is not of kind {expected}", "bad-attribute"
+        elif not given.reference and not node.domain:
+            listed = _LISTED.get((node.op, name))
+            value = given.proto.s if listed is not None and isinstance(listed[0], bytes) else given.proto.i
+            if listed is not None and value not in listed:
+                shown = ", ".join(each.decode() if isinstance(each, bytes) else str(each) for each in listed)
+                return f"has `{name}` = {value!r}, expected one of {shown}", "bad-attribute"
     return None
 
 

@@ -22,6 +22,12 @@ def _spread(use: Use, scale: Tensor, x: Tensor, axis: int) -> Tensor:
     if scale.rank == 0 or scale.shape == (1,):
         return g.reshape(scale, shape=())
     axis = axis % x.rank
+    size = x.shape[axis]
+    is_single = scale.rank == x.rank and scale.shape[axis] == 1
+    if block < 0 or (isinstance(size, int) and block > max(size, 1) and not is_single):
+        use.fail(f"has `block_size` = {block} for an axis of {size}", code="bad-attribute")
+    if isinstance(size, int):
+        block = min(block, max(size, 1))
     if scale.rank == 1 and x.rank >= 1 and not block:
         return g.reshape(scale, shape=(*scale.shape, *(1,) * (x.rank - axis - 1)))
     if block:
