@@ -76,13 +76,13 @@ def _sgd(momentum: float, nesterov: bool, decay: float) -> Update:
     return update
 
 
-def _adam(decay: float, decoupled: bool) -> Update:
+def _adam(decay: float, decoupled: bool, beta: float = 0.9) -> Update:
     def update(p: Array, g: Array, s: dict[str, Array]) -> Array:
         p, g = (p * (1 - LR * decay), g) if decoupled else (p, g + decay * p)
         s["t"] = s.get("t", 0) + 1
-        s["m"] = 0.9 * s.get("m", 0.0) + 0.1 * g
+        s["m"] = beta * s.get("m", 0.0) + (1 - beta) * g
         s["v"] = 0.999 * s.get("v", 0.0) + 0.001 * g * g
-        return p - LR * (s["m"] / (1 - 0.9 ** s["t"])) / (np.sqrt(s["v"] / (1 - 0.999 ** s["t"])) + 1e-8)
+        return p - LR * (s["m"] / (1 - beta ** s["t"])) / (np.sqrt(s["v"] / (1 - 0.999 ** s["t"])) + 1e-8)
 
     return update
 
@@ -124,6 +124,7 @@ UPDATES: Mapping[str, Update] = {
     "sgd<momentum=0.9, nesterov=true, weight_decay=0.1>(lr=0.1)": _sgd(0.9, True, 0.1),
     "adam(lr=0.1)": _adam(0.0, False),
     "adam<weight_decay=0.1>(lr=0.1)": _adam(0.1, False),
+    "adam<beta1=0.0>(lr=0.1)": _adam(0.0, False, beta=0.0),
     "adamw(lr=0.1)": _adam(0.01, True),
     "lion(lr=0.1)": _lion,
     "adafactor(lr=0.1)": _adafactor,
