@@ -10,6 +10,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -143,9 +144,11 @@ def _missing(error: FileNotFoundError) -> Diagnostic:
 
 
 def _wrong_artifact(error: NacreError) -> Diagnostic:
+    # The readers take a tenth of a second to import, which only this error needs.
+    suffixes = import_module("..readers.table", __package__).READERS
     code = "bad-artifact" if isinstance(error, ArtifactError) else "bad-call"
-    is_source = ".nacre` is not an artifact" in str(error)
-    return Diagnostic(code, str(error), help="`nacre compile` makes an artifact of a model file" if is_source else "")
+    is_model = any(f"{suffix}` is not an artifact" in str(error) for suffix in suffixes)
+    return Diagnostic(code, str(error), help="`nacre compile` makes an artifact of a model file" if is_model else "")
 
 
 def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:

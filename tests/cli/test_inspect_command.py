@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import nacre
+import pytest
 from cli_harness import Cli, nacre_process, on_terminal
 from nacre.compiler.artifact.needs import read_needs
+from nacre.compiler.readers.table import READERS
 
 
 def test_piped(cli: Cli, double_so: Path) -> None:
@@ -42,3 +44,19 @@ def test_types_are_not_taken_for_markup(tmp_path: Path) -> None:
 
 def test_json_on_a_terminal(double_so: Path) -> None:
     assert json.loads(on_terminal("inspect", double_so, "--json").out)["format"] == "nacre"
+
+
+@pytest.mark.parametrize("suffix", sorted(READERS))
+def test_a_model_file_is_told_how_to_become_an_artifact(cli: Cli, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(b"GGUF" + bytes(60))
+    done = cli("inspect", path)
+    assert done.code == 1 and "is not an artifact" in done.err
+    assert "`nacre compile` makes an artifact of a model file" in done.err
+
+
+def test_a_file_that_is_no_model_is_not_advised_to_be_compiled(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    path.write_bytes(bytes(64))
+    done = cli("inspect", path)
+    assert done.code == 1 and "is not an artifact" in done.err and "nacre compile" not in done.err
