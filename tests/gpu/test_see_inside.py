@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_driver import Machine
+from nacre.compiler.cli.figures import headline
 from nacre.compiler.cli.main import run
 from nacre.runtime.library import NacreError
 from nacre.runtime.loader import load
@@ -84,6 +86,12 @@ def test_diff_says_that_it_compares_results(
     assert run([*command, "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["first_divergence"] == "result y" and "only results" in data["note"]
+
+
+def test_measurements_name_the_device(artifact: Path) -> None:
+    loaded = load(artifact)
+    x = np.zeros((2, 8), np.float32)
+    assert headline(loaded.entries["m"], [x], 1, loaded.device) == "m at B=2, on cuda:0"
 
 
 def test_observing_a_device_is_an_error(artifact: Path) -> None:
