@@ -230,7 +230,9 @@ def _observing(model: Model, tell: Any, data: int | None) -> Iterator[None]:
     if session.observer is not None:
         raise NacreError(f"model `{model.name}` is observed already")
     session.observer = observer, tell
-    observe(session.handle, ctypes.addressof(observer))
+    if observe(session.handle, ctypes.addressof(observer)) != 0:
+        session.observer = None
+        raise NacreError(f"model `{model.name}` cannot be observed: {session.library.error()}")
     try:
         yield
     finally:
@@ -244,8 +246,8 @@ def observe(model: Model, tell: Callable[[Event], None]) -> Iterator[None]:
     call.
 
     All calls must end before the context does. After an exception in `tell`, there are no further events; the calls
-    continue, and the exception is raised at the end of the context. Raises NacreError if the artifact is too old, or if
-    the model is observed already.
+    continue, and the exception is raised at the end of the context. Raises NacreError if the artifact is too old, if
+    the model is observed already, or if a GPU computes it.
     """
     known = calls(model)
     entries = list(model.entries.values())
@@ -322,7 +324,8 @@ class Recording:
 @contextmanager
 def record(model: Model, capacity: int = 1 << 16) -> Iterator[Recording]:
     """A context in which the times of all kernels are recorded, in at most `capacity` records: one for each kernel and
-    each thread that computes a part of it, and one for each call. All calls must end before the context does."""
+    each thread that computes a part of it, and one for each call. All calls must end before the context does. Raises
+    NacreError as `observe`."""
     known = model._session.library.functions
     if "record" not in known:
         raise NacreError(f"model `{model.name}` was compiled by an older Nacre: it cannot be observed")

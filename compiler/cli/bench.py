@@ -63,9 +63,10 @@ def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm
         )
     used = threads_of(call.threads)
     if as_json:
-        click.echo(json.dumps(_latency_data(opened.entry, opened.inputs, used, measured), indent=2))
+        data = {"device": opened.model.device} | _latency_data(opened.entry, opened.inputs, used, measured)
+        click.echo(json.dumps(data, indent=2))
         return
-    click.echo(fit(headline(opened.entry, opened.inputs, used)))
+    click.echo(fit(headline(opened.entry, opened.inputs, used, opened.model.device)))
     for name, value in _latency_rows(measured):
         click.echo(f"  {name:<12}{value}")
 

@@ -29,9 +29,11 @@ def show_bytes(value: int) -> str:
     return f"{size:.4g} {unit}"
 
 
-def headline(entry: Entry, inputs: Sequence[Array], threads: int) -> str:
+def headline(entry: Entry, inputs: Sequence[Array], threads: int, device: str = "cpu") -> str:
+    """Names an entry, the sizes of its dims, and the threads of the CPU or the GPU that compute it."""
     sizes = ", ".join(f"{name}={size}" for name, size in entry.bind(*inputs).items())
-    return f"{entry.name}{f' at {sizes}' if sizes else ''}, {threads} thread{'s' * (threads != 1)} of {processor()}"
+    where = f"{threads} thread{'s' * (threads != 1)} of {processor()}" if device == "cpu" else f"on {device}"
+    return f"{entry.name}{f' at {sizes}' if sizes else ''}, {where}"
 
 
 def titled_table(

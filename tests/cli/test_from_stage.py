@@ -124,9 +124,12 @@ def test_device_code_is_changed(cli: Cli, double: Path, tmp_path: Path) -> None:
             done = cli("compile", text, "--from", stage, "-o", path, *options)
             assert done.code == 0, done.err
             assert (b"sub.rn.f32" in path.read_bytes()) is (made != before), stage
-    text.write_text(before.replace(".entry ", ".entry other_"))
-    done = cli("compile", text, "--from", "assembly", "-o", path, *options)
-    assert done.code and "there is no `.entry " in done.err
+        path.unlink()
+        text.write_text(before.replace(".entry ", ".entry other_").replace("ret void", "rot void"))
+        done = cli("compile", text, "--from", stage, "-o", path, *options)
+        assert done.code == 1 and "error[bad-kernel]" in done.err and not path.exists(), stage
+        expected = "there is no `.entry " if stage == "assembly" else "3: error: expected instruction opcode"
+        assert expected in done.err, done.err
     done = cli("compile", text, "--from", "ptx", "-o", path, *options)
     assert done.code and "there is no stage `ptx`; its name is `assembly`" in done.err
 

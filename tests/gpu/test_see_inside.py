@@ -1,13 +1,18 @@
-"""`--check-passes` and `nacre bisect` run the kernels of a GPU target where a driver is, here the fake one."""
+"""Tools that look inside a build for a GPU: they run its kernels where a driver is, here the fake one."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_driver import Machine
+from nacre.compiler.cli.figures import headline
 from nacre.compiler.cli.main import run
+from nacre.runtime.library import NacreError
+from nacre.runtime.loader import load
+from nacre.runtime.observe import observe, record
 
 MODEL = """language 1
 dim B in 1..8
@@ -61,3 +66,37 @@ def test_bisect_without_a_device(machine: Machine, model: Path, capsys: pytest.C
     machine.reset(devices=0)
     assert run(["bisect", str(model), "--target", "cuda"]) != 0
     assert "the CUDA driver has no device" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture
+def artifact(machine: Machine, model: Path) -> Path:
+    assert run(["compile", str(model), "--target", "cuda", "-o", "m.so"]) == 0
+    return Path("m.so")
+
+
+def test_diff_says_that_it_compares_results(
+    machine: Machine, artifact: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["diff", "m.so", str(model), "-O0", "--at", "B=2"]
+    capsys.readouterr()
+    assert run(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "m.so computes on cuda:0, whose kernels cannot be observed: only results are compared" in said, said
+    plant(machine)
+    assert run([*command, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["first_divergence"] == "result y" and "only results" in data["note"]
+
+
+def test_measurements_name_the_device(artifact: Path) -> None:
+    loaded = load(artifact)
+    x = np.zeros((2, 8), np.float32)
+    assert headline(loaded.entries["m"], [x], 1, loaded.device) == "m at B=2, on cuda:0"
+
+
+def test_observing_a_device_is_an_error(artifact: Path) -> None:
+    loaded = load(artifact)
+    with pytest.raises(NacreError, match="a session on a device cannot be observed"), observe(loaded, print):
+        pass
+    with pytest.raises(NacreError, match="a session on a device cannot be observed"), record(loaded):
+        pass

@@ -86,6 +86,10 @@ class DeviceMachine:
     def __init__(self, target: Target) -> None:
         self._machine = Machine(target, Options(3))
 
+    def verify(self, text: str) -> None:
+        """Raises RuntimeError, with the line, where LLVM cannot read a text."""
+        self._machine.parse(text)
+
     def optimize(self, text: str, kernels: frozenset[str]) -> str:
         """Returns the optimised module with the kernels and the functions that they call."""
         module: Any = self._machine.parse(text)

@@ -135,7 +135,8 @@ def _make_image(task: Task, text: str) -> bytes:
     task.dump(dump_name(LLVM_IR), lambda: text)
     ptx = task.read(KERNEL) if job.start == ASSEMBLY else _write_ptx(task, DeviceMachine(target), text, threads)
     task.dump(dump_name(ASSEMBLY), lambda: ptx)
-    with task.timed("image"):
+    # A launch that is missing in a given text is an error of that text.
+    with task.timed(job.start if job.start in LLVM_STAGES else "image"):
         check_launches(ptx, threads)
     with task.timed(CUBIN):
         cubin = make_cubin(job.ptxas, ptx, job.cpu) if job.ptxas else b""
@@ -147,9 +148,13 @@ def _make_image(task: Task, text: str) -> bytes:
 
 def _write_ptx(task: Task, machine: DeviceMachine, text: str, launches: Collection[str]) -> str:
     """Returns the PTX of functions in LLVM IR, unless the task has them in their optimised form."""
+    is_optimized = task.job.start == OPTIMIZED
+    given = task.read(KERNEL) if is_optimized else text
+    if task.job.start in LLVM_STAGES:
+        with task.timed(task.job.start):
+            machine.verify(given)
     with task.timed("optimize"):
-        is_optimized = task.job.start == OPTIMIZED
-        optimized = task.read(KERNEL) if is_optimized else machine.optimize(text, frozenset(launches))
+        optimized = given if is_optimized else machine.optimize(given, frozenset(launches))
     task.dump(dump_name(OPTIMIZED), lambda: optimized)
     with task.timed("emit"):
         return machine.emit(optimized)

@@ -97,7 +97,8 @@ def compare_captures(a: Capture, b: Capture, tolerance: Tolerance, weights: Weig
         *(compare_points(first[name], second[name], tolerance) for name in order),
     )
     only_a, only_b = (tuple(n for n in x if n not in y) for x, y in ((first, second), (second, first)))
-    return Comparison(points, only_a, only_b, weights.apart, b.note)
+    notes = dict.fromkeys(note for note in (a.note, b.note) if note)
+    return Comparison(points, only_a, only_b, weights.apart, "\n".join(notes))
 
 
 def compare_points(a: Point, b: Point, tolerance: Tolerance) -> PointDifference:
