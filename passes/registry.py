@@ -12,6 +12,7 @@ from .fusion.recompute import Recompute
 from .layout.channels_last import ChannelsLast
 from .layout.depth_last import DepthLast
 from .layout.im2col import Im2col
+from .layout.split_reductions import SplitReductions
 from .layout.split_sums import SplitSums
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
@@ -64,6 +65,7 @@ _ALL: tuple[type[Pass], ...] = (
     QuantizeWeights,  # weights of contractions are stored in a shorter type
     Recompute,  # values are computed again instead of kept, where memory is limited
     SparseProducts,  # products of the results of ReLU read only the rows of a matrix that are not multiplied by 0
+    SplitReductions,  # long reductions with few results are computed in parts, which are reduced then
     SplitSums,  # long sums of products with few results are computed in parts, which are added then
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     TriangularProducts,  # products with a triangular matrix leave out the steps where it is 0

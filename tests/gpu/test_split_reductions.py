@@ -1,0 +1,129 @@
+"""Long reductions with few results on a GPU: many blocks take part, and the same bits come back from every call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from assembler import check_assembly
+from fake_driver import Machine
+from nacre.compiler.api import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+from nacre.dialect.dtypes import DTYPES
+from nacre.passes.layout.split_reductions import SplitReductions
+
+SOURCE = """language 1
+dim B in 0..3
+model whole(x: f32[48, 64]) -> f32[] { return sum(x) }
+model rows(x: f16[B, 3075]) -> f16[B, 1] { return mean(x, axis=1, keepdims=true) }
+model columns(x: bf16[4290, 3]) -> bf16[3] { return sum(x, axis=0) }
+model doubles(x: f64[B, 2, 2200]) -> f64[B, 2] { return max(x * 2.0, axis=2) }
+model bytes(x: i8[B, 130, 2]) -> i8[B, 2] { return sum(x, axis=1) }
+model least(x: i32[195, 5]) -> i32[5] { return min(x, axis=0) }
+model logic(x: bool[B, 2048]) -> bool[B] { return any(x, axis=1) }
+model short(x: f32[2047]) -> f32[] { return sum(x) }
+model undivided(x: f32[2053]) -> f32[] { return sum(x) }
+"""
+TOLERANCES = {"f16": 2**-11, "bf16": 2**-8, "f32": 1e-6}
+"""The rounding of a result, relative to the sum of the magnitudes."""
+UNSPLIT = ("short", "undivided")
+"""Less than twice 1024 elements, and a prime number of them."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
+    path = tmp_path_factory.mktemp("split") / "model.so"
+    build = Build(read_model(SOURCE), Options(targets=parse_targets("cuda:sm_80")))
+    build.run(path)
+    return build, path
+
+
+def test_reductions_are_split(built: tuple[Build, Path]) -> None:
+    assert built[0].program is not None
+    kernels = {f.name: len(f.calls) for f in built[0].program.lowered.functions}
+    assert {name for name, count in kernels.items() if count < 2} == set(UNSPLIT), kernels
+
+
+def _expected(name: str, x: np.ndarray) -> np.ndarray:
+    if name in ("whole", "short", "undivided"):
+        return np.asarray(np.sum(x.astype(np.float64)))
+    if name == "rows":
+        return np.asarray(np.mean(x.astype(np.float64), axis=1, keepdims=True))
+    if name == "columns":
+        return np.asarray(np.sum(x.astype(np.float64), axis=0))
+    if name == "bytes":
+        return np.sum(x, axis=1, dtype=np.int8)
+    return {"doubles": lambda: np.max(x * 2, axis=2), "least": lambda: np.min(x, axis=0)}.get(
+        name, lambda: np.any(x, axis=1)
+    )()
+
+
+@pytest.mark.parametrize("name", [line.split("(")[0][6:] for line in SOURCE.splitlines() if line[:5] == "model"])
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_numbers(machine: Machine, built: tuple[Build, Path], name: str, batch: int) -> None:
+    model = nacre.load(built[1], device="cuda")
+    (entry,) = (entry for entry in model.describe()["entries"] if entry["name"] == name)
+    (argument,) = entry["arguments"]
+    shape, dtype = [batch if n == "B" else n for n in argument["shape"]], argument["dtype"]
+    if "B" not in argument["shape"] and batch != 1:
+        return
+    rng = np.random.default_rng(batch)
+    x = rng.normal(0.5, 1, size=shape) if dtype[0] in "fb" else rng.integers(-99, 99, size=shape)
+    x = x < -2.5 if dtype == "bool" else x
+    x = x.astype(DTYPES[dtype].numpy)
+    first, again = (np.asarray(model.entries[name](x)) for _ in range(2))
+    assert not machine.error
+    assert first.tobytes() == again.tobytes()
+    expected = _expected(name, x)
+    assert first.shape == expected.shape
+    if dtype not in TOLERANCES:
+        np.testing.assert_array_equal(first, expected)
+    else:
+        np.testing.assert_allclose(first.astype(np.float64), expected, rtol=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize(("name", "place"), [("doubles", (1, 1, 1100)), ("rows", (2, 1024)), ("whole", (47, 63))])
+def test_values_that_are_not_finite(
+    machine: Machine, built: tuple[Build, Path], name: str, place: Sequence[int]
+) -> None:
+    model = nacre.load(built[1], device="cuda")
+    (entry,) = (entry for entry in model.describe()["entries"] if entry["name"] == name)
+    (argument,) = entry["arguments"]
+    x = np.ones([3 if n == "B" else n for n in argument["shape"]], DTYPES[argument["dtype"]].numpy)
+    for value in (np.nan, np.inf, -np.inf):
+        x[tuple(place)] = value
+        result = np.asarray(model.entries[name](x))
+        assert not machine.error
+        np.testing.assert_array_equal(result, _expected(name, x).astype(result.dtype))
+
+
+@pytest.mark.parametrize(
+    ("before", "length", "after", "parts"),
+    [
+        (1, 4096 * 4096, 1, 1024),
+        (4, 128000, 1, 125),
+        (1, 2048, 1, 2),
+        (1, 2047, 1, 1),
+        (1, 50257, 1, 29),
+        (66, 8192, 1, 8),
+        (76, 8192, 1, 1),
+        (528, 4096, 1, 1),
+        (1, 65536, 64, 1024),
+        (1, 1024, 64, 16),
+        (1, 128, 4, 2),
+        (1, 127, 4, 1),
+        (1, 4096, 528 * 256, 1),
+        (0, 4096, 1, 4),
+    ],
+)
+def test_parts(before: int, length: int, after: int, parts: int) -> None:
+    assert SplitReductions().parts_of(before, length, after) == parts
+
+
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
+    check_assembly(built[1], tmp_path, "sm_80")
