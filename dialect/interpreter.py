@@ -8,6 +8,7 @@ accepts every graph that the verifier accepts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -198,10 +199,14 @@ class Interpreter:
 
     def _attributes(self, node: Node, dims: Mapping[str, int]) -> dict[str, object]:
         """Returns the attributes passed to an operator's reference."""
-        stepped = OPERATORS[node.op].has("stepped")
+        operator = OPERATORS[node.op]
+        stepped = operator.has("stepped")
+        given: Mapping[str, Any] = dict(node.attributes)
+        if operator.resolve is not None:
+            given = operator.resolve([value.type for value in node.inputs], operator.complete(given))
         return {
             name: value if stepped and isinstance(value, DType) else self._concrete(value, dims)
-            for name, value in node.attributes
+            for name, value in given.items()
         }
 
     def _concrete(self, value: Attribute, dims: Mapping[str, int]) -> object:

@@ -225,6 +225,8 @@ RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
 """`row_axes(type of the first operand, attributes) -> axes`, counted from 0, in order."""
 AxisOrder = Callable[[TensorType, Attributes], tuple[int, ...]]
 """`axis_order(type of the operand, attributes) -> axes`: the operand's axis for each axis of the result."""
+Resolve = Callable[[Sequence[TensorType], Attributes], Attributes]
+"""`resolve(types of the operands, attributes) -> attributes`."""
 Axes = tuple[int, ...]
 SummedAxes = Callable[[Sequence[TensorType], Attributes], tuple[Axes, Axes] | None]
 """`summed_axes(types of the operands, attributes) -> axes of the first two operands`; negative axes count from the end.
@@ -311,6 +313,9 @@ class Operator:
     computes the mask of result elements whose indices are in range. `magnitudes` computes the sums of the magnitudes of
     the terms that a result rounds, where they differ from the reference of the float operands' magnitudes: terms that
     are made of integers have signs too.
+
+    `resolve` returns the attributes for a call whose sizes are known, where a default depends on the sizes: a symbolic
+    size is not 1, although it may be 1 in a call.
     """
 
     name: str
@@ -331,6 +336,7 @@ class Operator:
     addresses: Addresses | None = None
     inside: Inside | None = None
     magnitudes: Reference | None = None
+    resolve: Resolve | None = None
     results: tuple[str, ...] = ("result",)
 
     def __post_init__(self) -> None:

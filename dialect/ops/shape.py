@@ -13,7 +13,7 @@ import numpy as np
 from ..dims import Shape, Size, divide_exactly, product
 from ..emitter import Emitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Resolve, Use
 from ..types import ANY, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute, read_integers, read_sizes
@@ -59,6 +59,13 @@ def _flat_shape(shape: Shape, start: int, end: int) -> Shape:
     return (*shape[:first], product(shape[first : last + 1]), *shape[last + 1 :])
 
 
+def _resolve_axes(types: Sequence[TensorType], given: Attributes) -> Attributes:
+    """Returns `axes` as the axes whose size is 1 for every value of the dims."""
+    if given["axes"] is not None:
+        return given
+    return {"axes": tuple(axis for axis, size in enumerate(types[0].shape) if size == 1)}
+
+
 def _squeezed(shape: Shape, axes: Any) -> Shape:
     if axes is None:
         return tuple(size for size in shape if size != 1)
@@ -93,6 +100,7 @@ def _view(
     shape_of: Callable[..., Shape],
     reference: Callable[..., Numbers],
     *cases: Case,
+    resolve: Resolve | None = None,
 ) -> Operator:
     def infer(types: Sequence[TensorType], given: Attributes) -> tuple[TensorType, ...]:
         return (types[0].with_shape(shape_of(types[0].shape, *(given[a.name] for a in attributes))),)
@@ -116,6 +124,7 @@ def _view(
         lower=lower,
         cases=cases,
         properties=_VIEW,
+        resolve=resolve,
     )
 
 
@@ -159,6 +168,7 @@ OPERATORS = (
         Case(((2, 1, 3, 1),), {"axes": 1}),
         Case(((1, 0, 1),), {"axes": (0, -1)}),
         Case(((),)),
+        resolve=_resolve_axes,
     ),
     _view(
         "unsqueeze",

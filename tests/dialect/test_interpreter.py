@@ -132,3 +132,15 @@ def test_results_of_equal_nodes_are_kept() -> None:
     assert run(_chain(0.0), x) == []
     results.next_graph()
     assert run(_chain(-0.0), x) == ["full", "multiply"]
+
+
+def test_a_dim_of_size_1_is_not_squeezed() -> None:
+    d = Symbol("D", 1, 3)
+    x = Value("x", TensorType(F32, (d.size, 1, 3)))
+    b = Builder(OPERATORS)
+    results = b.apply("squeeze", [x])
+    function = Function("f", (x,), tuple(b.nodes), results, ("y",))
+    runs = Interpreter(Module("m", (d,), (), (function,)), lambda parameter: np.zeros(()))
+    for size in (1, 2):
+        (found,) = runs.run(function, [np.zeros((size, 1, 3), np.float32)])
+        assert found.shape == (size, 3)
