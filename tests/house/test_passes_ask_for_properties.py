@@ -14,7 +14,10 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     "fold/fold_batch_norm.py": (ALGEBRA, {"add", "ops"}),
     "layout/channels_last_rules.py": ("a table with one rule for each operator", {"_BY_NAME"}),
     "layout/depth_last.py": ("lays out the constant matrix of `matmul`", {"matmul"}),
-    "layout/split_reductions.py": ("a table with one rule for each operator", {"_COMBINING"}),
+    "layout/split_reductions.py": (
+        "a table with one rule for each operator; a mean divides its sum",
+        {"_COMBINING", "mean"},
+    ),
     "layout/split_sums.py": ("splits the sums of `matmul`", {"matmul"}),
     "layout/winograd.py": ("an algorithm for `conv2d`; pad(pad(x, a), b) == pad(x, a + b)", {"conv2d", "pad"}),
     "loops/batch_scanned.py": (
