@@ -73,6 +73,8 @@ def graphs() -> list[Graph]:
         case("nl_floats", floats(4, **NL), "f32[M, 96]", *small, sizes=ROWS),
         case("e2m1_floats", floats(4, **E2M1), "f32[M, 96]", "*u8[50, 3, 16]", "*bf16[50, 3]", sizes=ROWS),
         case("nl_rounded", floats(4, rounded="bf16", **NL), "bf16[M, 64]", "*u8[48, 2, 16]", "*f16[48, 2]", sizes=ROWS),
+        case("q8_rounded", floats(8, rounded="bf16"), "bf16[M, 64]", "*i8[33, 2, 32]", "*f16[33, 2]", sizes=ROWS),
+        case("q4_halves", floats(4, rounded="f16"), "f16[M, 96]", *small, "*u8[50, 3]", sizes=ROWS),
         case("e2m1_rows", dequantized, "u8[8, 3, 16]", "bf16[8, 3]"),
         case("layer", layer, "u8[M, 96]", *small, "f32[M, 1]", "f32[50]", "f32[M, 50]", sizes=ROWS),
         case("normed", normed, "u8[M, 96]", *small, "f32[50]", sizes=ROWS),
@@ -107,6 +109,18 @@ def test_values_of_a_table_are_looked_up(name: str, target: str, instruction: st
     (graph,) = (graph for graph in graphs() if graph.name == name)
     generate_objects(lower_module(graph.module, pack=PanelSizes()), CodeOptions(parse_targets(target)), tmp_path)
     assert any(instruction in path.read_text() for path in tmp_path.glob("*-tiled.mlir"))
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors", "products"), [("nl_rounded", 3, 2), ("q8_rounded", 3, 1), ("q4_halves", 4, 2)]
+)
+def test_rows_share_rounded_numbers(name: str, vectors: int, products: int, tmp_path: Path) -> None:
+    """The vectors of a panel, and the products of a step of the sum, are rounded at one place, for all tiles of rows.
+    To round them again for each tile takes as long as its products."""
+    (graph,) = (graph for graph in graphs() if graph.name == name)
+    generate_objects(lower_module(graph.module, pack=PanelSizes()), CodeOptions(parse_targets("x86-64-v4")), tmp_path)
+    (text,) = (path.read_text() for path in tmp_path.glob("*-tiled.mlir"))
+    assert text.count("arith.truncf") == vectors * products
 
 
 @pytest.mark.parametrize("name", ["nl", "e2m1_floats"])

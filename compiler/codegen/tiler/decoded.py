@@ -11,6 +11,9 @@ The loops of a tile of columns:
         for each tile of rows:
             part[row] = sum of x[row, k] * numbers[k] over the block   in registers
             sums[row] += part[row] * scale of the block
+
+Where numbers are rounded after they are scaled, as those of a weight that is multiplied in bf16, the scale is no common
+factor. The numbers then include it, and the sums of a row are carried through its blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from .quantized_sums import add_zero
 from .roles import Roles
 from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
-from .structure import Node, Op, Panel, Scaled
+from .structure import Node, Op, Panel, Scaled, products_of
 from .text import Value
 from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 
@@ -39,13 +42,29 @@ BLOCK_ROWS = 64
 
 def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
     """Returns the roles with work items of many rows, where blocks are dequantized for all of them; else None."""
-    scaled = op.scaled
+    scaled = _sum_of(op)
     if scaled is None or roles.windowed:
         return None
     most = 1 if roles.row is None else bounds(stage.sizes[roles.row])[1]
     if scaled.quantized is None and (most <= roles.rows or not _are_worth_it(stage, op, roles, scaled)):
         return None
     return replace(roles, block=BLOCK_ROWS if most > BLOCK_ROWS else max(int(most), roles.rows))
+
+
+def _sum_of(op: Op) -> Scaled | None:
+    """Returns the sum of products with a common factor, or of products with numbers that are rounded after they are
+    scaled, which have none."""
+    kind, added = op.combination or ("", op.body)
+    if op.scaled is not None or kind != "arith.addf" or len(op.reduced) < 2:
+        return op.scaled
+    products = products_of(added)
+    if not products or not all(any(map(_is_rounded, factors)) for factors in products):
+        return None
+    return Scaled(products, None, frozenset(op.reduced[-1:]))
+
+
+def _is_rounded(factor: Node) -> bool:
+    return factor.kind == "arith.extf" and factor.operands[0].kind == "arith.truncf"
 
 
 def _are_worth_it(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> bool:
@@ -80,7 +99,7 @@ class DecodedTiles(RowBlockTiles):
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
         super().__init__(evaluator, op, roles)
-        scaled = op.scaled
+        scaled = _sum_of(op)
         assert scaled is not None, op.location
         self.scaled = scaled
         self.weights = _weights(self.stage, op, roles, scaled) or []
@@ -119,11 +138,19 @@ class DecodedTiles(RowBlockTiles):
         def add_rows(block: Iteration, starts: Sequence[Value], first: Form, count: int) -> None:
             these = [(mask, {**cell, **block}, slot) for mask, cell, slot in cells(first, count)]
             iterations, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
-            parts = self._sum(list(self.inner), iterations, of, [*starts] * count, count, True)
+            begin = [*starts] * count
+            if self.scaled.factor is None:
+                begin = []
+                for mask, _, slot in these:
+                    with writer.masked(mask):
+                        begin.append(writer.load(self.sums, slot))
+            parts = self._sum(list(self.inner), iterations, of, begin, count, True)
             for (mask, at, slot), part in zip(these, parts, strict=True):
                 with writer.masked(mask):
-                    total = writer.load(self.sums, slot)
-                    writer.store(self.sums, slot, self.evaluator.add_scaled(op, self.scaled, at, part, total))
+                    if self.scaled.factor is not None:
+                        total = writer.load(self.sums, slot)
+                        part = self.evaluator.add_scaled(op, self.scaled, at, part, total)
+                    writer.store(self.sums, slot, part)
 
         self._each_step(self.outer, {}, [], add_block)
         with each_row(writer, rows) as first:

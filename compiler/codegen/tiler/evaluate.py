@@ -386,6 +386,7 @@ class Evaluator:
 
     def add_scaled(self, op: Op, scaled: Scaled, iteration: Iteration, part: Value, total: Value) -> Value:
         """Returns the accumulator after a sum with a loop-invariant factor."""
+        assert scaled.factor is not None, op.location
         if scaled.quantized is not None:
             with self.writer.at(op.body.location):
                 part = self.writer.apply("arith.sitofp", "", [part], "f32")

@@ -246,14 +246,15 @@ def integer(node: Node) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A sum of products with one common factor, invariant in the `inner` loops of the sum, the last ones.
+    """A sum of products with one common factor, invariant in the `inner` loops of the sum, the last ones. The factor is
+    None where each product includes it.
 
     Products are of floats, or of words of quantized values. For the latter, `quantized` is their sum in i32, which is
     converted after all products are added.
     """
 
     products: tuple[tuple[Node, Node], ...]
-    factor: Node
+    factor: Node | None
     inner: frozenset[int]
     quantized: Node | None = None
 
