@@ -70,6 +70,10 @@ class Way:
     def __post_init__(self) -> None:
         assert self.options.visible, "entries have to be found"
 
+    def lower(self, module: Module) -> Lowered:
+        """Lowers a module as a build with this configuration does."""
+        return lower_module(module, pack=self.pack, in_place=any(t.is_device for t in self.options.targets))
+
 
 def way_of(options: CodeOptions, *, pack: PanelSizes | None) -> Way:
     """Returns the configuration of a build, adapted to compile from the graph, with the targets that this machine can
@@ -187,7 +191,7 @@ def _link(parts: Sequence[Part], program: Program, way: Way, load: Load) -> Mapp
     """Links the code of the program, with an entry for each of its kernels. Returns the check of a call for each
     target."""
     module = _joined([part.module for part in parts])
-    lowered = lower_module(module, pack=way.pack)
+    lowered = way.lower(module)
     compiled = {kernel.symbol: kernel for kernel in program.lowered.kernels}
     functions: list[LoweredFunction] = []
     for part, function in zip(parts, lowered.functions, strict=True):
@@ -228,7 +232,7 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
 
     def is_wrong(options: CodeOptions, pack: PanelSizes | None) -> bool:
         tried = Way(options, pack, (found.target,))
-        program = CodeGenerator(options).compile_kernels(lower_module(found.part.module, pack=pack))
+        program = CodeGenerator(options).compile_kernels(tried.lower(found.part.module))
         parts = cut_kernels(found.part.module, program.lowered)
 
         def trials(part: Part) -> list[Trial]:
@@ -241,7 +245,7 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
     if way.pack is not None and is_wrong(plain, way.pack):
         return "pack", "it is correct with unpacked weights"
     if options.level >= 2 and is_wrong(replace(options, quick=True), way.pack):
-        program = CodeGenerator(options).compile_kernels(lower_module(found.part.module, pack=way.pack))
+        program = CodeGenerator(options).compile_kernels(way.lower(found.part.module))
         if any(code.report.tiled for kernels in program.kernels.values() for code in kernels.values()):
             return "tiled", "it is correct as plain loops"
         return "fast-math", "it is correct with ordered sums and C library functions"

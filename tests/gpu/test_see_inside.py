@@ -52,6 +52,14 @@ def test_checks_run_the_kernels_of_a_device(
     assert not Path("m.so").exists()
 
 
+def test_kernels_that_read_matrices_in_place_are_checked(
+    machine: Machine, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.write_text("language 1\nmodel m(x: f16[9, 8], w: f16[5, 8]) -> f16[9, 5] { return x @ w.T }\n")
+    done = run(["compile", str(model), "--target", "cuda", "--check-passes", "--no-cache", "-o", "m.so"])
+    assert done == 0, capsys.readouterr().err
+
+
 def test_bisect_names_the_kernel(machine: Machine, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["bisect", str(model), "--target", "cuda", "--at", "B=2", "--json", "-o", "small.nacre"]
     assert run(command) == 0
