@@ -118,7 +118,7 @@ def compile_command(
     _check_paths(model, paths)
     _check_texts(wanted, chosen.options().targets)
     with progress(f"compiling {model}"):
-        dumps = dumped.dumps(chosen.options().stages, kept_texts(paths))
+        dumps = dumped.dumps(chosen.options(), kept_texts(paths))
         build = chosen.build(model, dumps)
         check_dims(build.source_model.module.dims, dims)
         write_outputs(build, paths, library.name)

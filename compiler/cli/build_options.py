@@ -24,6 +24,7 @@ from ..base.environment import CHECK_PASSES
 from ..build_warnings import with_warnings
 from ..checking import read_model
 from ..codegen.objects import LOGGER
+from ..codegen.workers.routes import DEVICE_NAMES
 from ..codegen.workers.routes import RENAMED as RENAMED_STAGES
 from ..dumps import Dumps
 from ..dumps.dumps import known_names, plain_name
@@ -219,7 +220,7 @@ def from_option(command: _Command) -> Callable[..., Any]:
 
     @wraps(command)
     def with_option(chosen: Chosen, start: str | None, **further: Any) -> object:
-        return command(chosen=replace(chosen, start=start), **further)
+        return command(chosen=replace(chosen, start=start and choose_stage(start, chosen.base)), **further)
 
     return click.option(
         "--from",
@@ -228,6 +229,11 @@ def from_option(command: _Command) -> Callable[..., Any]:
         shell_complete=STAGES,
         help="Continue from a dump written by --dump-dir: `graph`, a pass, or a code generation stage.",
     )(with_option)
+
+
+def choose_stage(name: str, options: Options) -> str:
+    """Returns the name of a stage for one that the command line gives: on GPUs, `ptx` is `assembly`."""
+    return DEVICE_NAMES.get(name, name) if options.family.device else name
 
 
 def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> None:

@@ -14,13 +14,13 @@ import click
 from rich.text import Text
 
 from ...dialect.wrapping import WIDTH
-from ...runtime.library import open_library
-from ...runtime.observe import read_calls
+from ...runtime.library import Library, open_library
+from ...runtime.observe import evaluate, read_calls
 from ..base.text_tables import Column
 from ..report import usual_size
 from ..targets.chips import CHIPS, Chip
 from ..tools.profile.device_code import Code, modules_of, read_artifact
-from ..tools.profile.device_model import Bound, bound_calls
+from ..tools.profile.device_model import Bound, bound_calls, count_operations
 from .build_options import check_dims, progress
 from .figures import show_bytes, show_seconds, titled_table
 from .models import ChosenCall, pick_entry, read_dim
@@ -46,8 +46,45 @@ def _model_artifact(call: ChosenCall, artifact: Path, chip: Chip) -> tuple[str, 
         raise click.UsageError(f"{call.path} has no code for GPUs: compile it with --target cuda")
     symbols = [read_dim(described) for described in entry["dims"]]
     check_dims(symbols, call.dims)
-    dims = {symbol.name: call.dims.get(symbol.name, usual_size(symbol)) for symbol in symbols}
+    dims = {**_usual_dims(entry), **call.dims}
     return entry["name"], dims, list(bound_calls(read_calls(library, "device")[entry["name"]], codes, dims, chip))
+
+
+def _usual_dims(entry: Mapping[str, Any]) -> dict[str, int]:
+    """Returns a representative size of each dim of an entry, by its description."""
+    return {symbol.name: usual_size(symbol) for symbol in map(read_dim, entry["dims"])}
+
+
+def device_calls(library: Library) -> list[dict[str, Any]]:
+    """Returns the calls of each entry's kernels on a GPU as JSON, with their operations and bytes at usual sizes."""
+    entries = library.description["entries"]
+    calls = read_calls(library, "device")
+    return [
+        {
+            "entry": entry["name"],
+            "dims": dims,
+            "calls": [
+                {
+                    "kernel": call.kernel,
+                    "kind": call.kind,
+                    "flops": count_operations(call, dims),
+                    "bytes": evaluate(call.bytes, dims),
+                }
+                for call in calls[entry["name"]]
+            ],
+        }
+        for entry, dims in ((entry, _usual_dims(entry)) for entry in entries)
+        if entry["name"] in calls
+    ]
+
+
+def call_tables(entries: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    """Yields a table of operations and bytes for each entry of `device_calls`."""
+    columns = [Column("operations"), Column("bytes"), Column("kernel", is_name=True)]
+    for entry in entries:
+        sizes = ", ".join(f"{name}={size}" for name, size in entry["dims"].items())
+        rows = [(f"{call['flops']:.4g}", show_bytes(call["bytes"]), call["kernel"]) for call in entry["calls"]]
+        yield from titled_table(f"\nkernels of {entry['entry']}{f' at {sizes}' if sizes else ''}", columns, rows)
 
 
 def model_data(entry: str, dims: Mapping[str, int], bounds: Sequence[Bound], chip: Chip) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..dumps.select import Selection
 from ..graph_passes import GRAPH_PASSES
 from ..readers.language.parse import decode
 from ..stages import result_with_text
-from .build_options import MODEL, Chosen, build_options, check_stages, from_option, progress, read_passes
+from .build_options import MODEL, Chosen, build_options, check_stages, choose_stage, from_option, progress, read_passes
 from .completion import PASS_LISTS, STAGES
 from .differences import show_difference
 from .dumping import FILTER_HELP, report_unmatched
@@ -58,6 +58,7 @@ def dump_command(
       nacre dump model.nacre --between graph fuse
 
     The graph stages are `graph` (before all passes) and the name of each pass; the stages of code generation follow.
+    For GPUs, `ptx` is another name of `assembly`.
     The name of a pass that runs more than once denotes its last run; 02-canonicalize, as in the file names of `nacre
     compile --dump-dir`, denotes a single run. Differences are shown side by side if the terminal is wide enough.
     """
@@ -66,7 +67,7 @@ def dump_command(
     if stage == "list":
         click.echo("\n".join(stages))
         return
-    wanted: tuple[str, ...] = between or (stage,)
+    wanted = tuple(choose_stage(name, options) for name in between or (stage,))
     check_stages(wanted, stages, "--between" if between else "--stage")
     language = options.language(wanted[0])
     if any(options.language(name) != language for name in wanted):
@@ -80,7 +81,7 @@ def dump_command(
     if between is None:
         click.echo(texts[0].encode(), nl=False)
     else:
-        show_difference(texts[0], texts[1], between, Console())
+        show_difference(texts[0], texts[1], (wanted[0], wanted[1]), Console())
 
 
 def _stage_texts(model: Path, chosen: Chosen, wanted: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -14,7 +14,8 @@ from ..dumps import Dumps
 from ..dumps.dumps import When
 from ..dumps.kernel_texts import COMMENTS
 from ..dumps.select import Selection
-from .build_options import check_stages
+from ..options import Options
+from .build_options import check_stages, choose_stage
 from .completion import STAGES
 from .differences import colour_difference
 from .model_options import PATH
@@ -35,12 +36,13 @@ class ChosenDumps:
     changed: bool
     patterns: tuple[str, ...]
 
-    def dumps(self, stages: Sequence[str], keep: Collection[str]) -> Dumps:
+    def dumps(self, options: Options, keep: Collection[str]) -> Dumps:
         """Returns the dump settings. Raises click.BadParameter for a stage that the build does not have."""
-        check_stages(self.before, stages, "--dump-before")
-        check_stages(self.after, stages, "--dump-after")
+        before, after = (tuple(choose_stage(n, options) for n in names) for names in (self.before, self.after))
+        check_stages(before, options.stages, "--dump-before")
+        check_stages(after, options.stages, "--dump-after")
         selection = Selection(self.patterns) if self.patterns else None
-        return Dumps(self.directory, self.before, self.after, self.changed, _show, selection, keep)
+        return Dumps(self.directory, before, after, self.changed, _show, selection, keep)
 
 
 def report_unmatched(selection: Selection | None) -> None:

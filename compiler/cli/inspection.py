@@ -20,7 +20,7 @@ from ..base.text_tables import Column
 from ..targets.ptxas import describe_device_code
 from ..tools.profile.device_code import read_artifact
 from ..tools.stored_trees import StoredTrees, read_trees
-from .device_profile import device_chip, launch_table
+from .device_profile import call_tables, device_calls, device_chip, launch_table
 from .figures import titled_table
 from .model_options import PATH
 
@@ -34,14 +34,15 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     The description contains the entries with their types and dims, the formula of the workspace, the stored weights,
     the CPU variants, the loops compiled to one function, and the libraries and symbol versions that the artifact
     requires. For tree ensembles, it contains the numbers of trees, nodes and leaves, the depths, and the operators that
-    follow the trees. For GPUs, it contains the threads, shared memory and instructions of each launch, and registers
-    where ptxas is installed.
+    follow the trees. For GPUs, it contains the operations and bytes of each kernel at usual sizes of the dims, the
+    threads, shared memory and instructions of each launch, and registers and occupancy where ptxas is installed.
 
     \b
       nacre inspect model.so
       nacre inspect model.so --json
     """
-    description = open_library(os.fspath(artifact)).description
+    library = open_library(os.fspath(artifact))
+    description = library.description
     description["needs"] = read_needs(artifact)
     chip = device_chip(artifact)
     trees = read_trees(artifact)
@@ -51,6 +52,7 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     launches = [] if chip is None else read_artifact(artifact, chip.architecture)
     if launches:
         description["launches"] = [asdict(code) for code in launches]
+        description["device_calls"] = device_calls(library)
     if as_json:
         click.echo(json.dumps(description, indent=2))
         return
@@ -66,7 +68,7 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     ):
         console.print(fit(part) if isinstance(part, str) else part)
     if chip is not None:
-        for part in launch_table(launches, chip):
+        for part in (*call_tables(description.get("device_calls", ())), *launch_table(launches, chip)):
             console.print(part)
 
 

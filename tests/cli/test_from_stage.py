@@ -130,7 +130,13 @@ def test_device_code_is_changed(cli: Cli, double: Path, tmp_path: Path) -> None:
         assert done.code == 1 and "error[bad-kernel]" in done.err and not path.exists(), stage
         expected = "there is no `.entry " if stage == "assembly" else "3: error: expected instruction opcode"
         assert expected in done.err, done.err
-    done = cli("compile", text, "--from", "ptx", "-o", path, *options)
+    # PTX is the assembly of a GPU.
+    text.write_text(cli("dump", double, "--stage", "ptx", *options).out)
+    assert text.read_text() == before
+    assert cli("compile", text, "--from", "ptx", "-o", path, *options).code == 0
+    shown = cli("compile", double, "--dump-after", "ptx", "-o", path, *options).err
+    assert "----- after assembly -----" in shown
+    done = cli("compile", text, "--from", "ptx", "-o", path)
     assert done.code and "there is no stage `ptx`; its name is `assembly`" in done.err
 
 

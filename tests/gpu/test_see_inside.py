@@ -82,6 +82,16 @@ def artifact(machine: Machine, model: Path) -> Path:
     return Path("m.so")
 
 
+def test_inspect_counts_operations_and_bytes(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", "m.so", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["device_calls"]
+    (call,) = entry.pop("calls")
+    assert entry == {"entry": "m", "dims": {"B": 8}}
+    assert (call["kind"], call["flops"], call["bytes"]) == ("elements", 2 * 64, 2 * 4 * 64)
+    assert run(["inspect", "m.so"]) == 0
+    assert f"128  512 B  {call['kernel']}" in capsys.readouterr().out
+
+
 def test_diff_says_that_it_compares_results(
     machine: Machine, artifact: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

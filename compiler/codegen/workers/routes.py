@@ -108,6 +108,8 @@ ROUTES: Mapping[str, Route] = {
 
 RENAMED: Mapping[str, str] = {"relaxed": "fast-math", "ptx": "assembly"}
 """Former names of stages, and those that other programs use. An error for such a name gives ours."""
+DEVICE_NAMES: Mapping[str, str] = {"ptx": "assembly"}
+"""Further names of stages of a GPU target, by the language of their texts."""
 
 FIRST = "linalg"
 """The stage that code generation starts from, unless the text of a later one is given."""

@@ -40,10 +40,15 @@ class Bound:
         return "compute" if self.compute > self.memory else "memory"
 
 
+def count_operations(call: Call, dims: Mapping[str, int]) -> int:
+    """Returns the floating-point operations of a call."""
+    return sum(evaluate(operation.flops, dims) for operation in call.operations)
+
+
 def bound_calls(calls: Sequence[Call], codes: Sequence[Code], dims: Mapping[str, int], chip: Chip) -> Iterator[Bound]:
     """Yields the bounds of an entry's calls at sizes of its dims."""
     for call in calls:
-        flops = sum(evaluate(operation.flops, dims) for operation in call.operations)
+        flops = count_operations(call, dims)
         products = count_products(call.operations, dims)
         others = flops - sum(products.values())
         own = tuple(code for code in codes if code.name.startswith(call.kernel))
