@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _HOMES = ("CUDA_HOME", "CUDA_PATH")
-_FOLDERS = ("cuda_nvcc/bin", "cuda_cuobjdump/bin", "cu13/bin")
-"""Folders of programs in the packages `nvidia-cuda-nvcc-cu12`, `nvidia-cuda-cuobjdump-cu12`, `nvidia-cuda-nvcc` and the
-like, below the folder `nvidia`."""
+_FOLDERS = ("cuda_nvcc/bin", "cu13/bin")
+"""Folders of programs in the packages `nvidia-cuda-nvcc-cu12`, `nvidia-cuda-nvdisasm` and the like, below the folder
+`nvidia`."""
 
 
 def find_cuda_tool(name: str) -> str | None:

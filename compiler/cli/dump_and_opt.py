@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import fill
 
 import click
@@ -20,6 +21,7 @@ from ..dumps.select import Selection
 from ..graph_passes import GRAPH_PASSES
 from ..readers.language.parse import decode
 from ..stages import result_with_text
+from ..tools.profile.machine_code import find_disassembler
 from .build_options import MODEL, Chosen, build_options, check_stages, choose_stage, from_option, progress, read_passes
 from .completion import PASS_LISTS, STAGES
 from .differences import show_difference
@@ -58,14 +60,18 @@ def dump_command(
       nacre dump model.nacre --between graph fuse
 
     The graph stages are `graph` (before all passes) and the name of each pass; the stages of code generation follow.
-    For GPUs, `ptx` is another name of `assembly`.
+    For GPUs, `ptx` is another name of `assembly`, and `sass` prints the machine code of the launches, if CUDA's ptxas
+    and nvdisasm or cuobjdump are installed.
     The name of a pass that runs more than once denotes its last run; 02-canonicalize, as in the file names of `nacre
     compile --dump-dir`, denotes a single run. Differences are shown side by side if the terminal is wide enough.
     """
     options = chosen.options()
     stages = options.stages
     if stage == "list":
-        click.echo("\n".join(stages))
+        click.echo("\n".join((*stages, *([SASS] if options.family.device else []))))
+        return
+    if stage == SASS and options.family.device and between is None:
+        _dump_machine_code(model, chosen, patterns)
         return
     wanted = tuple(choose_stage(name, options) for name in between or (stage,))
     check_stages(wanted, stages, "--between" if between else "--stage")
@@ -84,6 +90,20 @@ def dump_command(
         show_difference(texts[0], texts[1], (wanted[0], wanted[1]), Console())
 
 
+def _dump_machine_code(model: Path, chosen: Chosen, patterns: Sequence[str]) -> None:
+    """Prints the machine code of the launches with matching names."""
+    (architecture, *_) = (target.cpu for target in chosen.options().own_targets)
+    selection = Selection(patterns) if patterns else None
+    disassembler = find_disassembler()
+    with TemporaryDirectory() as folder, progress(f"compiling {model}"):
+        made = Path(folder) / "model.so"
+        chosen.build(model, cubin=False).run(made)
+        for names, text in disassembler.print(made, architecture):
+            if selection is None or selection.keeps(names):
+                click.echo(text, nl=False)
+    report_unmatched(selection)
+
+
 def _stage_texts(model: Path, chosen: Chosen, wanted: Sequence[str]) -> list[str]:
     dumps = Dumps(keep=wanted)
     with progress(f"compiling {model}"):
@@ -91,6 +111,10 @@ def _stage_texts(model: Path, chosen: Chosen, wanted: Sequence[str]) -> list[str
         options = build.options
         build.make(*(result_with_text(name, options.route, options.pipeline) for name in wanted))
     return [dumps.texts[name] for name in wanted]
+
+
+SASS = "sass"
+"""The machine code of a GPU, as its maker calls it: no build continues from this text."""
 
 
 def _describe(name: str, kind: type[Pass]) -> str:

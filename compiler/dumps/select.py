@@ -33,6 +33,12 @@ class Selection:
         self.found |= bool(selected)
         return selected
 
+    def keeps(self, names: Sequence[str]) -> bool:
+        """Returns whether one of the names matches."""
+        kept = self.matches(iter(names))
+        self.found |= kept
+        return kept
+
     def matches(self, names: Iterator[str]) -> bool:
         return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
 

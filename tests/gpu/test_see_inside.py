@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_driver import Machine
+from nacre.compiler.base import cuda_tools
+from nacre.compiler.base.cuda_tools import find_cuda_tool
 from nacre.compiler.cli.figures import headline
 from nacre.compiler.cli.main import run
 from nacre.runtime.library import NacreError
@@ -90,6 +92,26 @@ def test_inspect_counts_operations_and_bytes(artifact: Path, capsys: pytest.Capt
     assert (call["kind"], call["flops"], call["bytes"]) == ("elements", 2 * 64, 2 * 4 * 64)
     assert run(["inspect", "m.so"]) == 0
     assert f"128  512 B  {call['kernel']}" in capsys.readouterr().out
+
+
+def test_machine_code(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["dump", str(model), "--target", "cuda:sm_90a", "--stage", "sass"]
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert "sm_90a" in shown and "FADD" in shown
+    assert run([*command, "--filter", "other*"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "" and "matches `other*`" in said.err
+    # Neither program is found in an empty folder, and packages are hidden.
+    monkeypatch.setenv("NACRE_PTXAS", str(find_cuda_tool("ptxas")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cuda_tools, "find_spec", lambda name: None)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(command) == 1
+    assert "`nvdisasm` or `cuobjdump`, which is not installed" in " ".join(capsys.readouterr().err.split())
 
 
 def test_diff_says_that_it_compares_results(
