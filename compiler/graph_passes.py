@@ -48,7 +48,7 @@ GRAPH_PASSES: Mapping[int, str] = {
 STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
 """The same without passes that change rounding beyond reassociation."""
 
-_DEVICE_LAYOUT = "channels-last{pads=false},parallel-order,depth-last,split-sums,split-reductions"
+_DEVICE_LAYOUT = "channels-last{pads=false},parallel-order,depth-last,split-sums,split-reductions,split-scans"
 _DEVICE_BLOCKS = "contract=true,halves=true"
 _DEVICE_FUSE = "fuse{in-place=true}"
 _DEVICE = _optimizing(

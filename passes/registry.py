@@ -13,6 +13,7 @@ from .layout.channels_last import ChannelsLast
 from .layout.depth_last import DepthLast
 from .layout.im2col import Im2col
 from .layout.split_reductions import SplitReductions
+from .layout.split_scans import SplitScans
 from .layout.split_sums import SplitSums
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
@@ -66,6 +67,7 @@ _ALL: tuple[type[Pass], ...] = (
     Recompute,  # values are computed again instead of kept, where memory is limited
     SparseProducts,  # products of the results of ReLU read only the rows of a matrix that are not multiplied by 0
     SplitReductions,  # long reductions with few results are computed in parts, which are reduced then
+    SplitScans,  # running sums of few long rows are computed in parts
     SplitSums,  # long sums of products with few results are computed in parts, which are added then
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     TriangularProducts,  # products with a triangular matrix leave out the steps where it is 0

@@ -18,6 +18,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
         "a table with one rule for each operator; a mean divides its sum",
         {"_COMBINING", "mean"},
     ),
+    "layout/split_scans.py": ("splits the running sums of `cumsum`", {"cumsum"}),
     "layout/split_sums.py": ("splits the sums of `matmul`", {"matmul"}),
     "layout/winograd.py": ("an algorithm for `conv2d`; pad(pad(x, a), b) == pad(x, a + b)", {"conv2d", "pad"}),
     "loops/batch_scanned.py": (
