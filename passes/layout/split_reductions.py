@@ -34,11 +34,11 @@ class SplitReductions(Pass):
     - Elsewhere, a thread computes a result. The parts are as few as give `blocks` blocks of 256 threads, and each has
       at least `column` elements.
 
-    A reduction with an eighth of these blocks or more stays as it is, since a computed operand is written to memory
-    before its parts are reduced. The number of parts divides n: it is the least such number that suffices, else the
-    greatest within the limit of elements. Where no number divides n so, as with a prime n or a symbolic size, the
-    reduction stays as it is. Symbolic sizes of the results count with their greatest value. The results of the parts
-    are reduced by the same rule.
+    A reduction with an eighth of these blocks or more stays as it is, and so does one with fewer than eight parts,
+    since a computed operand is written to memory before its parts are reduced, by another launch. The number of parts
+    divides n: it is the least such number that suffices, else the greatest within the limit of elements. Where no
+    number divides n so, as with a prime n or a symbolic size, the reduction stays as it is. Symbolic sizes of the
+    results count with their greatest value. The results of the parts are reduced by the same rule.
 
     Sums of f16 and bf16 are f32 until the last one. The order of the elements is fixed, so that a call always returns
     the same bits. The pass only reassociates sums.
@@ -56,16 +56,15 @@ class SplitReductions(Pass):
         """Returns the number of parts of reductions of `length` elements each, for `before` x `after` results."""
         wanted, least = (self.blocks, self.row) if after == 1 else (self.blocks * _THREADS, self.column)
         enough = -(-wanted // max(before * after, 1))
-        most = length // least
-        if enough < _FEWEST or most < 2:
+        within = [parts for parts in _divisors(length) if _FEWEST <= parts <= length // least]
+        if enough < _FEWEST or not within:
             return 1
-        within = [parts for parts in _divisors(length) if parts <= most]
         return min((parts for parts in within if parts >= enough), default=within[-1])
 
 
 _THREADS = 256
 _FEWEST = 8
-"""The fewest parts that are wanted: a product or another value is written to memory before it is reduced in parts."""
+"""The fewest parts: a product or another value is written to memory before it is reduced in parts, by two launches."""
 _COMBINING: Mapping[str, str] = {"sum": "sum", "mean": "sum", "max": "max", "min": "min", "any": "any", "all": "all"}
 """The operator that reduces the parts of each operator."""
 

@@ -19,20 +19,20 @@ from nacre.passes.layout.split_reductions import SplitReductions
 
 SOURCE = """language 1
 dim B in 0..3
-model whole(x: f32[48, 64]) -> f32[] { return sum(x) }
-model rows(x: f16[B, 3075]) -> f16[B, 1] { return mean(x, axis=1, keepdims=true) }
+model whole(x: f32[144, 64]) -> f32[] { return sum(x) }
+model rows(x: f16[B, 8200]) -> f16[B, 1] { return mean(x, axis=1, keepdims=true) }
 model columns(x: bf16[4290, 3]) -> bf16[3] { return sum(x, axis=0) }
-model doubles(x: f64[B, 2, 2200]) -> f64[B, 2] { return max(x * 2.0, axis=2) }
-model bytes(x: i8[B, 130, 2]) -> i8[B, 2] { return sum(x, axis=1) }
-model least(x: i32[195, 5]) -> i32[5] { return min(x, axis=0) }
-model logic(x: bool[B, 2048]) -> bool[B] { return any(x, axis=1) }
-model short(x: f32[2047]) -> f32[] { return sum(x) }
-model undivided(x: f32[2053]) -> f32[] { return sum(x) }
+model doubles(x: f64[B, 2, 8800]) -> f64[B, 2] { return max(x * 2.0, axis=2) }
+model bytes(x: i8[B, 520, 2]) -> i8[B, 2] { return sum(x, axis=1) }
+model least(x: i32[585, 5]) -> i32[5] { return min(x, axis=0) }
+model logic(x: bool[B, 8192]) -> bool[B] { return any(x, axis=1) }
+model short(x: f32[7168]) -> f32[] { return sum(x) }
+model undivided(x: f32[8209]) -> f32[] { return sum(x) }
 """
 TOLERANCES = {"f16": 2**-11, "bf16": 2**-8, "f32": 1e-6}
 """The rounding of a result, relative to the sum of the magnitudes."""
 UNSPLIT = ("short", "undivided")
-"""Less than twice 1024 elements, and a prime number of them."""
+"""Less than 8 times 1024 elements, and a prime number of them."""
 
 
 @pytest.fixture(scope="module")
@@ -107,18 +107,18 @@ def test_values_that_are_not_finite(
     [
         (1, 4096 * 4096, 1, 1024),
         (4, 128000, 1, 125),
-        (1, 2048, 1, 2),
-        (1, 2047, 1, 1),
+        (1, 8192, 1, 8),
+        (1, 8191, 1, 1),
         (1, 50257, 1, 29),
         (66, 8192, 1, 8),
         (76, 8192, 1, 1),
         (528, 4096, 1, 1),
         (1, 65536, 64, 1024),
         (1, 1024, 64, 16),
-        (1, 128, 4, 2),
-        (1, 127, 4, 1),
+        (1, 512, 4, 8),
+        (1, 511, 4, 1),
         (1, 4096, 528 * 256, 1),
-        (0, 4096, 1, 4),
+        (0, 8192, 1, 8),
     ],
 )
 def test_parts(before: int, length: int, after: int, parts: int) -> None:
