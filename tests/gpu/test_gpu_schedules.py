@@ -84,7 +84,7 @@ TOLERANCES = {
     "average": 4e-3,
 }
 """Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
-UNALIGNED = ("f16", "channels", "few rows")
+UNALIGNED = ("f16", "channels")
 ALONE = (
     *("shares", "long shares", "bias", "padded", "sides", "greatest", "channels", "mean", "f16", "weights", "few"),
     *("norm", "root", "narrow", "average"),
@@ -232,7 +232,8 @@ def test_planted_fault_is_found(
         pytest.skip("rows that are not aligned are not copied asynchronously")
     machine.plant(pattern, replacement, kernels_of(built[0], entry_of(name)))
     model = nacre.load(built[1], device="cuda")
-    arrays = arrays_of(model, name, 67)
+    # Rows of `few rows` are copied asynchronously where their size is a multiple of 16 bytes.
+    arrays = arrays_of(model, name, 72 if "wait_group" in pattern and name == "few rows" else 67)
     try:
         result = np.asarray(model.entries[entry_of(name)](*arrays)).astype(np.float64)
     except nacre.NacreError:
