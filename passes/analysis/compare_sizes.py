@@ -111,8 +111,9 @@ class Point:
     size: Size
     values: tuple[float, ...]
     coefficients: Coefficients
-    """Those of the size in dims that start at 0, a column for each monomial; not numbers where they are unknown. A size
-    is no less than another one if no coefficient is."""
+    """The coefficients of the size as a polynomial in dims that start at 0, in one column for each monomial. Every
+    element is NaN if the size is no such polynomial. A size is never less than another one if none of its coefficients
+    is less."""
 
 
 def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:

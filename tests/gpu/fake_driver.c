@@ -67,7 +67,7 @@ const char *fake_log(void) { return log_text; }
 /* The version of the driver. */
 static int driver_version = 12090;
 void fake_version(int version) { driver_version = version; }
-/* What cubins were made of: a test tells the PTX of each one, since no CPU runs machine code of a GPU. */
+/* The PTX of each cubin, which a test registers: the driver runs the PTX, since no CPU runs machine code of a GPU. */
 static struct source { const uint8_t *cubin; uint64_t bytes; char *ptx; struct source *next; } *sources;
 void fake_know(const void *cubin, uint64_t bytes, const char *ptx) {
     struct source *made = malloc(sizeof *made);

@@ -26,7 +26,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 class _Symbol(ctypes.Structure):
-    """What `dladdr` tells: first the file in which an address is."""
+    """The result of `dladdr`, a struct `Dl_info`; `file` is the path of the library that has an address."""
 
     _fields_ = (("file", ctypes.c_char_p), *((name, ctypes.c_void_p) for name in ("begin", "symbol", "address")))
     file: bytes | None
