@@ -24,6 +24,7 @@ from .fuse_channels import grow_channels, starts_channels
 from .fuse_contraction import grow_contraction, starts_contraction
 from .fuse_elements import grow_elements, starts_elements
 from .fuse_flow import Flow, Group, has
+from .fuse_order import move_contractions_up
 from .fuse_rows import grow_rows, starts_rows
 from .fuse_rules import explain, moves_linearly
 
@@ -166,8 +167,8 @@ class _Fuser:
     # --- the new body ---
 
     def rebuild(self, flow: Flow) -> tuple[Node, ...]:
-        """Returns the nodes with each group as one fusion, at the position of its last member. Definitions precede
-        uses."""
+        """Returns the nodes with each group as one fusion, at the position of its last member or before. Definitions
+        precede uses."""
         units = [flow.unit(number) for number in range(len(flow.nodes))]
         waits: dict[int, set[int]] = {}
         followers: dict[int, list[int]] = {}
@@ -178,16 +179,17 @@ class _Fuser:
                 followers.setdefault(source, []).append(unit[-1])
         ready = [number for number, sources in waits.items() if not sources]
         heapq.heapify(ready)
-        body: list[Node] = []
+        order: list[int] = []
         while ready:
             number = heapq.heappop(ready)
-            body.append(self.make(flow, units[number]) if number in flow.groups else self.descend(flow.nodes[number]))
+            order.append(number)
             for follower in followers.get(number, ()):
                 waits[follower].discard(number)
                 if not waits[follower]:
                     heapq.heappush(ready, follower)
-        assert len(body) == len(waits), "groups wait for each other"
-        return tuple(body)
+        assert len(order) == len(waits), "groups wait for each other"
+        order = move_contractions_up(flow, order)
+        return tuple(self.make(flow, units[n]) if n in flow.groups else self.descend(flow.nodes[n]) for n in order)
 
     def descend(self, node: Node) -> Node:
         if not node.regions or OPERATORS[node.op].has("group"):

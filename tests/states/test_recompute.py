@@ -63,3 +63,27 @@ def test_the_cost_is_a_note_of_the_build() -> None:
     (note,) = build.recomputed
     found = re.search(r"computes (\d+) nodes again to need less memory: ([\d.]+) MFLOP more \(([\d.]+)%\)", note)
     assert found is not None and int(found[1]) > 10 and 5 < float(found[3]) < 35, note
+
+
+def test_an_update_in_a_products_epilogue_keeps_no_activations() -> None:
+    text = """language 1
+block Layer(x: f32[64, 8]) -> f32[64, 8] {
+  param w: f32[8, 8] = random_normal((8, 8), seed)
+  return tanh(x @ w)
+}
+train step(x: f32[64, 8]) -> loss: f32 {
+  use layer[4] = Layer
+  repeat i in 0..4 { x = layer[i](x) }
+  loss = mean(x * x)
+  minimize loss with sgd<momentum=0.9>(lr=0.1)
+}
+"""
+    fused = [
+        [inner.op for inner in node.regions[0].body]
+        for node in Build(load_module(text, text=True)).optimize().function("step").body
+        if node.op == "fusion"
+    ]
+    updates = [turn for turn, ops in enumerate(fused) if "einsum" in ops and "add" in ops]
+    products = [turn for turn, ops in enumerate(fused) if "matmul" in ops]
+    # Only the update of the first layer stands behind the last product of the backward computation.
+    assert len(updates) == 4 and sum(turn > max(products) for turn in updates) == 1
