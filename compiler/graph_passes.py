@@ -21,17 +21,17 @@ def _optimizing(
     blocks = f"expand-block-quantized{{{expand}}},fold-parameters{{blocks-only=true}}"
     loops = "hoist-invariants,batch-scanned"
     first = f"{first},canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
-    last = f"canonicalize,cse,dce,{last}{fuse},defer-checks"
+    last = f"canonicalize,cse,einsum-order,dce,{last}{fuse},defer-checks"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},{last}"
 
 
 _FAST = _optimizing(
-    "qdq-propagation,narrow-weights,fold-batch-norm,im2col,sub-pixel,channels-last,winograd",
+    "qdq-propagation,narrow-weights,fold-batch-norm,im2col,sub-pixel,channels-last,winograd,batch-last",
     "fold-parameters",
     last="triangular-products,sparse-products,dce,",
 )
 _STRICT = _optimizing(
-    "qdq-propagation{requantize=false},narrow-weights,im2col,sub-pixel,channels-last",
+    "qdq-propagation{requantize=false},narrow-weights,im2col,sub-pixel,channels-last,batch-last",
     "fold-parameters{stepwise=true}",
     last="triangular-products,dce,",
 )

@@ -9,8 +9,10 @@ from .fold.fold_constants import FoldConstants
 from .fold.fold_parameters import FoldParameters
 from .fusion.fuse import Fuse
 from .fusion.recompute import Recompute
+from .layout.batch_last import BatchLast
 from .layout.channels_last import ChannelsLast
 from .layout.depth_last import DepthLast
+from .layout.einsum_order import EinsumOrder
 from .layout.im2col import Im2col
 from .layout.split_reductions import SplitReductions
 from .layout.split_scans import SplitScans
@@ -40,6 +42,7 @@ from .simplify.inline_custom import InlineCustom
 from .simplify.unroll_repeat import UnrollRepeat
 
 _ALL: tuple[type[Pass], ...] = (
+    BatchLast,  # convolutions of few channels and short rows have the images as their last axis
     BatchScanned,  # contractions of scanned slices are computed for all iterations at once
     Butterflies,  # Fourier transforms are computed by butterflies, row by row
     Canonicalize,  # one form for equivalent expressions: x * 1, transposes of transposes, axes from the end
@@ -50,6 +53,7 @@ _ALL: tuple[type[Pass], ...] = (
     Decompose,  # operators are replaced by the operators that define them
     DeferChecks,  # kernels that read by index watch their indices; a check runs only after an alarm
     DepthLast,  # known matrices of 8-bit integers are stored along the sums
+    EinsumOrder,  # `einsum` writes a matrix in the order in which its only reader would bring it
     ExpandBlockQuantized,  # block-quantized values become quantized values and scales
     FoldBatchNorm,  # scales and shifts of channels go into the weights of contractions
     FoldConstants,  # constant-only subgraphs are evaluated

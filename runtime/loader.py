@@ -269,8 +269,10 @@ class Entry:
         try:
             for x in arrays:
                 key += (type(x), x.dtype, x.shape, x.strides)
-            plan = self._plans[key]
-        except (AttributeError, KeyError, TypeError):
+            plan = self._plans.get(key)
+        except (AttributeError, TypeError):
+            plan = None
+        if plan is None:
             arrays, plan = self._prepare(inputs)
         try:
             frame = self._frames.pop()

@@ -52,7 +52,9 @@ def graph_errors(path: Path) -> str:
 def passes_output(path: Path) -> str:
     """The graph after the passes that the first line lists: `// RUN: dce,cse`."""
     text = path.read_text(encoding="utf-8")
-    passes = text.splitlines()[0].removeprefix("// RUN: ")
+    first, run = text.splitlines()[0], "// RUN: "
+    assert first.startswith(run), f"the first line of {path.name} lists no passes"
+    passes = first.removeprefix(run)
     try:
         return run_pipeline_text(text, passes, file=path.name)
     except DiagnosticError as error:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..dims import at_least, bounds
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import (
@@ -141,11 +142,17 @@ def _infer_search(types: Sequence[TensorType], attributes: Attributes) -> tuple[
     return (values.with_dtype(I64),)
 
 
+_UNROLLED = 24
+"""The most steps of a search that are code of their own, which is computed in vectors."""
+
+
 def _lower_search(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     ordered, values = operands
     size, right, rank = ordered.type.shape[-1], attributes["right"], types[0].rank
+    # A range of n elements is empty after as many halvings as n has bits.
+    steps, is_never_empty = bounds(size)[1].bit_length(), at_least(size, 1)
 
     def element(s: BodyEmitter, value: Scalar) -> Scalar:
         zero, one = s.constant(0, I64), s.constant(1, I64)
@@ -155,12 +162,16 @@ def _lower_search(
         ]
         total = s.size(size)
 
-        # The first element that is not before the value is in low..high; each step halves the range.
         def halve(inner: BodyEmitter, _: Scalar, carried: Sequence[Scalar]) -> Sequence[Scalar]:
+            """The first element that is not before the value is in low..high; each step halves the range."""
             low, high = carried
             middle = inner.binary("shr", inner.binary("add", low, high), one)
             inside = inner.compare("lt", low, high)
-            found = inner.load_if(inside, ordered, [*outer, middle])
+            if is_never_empty:
+                last = inner.binary("sub", total, one)
+                found = inner.load(ordered, [*outer, inner.binary("min", middle, last)])
+            else:
+                found = inner.load_if(inside, ordered, [*outer, middle])
             before = _is_before(inner, found, value, right)
             goes_on = inner.binary("and", inside, before)
             stays = inner.binary("and", inside, inner.unary("not", before))
@@ -169,7 +180,12 @@ def _lower_search(
                 inner.select(stays, middle, high),
             ]
 
-        return s.iterate(s.constant(64, I64), [zero, total], halve)[0]  # type: ignore[arg-type]  # one of them
+        carried: Sequence[Scalar] = [zero, total]
+        if steps > _UNROLLED or not is_never_empty:
+            return s.iterate(s.constant(steps, I64), carried, halve)[0]  # type: ignore[arg-type]  # one of them
+        for _ in range(steps):
+            carried = halve(s, zero, carried)
+        return carried[0]
 
     return [e.map(types[0], [(values, identity(rank))], element)]
 

@@ -1,6 +1,6 @@
 """Linear algebra on square matrices: `cholesky`, `triangular_solve`, `inverse`, `determinant`.
 
-The last two axes are a matrix, the others a batch. Each matrix is factored by one thread, element by element, in about
+The last two axes are a matrix, the others a batch. Each matrix is factored by one thread, row by row, in about
 n * n * n / 3 multiplications (`inverse`: n * n * n). Rows are exchanged so that the greatest element of a column is the
 pivot. A singular matrix, or one that is not positive definite, gives NaN or infinities: no call fails.
 
@@ -50,40 +50,81 @@ def _outer(x: Tensor) -> list[Any]:
     return list(x.type.shape[:-2]) or [1]
 
 
+TOGETHER = 4
+"""The rows whose products are subtracted in one pass over the columns."""
+
+Load = Callable[..., Scalar]
+
+
+def _subtract_rows(
+    s: SequenceEmitter, number: Scalar, columns: Scalar, total: Tensor, factor: Load, element: Load
+) -> Tensor:
+    """Returns `total[c]` less the products `factor(k) * element(k, c)` of the steps k = 0, 1, ... before `number`, for
+    each column."""
+    together = s.constant(TOGETHER, I64)
+
+    def less(first: Scalar, count: int, sums: Tensor) -> Tensor:
+        """Subtracts the products of `count` steps, from step `first` on."""
+        steps = [s.binary("add", first, s.constant(n, I64)) for n in range(count)]
+        factors = [factor(k) for k in steps]
+
+        def column(c: Scalar, given: Tensor) -> Tensor:
+            value = s.load(given, [c])
+            for k, f in zip(steps, factors, strict=True):
+                value = s.binary("sub", value, s.binary("mul", f, element(k, c)))
+            stored: Tensor = s.store(given, [c], value)
+            return stored
+
+        made: Tensor = for_each(s, columns, sums, column)
+        return made
+
+    several = s.binary("div", number, together)
+    total = for_each(s, several, total, lambda n, t: less(s.binary("mul", n, together), TOGETHER, t))
+    done = s.binary("mul", several, together)
+    rest: Tensor = for_each(s, s.binary("sub", number, done), total, lambda n, t: less(s.binary("add", done, n), 1, t))
+    return rest
+
+
 def _lower_cholesky(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
+    """Column j of L is computed as a row of L.mT in a tensor of its own, whose elements are consecutive."""
     (x,) = operands
     size, batch = x.type.shape[-1], x.type.rank - 2
 
     def factor(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         at = tuple(indices)[:batch]
 
-        def column(j: Scalar, given: Tensor) -> Tensor:
-            def rest(i: Scalar, lower: Tensor) -> Scalar:
-                """Returns x[i, j] less the products of the columns before j."""
+        def column(j: Scalar, lower: Tensor, upper: Tensor, sums: Tensor) -> Sequence[Tensor]:
+            below = s.binary("sub", s.size(size), j)
 
-                def less(_: Any, k: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
-                    product = s.binary("mul", s.load(lower, (*at, i, k)), s.load(lower, (*at, j, k)))
-                    return [s.binary("sub", total[0], product)]
+            def index(c: Scalar) -> Scalar:
+                return s.binary("add", j, c)
 
-                return s.iterate(j, [s.load(x, (*at, i, j))], less)[0]
+            sums = for_each(s, below, sums, lambda c, t: s.store(t, [c], s.load(x, (*at, index(c), j))))
+            sums = _subtract_rows(
+                s, j, below, sums, lambda k: s.load(upper, (k, j)), lambda k, c: s.load(upper, (k, index(c)))
+            )
+            root = s.unary("sqrt", s.load(sums, [s.constant(0, I64)]))
 
-            root = s.unary("sqrt", rest(j, given))
-            given = s.store(given, (*at, j, j), root)
-            one = s.constant(1, j.dtype)
-            below = s.binary("sub", s.binary("sub", s.size(size), j), one)
+            def divide(c: Scalar, given: Tensor) -> Tensor:
+                stored: Tensor = s.store(given, (j, index(c)), s.binary("div", s.load(sums, [c]), root))
+                return stored
 
-            def element(number: Scalar, lower: Tensor) -> Tensor:
-                i = s.binary("add", s.binary("add", j, one), number)
-                return s.store(lower, (*at, i, j), s.binary("div", rest(i, lower), root))
+            upper = s.store(for_each(s, below, upper, divide), (j, j), root)
+            turned = upper
 
-            made: Tensor = for_each(s, below, given, element)
-            return made
+            def turn(c: Scalar, given: Tensor) -> Tensor:
+                stored: Tensor = s.store(given, (*at, index(c), j), s.load(turned, (j, index(c))))
+                return stored
 
-        return [for_each(s, s.size(size), tensors[0], column)]
+            return [for_each(s, below, lower, turn), upper, sums]
 
-    return e.scan(_outer(x), [e.full(types[0], 0)], factor)
+        made: Sequence[Tensor] = for_each(s, s.size(size), list(tensors), column)
+        return made
+
+    matrix, row = x.type.with_shape((size, size)), x.type.with_shape((size,))
+    return e.scan(_outer(x), [e.full(types[0], 0), e.memory(matrix), e.memory(row)], factor)[:1]
 
 
 def _reference_cholesky(x: Numbers) -> Numbers:
@@ -157,10 +198,6 @@ def _infer_solve(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
     return (y.with_shape((*batch, *y.shape[-2:])),)
 
 
-TOGETHER = 4
-"""The rows whose products are subtracted in one pass over the columns."""
-
-
 def _lower_solve(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
@@ -172,7 +209,7 @@ def _lower_solve(
     columns = result.shape[-1]
 
     def solve(s: SequenceEmitter, outer: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        zero, one, together = (s.constant(n, I64) for n in (0, 1, TOGETHER))
+        zero, one = s.constant(0, I64), s.constant(1, I64)
 
         def at(x: Tensor) -> list[Scalar]:
             shape = x.type.shape[:-2]
@@ -189,28 +226,15 @@ def _lower_solve(
 
         def row(number: Scalar, x: Tensor, sums: Tensor) -> Sequence[Tensor]:
             i = position(number)
-
-            def less(first: Scalar, count: int, total: Tensor) -> Tensor:
-                """Subtracts the products with `count` rows, from step `first` on."""
-                rows = [position(s.binary("add", first, s.constant(n, I64))) for n in range(count)]
-                factors = [factor(i, k) for k in rows]
-
-                def column(c: Scalar, given: Tensor) -> Tensor:
-                    value = s.load(given, [c])
-                    for k, f in zip(rows, factors, strict=True):
-                        value = s.binary("sub", value, s.binary("mul", f, s.load(x, (*outer, k, c))))
-                    stored: Tensor = s.store(given, [c], value)
-                    return stored
-
-                made: Tensor = for_each(s, s.size(columns), total, column)
-                return made
-
             sums = for_each(s, s.size(columns), sums, lambda c, t: s.store(t, [c], s.load(y, (*at(y), i, c))))
-            several = s.binary("div", number, together)
-            sums = for_each(s, several, sums, lambda n, t: less(s.binary("mul", n, together), TOGETHER, t))
-            done = s.binary("mul", several, together)
-            rest = s.binary("sub", number, done)
-            sums = for_each(s, rest, sums, lambda n, t: less(s.binary("add", done, n), 1, t))
+            sums = _subtract_rows(
+                s,
+                number,
+                s.size(columns),
+                sums,
+                lambda k: factor(i, position(k)),
+                lambda k, c: s.load(x, (*outer, position(k), c)),
+            )
 
             def finish(c: Scalar, given: Tensor) -> Tensor:
                 value = s.load(sums, [c])

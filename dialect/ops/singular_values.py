@@ -57,11 +57,9 @@ def _lower(
     (x,) = operands
     rank, dtype = x.type.rank, x.type.dtype
     *batch, m, n = x.type.shape
-    order = tuple(range(rank)) if _is_tall(x.type) else (*range(rank - 2), rank - 1, rank - 2)
     rows, columns = (m, n) if _is_tall(x.type) else (n, m)
-    forth = identity(rank)
-    turned = tuple(forth[i] for i in order)
-    work = e.map(x.type.with_shape((*batch, rows, columns)), [(x, turned)], lambda s, element: element)
+    # Columns are rows of the tensors here, so that their elements are consecutive.
+    work = _transposed(e, x) if _is_tall(x.type) else e.map(x.type, [(x, identity(rank))], lambda s, element: element)
     v_type = x.type.with_shape((*batch, columns, columns))
 
     def unit(s: BodyEmitter) -> Scalar:
@@ -76,8 +74,8 @@ def _lower(
 
     u, singular, v = e.scan(batch or [1], tensors, matrix)[2:]
     if _is_tall(x.type):
-        return [u, singular, _transposed(e, v)]
-    return [v, singular, _transposed(e, u)]
+        return [_transposed(e, u), singular, v]
+    return [_transposed(e, v), singular, u]
 
 
 def _transposed(e: Emitter, x: Tensor) -> Tensor:
@@ -86,22 +84,41 @@ def _transposed(e: Emitter, x: Tensor) -> Tensor:
     return e.map(swapped, [(x, (*maps[:-2], maps[-1], maps[-2]))], lambda s, element: element)
 
 
+CHAINS = 8
+"""The sums of products that are added apart, so that no addition waits for the one before."""
+
+
 class _Rotations:
-    """Writes the loops over one matrix."""
+    """Writes the loops over one matrix, whose columns are rows of its tensor."""
 
     def __init__(self, s: SequenceEmitter, at: tuple[Scalar, ...], rows: Size, columns: Size) -> None:
         self.s, self.at, self.rows, self.columns = s, at, rows, columns
 
     def sums(self, x: Tensor, p: Scalar, q: Scalar) -> list[Scalar]:
         """Returns the products p.p, q.q and p.q of two columns."""
-        s, zero = self.s, self.s.constant(0, x.type.dtype)
+        s, zero, chains = self.s, self.s.constant(0, x.type.dtype), self.s.constant(CHAINS, I64)
 
-        def add(_: Any, row: Scalar, totals: Sequence[Scalar]) -> Sequence[Scalar]:
-            a, b = (s.load(x, (*self.at, row, c)) for c in (p, q))
+        def add(row: Scalar, totals: Sequence[Scalar]) -> list[Scalar]:
+            a, b = (s.load(x, (*self.at, c, row)) for c in (p, q))
             products = [s.binary("mul", a, a), s.binary("mul", b, b), s.binary("mul", a, b)]
             return [s.binary("add", t, product) for t, product in zip(totals, products, strict=True)]
 
-        return list(s.iterate(s.size(self.rows), [zero] * 3, add))
+        def several(_: Any, step: Scalar, totals: Sequence[Scalar]) -> Sequence[Scalar]:
+            first = s.binary("mul", step, chains)
+            return [
+                total
+                for n in range(CHAINS)
+                for total in add(s.binary("add", first, s.constant(n, I64)), totals[3 * n : 3 * n + 3])
+            ]
+
+        steps = s.binary("div", s.size(self.rows), chains)
+        apart = list(s.iterate(steps, [zero] * 3 * CHAINS, several))
+        while len(apart) > 3:
+            half = len(apart) // 2
+            apart = [s.binary("add", a, b) for a, b in zip(apart[:half], apart[half:], strict=True)]
+        done = s.binary("mul", steps, chains)
+        rest = s.binary("sub", s.size(self.rows), done)
+        return list(s.iterate(rest, apart, lambda _, row, totals: add(s.binary("add", done, row), totals)))
 
     def diagonalized(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
         s, one = self.s, self.s.constant(1, I64)
@@ -150,11 +167,11 @@ class _Rotations:
         sine = s.select(needed, s.binary("mul", cosine, t), zero)
 
         def turn(row: Scalar, x: Tensor) -> Tensor:
-            a, b = (s.load(x, (*self.at, row, c)) for c in (p, q))
+            a, b = (s.load(x, (*self.at, c, row)) for c in (p, q))
             first = s.binary("sub", s.binary("mul", cosine, a), s.binary("mul", sine, b))
             second = s.binary("add", s.binary("mul", sine, a), s.binary("mul", cosine, b))
-            x = s.store(x, (*self.at, row, p), first)
-            result: Tensor = s.store(x, (*self.at, row, q), second)
+            x = s.store(x, (*self.at, p, row), first)
+            result: Tensor = s.store(x, (*self.at, q, row), second)
             return result
 
         # A pair that is orthogonal already stays as it is.
@@ -183,7 +200,7 @@ class _Rotations:
             (position,) = s.iterate(s.size(self.columns), [first], precede)
 
             def peak(_: Any, row: Scalar, best: Sequence[Scalar]) -> Sequence[Scalar]:
-                value = s.load(work, (*self.at, row, j))
+                value = s.load(work, (*self.at, j, row))
                 return [s.select(s.compare("gt", s.unary("abs", value), s.unary("abs", best[0])), value, best[0])]
 
             (greatest,) = s.iterate(s.size(self.rows), [zero], peak)
@@ -194,8 +211,8 @@ class _Rotations:
 
             def write(source: Tensor, target: Tensor, factor: Scalar, size: Size) -> Tensor:
                 def element(row: Scalar, x: Tensor) -> Tensor:
-                    value = s.binary("mul", factor, s.load(source, (*self.at, row, j)))
-                    stored: Tensor = s.store(x, (*self.at, row, position), value)
+                    value = s.binary("mul", factor, s.load(source, (*self.at, j, row)))
+                    stored: Tensor = s.store(x, (*self.at, position, row), value)
                     return stored
 
                 made: Tensor = for_each(s, s.size(size), target, element)

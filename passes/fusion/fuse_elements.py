@@ -7,15 +7,21 @@ elements the group computes once each may also have uses elsewhere: it becomes a
 `MOST_RESULTS`.
 
     a = exp(x)            joins: only b reads it
-    b = a + y             joins
+    b = a + y             joins, if `y` is a row that is broadcast
     c = transpose(b)      a permutation: the group may continue above it
     z = c * w             the node that the group grows from
+
+A permutation that moves the last axis costs several times as much as reading in order. The kernel permutes each tensor
+that it reads or writes above it. So nothing joins above such a permutation where that would be more than one tensor, as
+with `y` of the shape of `x` in the example: `b` is then computed in order, and permuted once.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 
+from ...dialect.dims import product
 from ...dialect.graph import Node
 from .fuse_flow import Flow, has
 from .fuse_rules import (
@@ -24,9 +30,11 @@ from .fuse_rules import (
     MOST_MEMBERS,
     MOVES,
     TOO_LARGE,
+    TURNED,
     USED_TWICE,
     explain,
     is_cheap,
+    keeps_last_axis,
     permutes,
     puts_in_frame,
 )
@@ -45,16 +53,50 @@ def starts_elements(flow: Flow, number: int) -> bool:
 def grow_elements(flow: Flow, number: int) -> set[int]:
     """Returns the group that computes the result of an elementwise node, of a permutation or of a frame of
     constants."""
-    members = _Elements(flow, number, MOST_RESULTS).grow()
+    members = _grow(flow, number, MOST_RESULTS)
     # The last member may have closed a cycle through nodes that others read.
-    return _Elements(flow, number, 1).grow() if flow.leads_back(members) else members
+    return _grow(flow, number, 1) if flow.leads_back(members) else members
+
+
+def _grow(flow: Flow, root: int, most_results: int) -> set[int]:
+    closed: set[int] = set()
+    while True:
+        members = _Elements(flow, root, most_results, closed).grow()
+        dear = {m for m in members - closed if _turns(flow.nodes[m]) and _count_reads(flow, m, members) > 1}
+        if not dear:
+            return members
+        closed |= dear
+
+
+def _turns(node: Node) -> bool:
+    return permutes(node) and not keeps_last_axis(node)
+
+
+def _count_reads(flow: Flow, permutation: int, members: Collection[int]) -> int:
+    """Returns the number of tensors of the permutation's size that the members above it read from memory."""
+    size = product(flow.nodes[permutation].output.type.shape)
+    above, pending, read = {permutation}, [permutation], set[str]()
+    while pending:
+        for value in flow.nodes[pending.pop()].inputs:
+            source = flow.source(value)
+            if source is None or source not in members:
+                if product(value.type.shape) == size:
+                    read.add(value.name)
+            elif source not in above:
+                above.add(source)
+                pending.append(source)
+    return len(read)
 
 
 class _Elements:
-    def __init__(self, flow: Flow, root: int, most_results: int) -> None:
-        self.flow, self.root, self.most_results = flow, root, most_results
+    """Grows a group from the node `root`. Above the permutations `closed`, no elementwise node joins."""
+
+    def __init__(self, flow: Flow, root: int, most_results: int, closed: Collection[int]) -> None:
+        self.flow, self.root, self.most_results, self.closed = flow, root, most_results, closed
         self.members: set[int] = set()
         self.uses: dict[int, int] = {root: _SAME}
+        self.turned: set[int] = set()
+        """The nodes whose elements the group computes in an order in which their last axis is not the last."""
         self.results = 1
 
     def grow(self) -> set[int]:
@@ -70,7 +112,10 @@ class _Elements:
                 continue
             self.members.add(number)
             node = self.flow.nodes[number]
+            turned = number in self.turned or _turns(node)
             for source in self.flow.sources(number):
+                if turned:
+                    self.turned.add(source)
                 use = max(self.uses[number], self.use(source, node))
                 self.uses[source] = max(use, self.uses.get(source, _SAME))
                 heapq.heappush(candidates, -source)
@@ -94,11 +139,13 @@ class _Elements:
         use = self.uses[number]
         if use == _MOVED:
             return MOVES
+        if any(reader in self.closed for reader in flow.readers[number]):
+            return TURNED
         if use == _AGAIN and not is_cheap(node):
             return COSTLY
         if inside:
             return None
-        if use != _SAME or self.results == self.most_results:
+        if use != _SAME or number in self.turned or self.results == self.most_results:
             return USED_TWICE
         if flow.leads_back({*self.members, number}):
             return CIRCLE

@@ -152,7 +152,7 @@ def test_options_are_printed_where_they_are_not_the_default() -> None:
     ("text", "code", "words"),
     [
         ("dse", "unknown-pass", "did you mean `dce`?"),
-        ("frobnicate", "unknown-pass", "there are batch-scanned, butterflies, canonicalize, channels-last"),
+        ("frobnicate", "unknown-pass", "there are batch-last, batch-scanned, butterflies, canonicalize"),
         ("dce cse", "pipeline-syntax", "expected `,` between passes"),
         (",", "pipeline-syntax", "expected the name of a pass"),
         ("dce{limit=3}", "unknown-option", "it has no options"),
