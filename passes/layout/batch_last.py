@@ -86,7 +86,7 @@ class _Rewriter(Rewriter):
         if not OPERATORS[node.op].has("convolution") or node.inputs[0].type.rank > _MOST_AXES:
             return False
         values = (*node.inputs, node.output)
-        if node.attribute("layout") != FIRST or any(v.type.dtype is not F32 for v in values):
+        if dict(node.attributes).get("layout") != FIRST or any(v.type.dtype is not F32 for v in values):
             return False
         x, weight = node.inputs[:2]
         return self.options.pays(x.type.shape, weight.type.shape, node.output.type.shape)

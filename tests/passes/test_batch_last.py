@@ -82,3 +82,11 @@ def test_only_convolutions_that_gain_change(x: str, weight: str, changes: bool) 
         f"  %y = conv2d(%x, %w) {{padding = 4}} : f32[{y}]\n  return %y\n}}\n"
     )
     assert (rewrite(module, "batch-last") != module) == changes
+
+
+def test_transposed_convolutions_stay() -> None:
+    module = parse_module(
+        "module m\n\nfunc main(%x: f32[64, 16, 8, 8], %w: f32[16, 6, 5, 5]) -> (f32[64, 6, 12, 12]) {\n"
+        "  %y = conv_transpose2d(%x, %w) : f32[64, 6, 12, 12]\n  return %y\n}\n"
+    )
+    assert rewrite(module, "batch-last") == module
