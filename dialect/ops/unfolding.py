@@ -1,4 +1,4 @@
-"""Windows as columns: `unfold`, which is im2col."""
+"""Windows as columns, and their sum: `unfold` (im2col) and `fold` (col2im)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 
 from ..differentiate import by_decomposition
-from ..dims import Size, multiply, product
+from ..dims import Size, add, bounds, divide_exactly, multiply, product
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
-from ..types import ANY, I64, TensorType, dtype_of
-from .support.accumulate import Numbers
+from ..types import ANY, F32, I64, NUMBERS, TensorType, dtype_of
+from .support.accumulate import Numbers, widen
+from .support.arguments import read_sizes
+from .support.common import is_half
 from .support.windows import (
     WINDOW_ATTRIBUTES,
     Windows,
     check_reach,
+    conv_geometry,
+    inside_padding,
     integers,
     pad_array,
     per_axis,
@@ -102,4 +106,133 @@ unfold = Operator(
     properties=frozenset({"composite", "movement"}),
 )
 
-OPERATORS = (unfold,)
+
+# Columns [N, C * kernel, windows] to an image [N, C, *sizes]
+
+
+def _fold_windows(sizes: Any, kernel: Any, **attributes: Any) -> Windows:
+    spatial = read_sizes("fold", "sizes", sizes)
+    w = conv_geometry("fold", spatial, per_axis(kernel, len(spatial), "kernel", "fold"), attributes)
+    if not all(isinstance(width, int) for width in w.low):
+        raise InferenceError("bad-attribute", "`fold` needs a padding that does not depend on dims")
+    check_reach("fold", w)
+    return w
+
+
+def _infer_fold(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    (columns,) = types
+    w = _fold_windows(**attributes)
+    area = math.prod(integers(w.kernel))
+    channels = divide_exactly(columns.shape[1], area) if columns.rank == 3 else None
+    if channels is None or columns.shape[2] != product(w.counts):
+        message = f"`fold` takes columns [N, C * {area}, {product(w.counts)}], not {columns}"
+        raise InferenceError("shape-mismatch", message, operand=0)
+    return (columns.with_shape((columns.shape[0], channels, *w.sizes)),)
+
+
+def _decompose_fold(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    """Adds shifted blocks. Along one axis, with windows `o` at `o * stride` and the offset `a * stride + r` in them:
+
+    image[(o + a) * stride + r] += column[a * stride + r, o]        blocks[o + a, r] = sum over a
+    """
+    (columns,) = operands
+    w = _fold_windows(**attributes)
+    (result,) = _infer_fold([columns.type], attributes)
+    rank, dtype = len(w.sizes), columns.type.dtype
+    x = b.reshape(columns, shape=(*result.shape[:2], *w.kernel, *w.counts))
+    x = b.cast(x, dtype=F32) if is_half(dtype) else x
+    shifts: list[list[int]] = []
+    for axis, (size, step, spread) in enumerate(zip(integers(w.kernel), w.stride, w.dilation, strict=True), 2):
+        x, offsets = _phased(b, x, axis, size, step, spread)
+        shifts.append(offsets)
+    outer = result.shape[:2]
+    split = tuple(n for offsets, step in zip(shifts, w.stride, strict=True) for n in (len(offsets), step))
+    x = b.reshape(x, shape=(*outer, *split, *w.counts))
+    most = [max(offsets) for offsets in shifts]
+    x = b.pad(x, widths=(*((0, 0),) * (2 + 2 * rank), *((m, m) for m in most)))
+    total: Value | None = None
+    for taps in combinations(*(range(len(offsets)) for offsets in shifts)):
+        moved = [offsets[tap] for offsets, tap in zip(shifts, taps, strict=True)]
+        starts = (m - s for m, s in zip(most, moved, strict=True))
+        stops = (-s if s else None for s in moved)
+        part = b.slice(
+            x,
+            starts=(None, None, *(n for tap in taps for n in (tap, None)), *starts),
+            stops=(None, None, *(n for tap in taps for n in (tap + 1, None)), *stops),
+        )
+        total = part if total is None else b.add(total, part)
+    assert total is not None
+    blocks = [count + m for count, m in zip(w.counts, most, strict=True)]
+    image = b.reshape(total, shape=(*outer, *w.stride, *blocks))
+    order = (0, 1, *(axis for i in range(rank) for axis in (2 + rank + i, 2 + i)))
+    whole = [multiply(block, step) for block, step in zip(blocks, w.stride, strict=True)]
+    image = b.reshape(b.transpose(image, axes=order), shape=(*outer, *whole))
+    for axis, (length, low, kept) in enumerate(zip(whole, integers(w.low), w.sizes, strict=True), 2):
+        image = _cut(b, image, axis, length, low, kept)
+    return [b.cast(image, dtype=dtype) if is_half(dtype) else image]
+
+
+def _phased(b: Builder, x: Value, axis: int, size: int, step: int, spread: int) -> tuple[Value, list[int]]:
+    """Returns the tensor whose axis of the kernel is [taps * step], and the shift of each tap in blocks of `step`."""
+    if step == 1:
+        return x, [tap * spread for tap in range(size)]
+    shape = x.type.shape
+    if spread > 1:
+        apart = b.unsqueeze(x, axes=(axis + 1,))
+        apart = b.pad(apart, widths=tuple((0, spread - 1 if a == axis + 1 else 0) for a in range(apart.type.rank)))
+        size *= spread
+        x = b.reshape(apart, shape=(*shape[:axis], size, *shape[axis + 1 :]))
+    taps = -(-size // step)
+    more = taps * step - size
+    if more:
+        x = b.pad(x, widths=tuple((0, more if a == axis else 0) for a in range(x.type.rank)))
+    return x, list(range(taps))
+
+
+def _cut(b: Builder, x: Value, axis: int, length: Size, low: int, size: Size) -> Value:
+    """Returns `size` elements of an axis of `length`, from `low` on; those that no block reaches are 0."""
+    missing = add(add(size, low), multiply(-1, length))
+    if length == size and low == 0:
+        return x
+    more = max(0, bounds(missing)[1])
+    if more:
+        x = b.pad(x, widths=tuple((0, more if a == axis else 0) for a in range(x.type.rank)))
+    return _every(b, x, axis, low, size, 1)
+
+
+def _reference_fold(columns: Numbers, **attributes: Any) -> Numbers:
+    w = _fold_windows(**attributes)
+    kernel, counts = integers(w.kernel), integers(w.counts)
+    channels = columns.shape[1] // math.prod(kernel)
+    given = widen(columns).reshape(columns.shape[0], channels, *kernel, *counts)
+    total = np.zeros((*given.shape[:2], *integers(w.padded)), given.dtype)
+    for offset in np.ndindex(*kernel):
+        total[window_slices(w, offset)] += given[(slice(None), slice(None), *offset)]
+    return np.asarray(total[inside_padding(w)].astype(columns.dtype))
+
+
+fold = Operator(
+    name="fold",
+    summary="the image [N, C, *sizes] to which columns [N, C * kernel, windows] add up (col2im), where windows "
+    "overlap; the adjoint of `unfold`",
+    operands=(Operand("columns", NUMBERS),),
+    attributes=(AttributeSpec("sizes", "sizes"), AttributeSpec("kernel", "ints"), *WINDOW_ATTRIBUTES),
+    infer=_infer_fold,
+    reference=_reference_fold,
+    gradient=by_decomposition(_decompose_fold),
+    decompose=_decompose_fold,
+    cases=LateCases(
+        lambda: (
+            Case(((2, 18, 16),), {"sizes": (5, 6), "kernel": (2, 3), "padding": ((0, 0), (0, 0))}, terms=6),
+            Case(((1, 18, 6),), {"sizes": (7, 5), "kernel": 3, "stride": 2, "padding": 1, "dilation": 2}, terms=9),
+            Case(((2, 3, 3),), {"sizes": (9,), "kernel": 3, "stride": 3}),
+            Case(((1, 10, 2),), {"sizes": (11,), "kernel": 5, "stride": 4, "padding": ((1, 0),)}, terms=2),
+            Case(((1, 2, 2),), {"sizes": (8,), "kernel": 2, "stride": 5}),
+            Case(((1, 1, 1),), {"sizes": (1,), "kernel": 1}),
+            Case(((0, 4, 4),), {"sizes": (5,), "kernel": 2}),
+        )
+    ),
+    properties=frozenset({"composite"}),
+)
+
+OPERATORS = (unfold, fold)

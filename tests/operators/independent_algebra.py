@@ -292,6 +292,24 @@ def _col2im(rows: Array, sizes: Any, **given: Any) -> Any:
     return made
 
 
+def _fold(columns: Array, sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    """Each element of a column is added to the element of the image that it was read from."""
+    axes = len(sizes)
+    kernel, steps, gaps = ((v,) * axes if isinstance(v, int) else v for v in (kernel, stride, dilation))
+    pads = ((padding, padding),) * axes if isinstance(padding, int) else padding
+    starts = [
+        [at for at in range(-low, n + high, s) if at + g * (k - 1) < n + high]
+        for n, k, s, (low, high), g in zip(sizes, kernel, steps, pads, gaps, strict=True)
+    ]
+    given = columns.reshape(columns.shape[0], columns.shape[1] // math.prod(kernel), *kernel, *map(len, starts))
+    made = np.zeros((*given.shape[:2], *sizes), columns.dtype)
+    for place in np.ndindex(given.shape[2:]):
+        at = [starts[i][place[axes + i]] + gaps[i] * place[i] for i in range(axes)]
+        if all(0 <= a < n for a, n in zip(at, sizes, strict=True)):
+            made[(slice(None), slice(None), *at)] += given[(slice(None), slice(None), *place)]
+    return made
+
+
 def _bincount(x: Array, weights: Array | None = None, *, size: int) -> list[Any]:
     made: list[Any] = [0] * size
     for i, value in enumerate(x):
@@ -373,6 +391,7 @@ ALGEBRA: Mapping[str, Function] = {
     "roi_align": _roi,
     "nms": _nms,
     "unfold": _unfold,
+    "fold": _fold,
     "im2col": _im2col,
     "col2im": _col2im,
     "bincount": _bincount,

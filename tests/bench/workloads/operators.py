@@ -515,6 +515,9 @@ _SIGNALS: Mapping[str, Usual] = {
         lambda x, grid: f.grid_sample(x, grid, align_corners=False),
     ),
     "unfold": Usual((Given((1, 64, 28, 28)),), lambda x: f.unfold(x, (3, 3)), None, {"kernel": (3, 3)}),
+    "fold": Usual(
+        (Given((1, 576, 676)),), lambda x: f.fold(x, (28, 28), 3), None, {"sizes": (28, 28), "kernel": (3, 3)}
+    ),
     "bincount": Usual((_ids(1000, 65536),), lambda x: torch.bincount(x, minlength=1000), None, {"size": 1000}),
     "cross_entropy": Usual((Given((256, 1000)), _ids(1000, 256)), f.cross_entropy),
     "bitcast": Usual((_X,), lambda x: x.view(torch.int32).clone(), None, {"dtype": I32}),
@@ -600,6 +603,15 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
     "searchsorted, 100 numbers": (
         "searchsorted",
         Usual((Given((100,), made=np.sort), Given((65536,))), torch.searchsorted),
+    ),
+    "fold, patches of 16": (
+        "fold",
+        Usual(
+            (Given((1, 768, 196)),),
+            lambda x: f.fold(x, (224, 224), 16, stride=16),
+            None,
+            {"sizes": (224, 224), "kernel": (16, 16), "stride": 16},
+        ),
     ),
     "gather, columns": (
         "gather",

@@ -57,25 +57,8 @@ def _col2im(use: Use) -> Sequence[Tensor]:
     pads = use.ints_of("pads", (0,) * (2 * rank))
     if not all(isinstance(size, int) for size in image) or not isinstance(x.shape[1], int):
         use.fail("joins blocks to an image of symbolic size", code="data-dependent")
-    whole = [size + pads[i] + pads[i + rank] for i, size in enumerate(image)]
-    counts = [(size - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i, size in enumerate(whole)]
-    channels = x.shape[1] // int(np.prod(block))
-    columns = g.reshape(x, shape=(x.shape[0], channels, int(np.prod(block)), product(counts)))
-    positions = np.zeros((int(np.prod(block)), int(np.prod(counts))), np.int64)
-    for row, inner in enumerate(itertools.product(*map(range, block))):
-        for column, outer in enumerate(itertools.product(*(range(int(n)) for n in counts))):
-            position = 0
-            for i in range(rank):
-                position = position * int(whole[i]) + outer[i] * strides[i] + inner[i] * dilations[i]
-            positions[row, column] = position
-    zeros = g.broadcast_to(g.like(0, x), shape=(x.shape[0], channels, product(whole)))
-    flat = g.reshape(columns, shape=(x.shape[0], channels, positions.size))
-    summed = g.scatter_add(zeros, known(positions.reshape(1, 1, -1)), flat, axis=2)
-    made = g.reshape(summed, shape=(x.shape[0], channels, *whole))
-    if not any(pads):
-        return [made]
-    starts = (0, 0, *pads[:rank])
-    return [g.slice(made, starts=starts, stops=(None, None, *(pads[i] + size for i, size in enumerate(image))))]
+    padding = tuple(zip(pads[:rank], pads[rank:], strict=True))
+    return [g.fold(x, sizes=tuple(image), kernel=tuple(block), stride=strides, padding=padding, dilation=dilations)]
 
 
 def _block_of(use: Use, x: Tensor, rank: int) -> tuple[int, ...]:

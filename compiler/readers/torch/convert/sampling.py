@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from .....dialect.dims import Size, product
 from .....dialect.types import F32, I64
 from ...writing.tensors import Tensor, known
@@ -111,32 +109,12 @@ def _elements(use: Use, x: Tensor, positions: Sequence[Tensor], inside: Inside) 
 
 
 def _fold(use: Use) -> Sequence[Tensor]:
-    """col2im: adds columns into an image by a transposed convolution of each channel; its weight is 1 for one column at
-    each offset of the window."""
     x, g = use.tensor(), use.g
-    alone = x.rank == 2
-    x = g.unsqueeze(x, axes=(0,)) if alone else x
     sizes, kernel = use.integers("output_size", 2), use.integers("kernel_size", 2)
     dilation, padding, stride = (use.integers(name, 2) for name in ("dilation", "padding", "stride"))
-    area = kernel[0] * kernel[1]
-    channels = use.shape[-3]
-    if not isinstance(channels, int):
-        use.fail("has a symbolic number of channels", code="data-dependent")
-    extents = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
-    counts = [(n + 2 * p - e) // s + 1 for n, p, e, s in zip(sizes, padding, extents, stride, strict=True)]
-    reached = [(c - 1) * s - 2 * p + e for c, s, p, e in zip(counts, stride, padding, extents, strict=True)]
-    images = g.reshape(x, shape=(x.shape[0], channels * area, *counts))
-    weight = np.tile(np.eye(area).reshape(area, 1, *kernel), (channels, 1, 1, 1)).astype(x.dtype.numpy)
-    made = g.conv_transpose2d(
-        images,
-        known(weight),
-        stride=stride,
-        padding=tuple((width, width) for width in padding),
-        dilation=dilation,
-        output_padding=tuple(n - r for n, r in zip(sizes, reached, strict=True)),
-        groups=channels,
-    )
-    return [g.squeeze(made, axes=(0,)) if alone else made]
+    columns = g.unsqueeze(x, axes=(0,)) if x.rank == 2 else x
+    made = g.fold(columns, sizes=sizes, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
+    return [g.squeeze(made, axes=(0,)) if x.rank == 2 else made]
 
 
 CONVERTERS: Converters = {
