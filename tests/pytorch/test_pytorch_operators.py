@@ -43,7 +43,8 @@ FEW = (
     "add|mul|div.*|sub|pow|fmod|remainder|clamp|where|eq|lt|logical_and|bitwise_xor|sum|mean|var|amax|argmin|any|cumsum"
     "|prod|max|sort|topk|cat|split|index_select|gather|scatter|index_put|flip|roll|permute|diagonal|as_strided|cdist"
     "|nn.functional.(conv2d|avg_pool2d|max_pool2d|layer_norm|group_norm|interpolate|pad|embedding|gelu|softplus|fold"
-    "|grid_sample|adaptive_avg_pool2d)"
+    "|grid_sample|adaptive_avg_pool2d|normalize)|linalg.vector_norm|median|kthvalue|searchsorted"
+    "|bucketize|hypot|fmax|dist"
 )
 REFUSED = {"nn.functional.pad.circular", "as_strided.partial_views", "nn.functional.interpolate.bicubic"}
 """Samples that need an operator without a converter, or read a tensor by its positions in memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeAlias
 
 from .....dialect.types import F32, F64, DType
@@ -139,7 +140,38 @@ def _lerp(use: Use) -> Sequence[Tensor]:
 
 
 _DIVIDE = named("divide")
+
+
+def _hypotenuse(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    """Returns the square root of x * x + y * y, whose squares do not overflow."""
+    g, dtype = use.g, x.dtype
+    wide = F32 if dtype.is_half else dtype
+    a, b = g.abs(use.to(x, wide)), g.abs(use.to(y, wide))
+    longer, shorter = g.maximum(a, b), g.minimum(a, b)
+    is_plain = g.logical_and(g.greater(longer, g.like(0, a)), g.less(longer, g.like(inf, a)))
+    share = g.divide(shorter, g.where(is_plain, longer, g.like(1, a)))
+    length = g.multiply(longer, g.sqrt(g.add(g.square(share), g.like(1, a))))
+    # Of an infinity and NaN, the length is infinite, as by IEEE 754.
+    either = g.logical_or(g.equal(a, g.like(inf, a)), g.equal(b, g.like(inf, b)))
+    made = g.where(either, g.like(inf, a), g.where(is_plain, length, longer))
+    return use.to(made, dtype)
+
+
+def _numbers_first(name: str) -> Convert:
+    """Returns the converter of the greater or the less of two numbers, of which one may be NaN."""
+
+    def combine(use: Use, x: Tensor, y: Tensor) -> Tensor:
+        g = use.g
+        made = g.apply(name, [x, y], {})[0]
+        return g.where(g.isnan(x), y, g.where(g.isnan(y), x, made)) if x.dtype.is_float else made
+
+    return binary(combine)
+
+
 CONVERTERS: Converters = {
+    "hypot.default": binary(_hypotenuse),
+    "fmax.default": _numbers_first("maximum"),
+    "fmin.default": _numbers_first("minimum"),
     **dict.fromkeys(("add.Tensor", "add.Scalar"), _add),
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), _subtract),
     **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), _subtract_reversed),

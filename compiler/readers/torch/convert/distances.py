@@ -1,4 +1,4 @@
-"""Distances between rows, and `embedding_bag`."""
+"""Norms, distances between rows, and `embedding_bag`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,42 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .....dialect.dims import product
 from .....dialect.types import I64
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
+from .reductions import widened
 
 
-def _norm(use: Use, difference: Tensor, p: float) -> Tensor:
-    """Returns the p-norm of the last axis."""
+def _norm(use: Use, difference: Tensor, p: float, axes: tuple[int, ...] = (-1,), *, keep: bool = False) -> Tensor:
+    """Returns the p-norm over axes."""
     g, size = use.g, use.g.abs(difference)
     if p == 0:
-        return g.sum(g.cast(g.not_equal(size, g.like(0, size)), dtype=size.dtype), axis=-1)
+        return g.sum(g.cast(g.not_equal(size, g.like(0, size)), dtype=size.dtype), axis=axes, keepdims=keep)
     if p == 1:
-        return g.sum(size, axis=-1)
+        return g.sum(size, axis=axes, keepdims=keep)
     if p == 2:
-        return g.sqrt(g.sum(g.square(size), axis=-1))
+        return g.sqrt(g.sum(g.square(size), axis=axes, keepdims=keep))
     if math.isinf(p):
-        return g.max(size, axis=-1)
-    return g.power(g.sum(g.power(size, g.like(p, size)), axis=-1), g.like(1 / p, size))
+        return (g.max if p > 0 else g.min)(size, axis=axes, keepdims=keep)
+    return g.power(g.sum(g.power(size, g.like(p, size)), axis=axes, keepdims=keep), g.like(1 / p, size))
+
+
+def _vector_norm(use: Use) -> Sequence[Tensor]:
+    x, g = use.cast("self", use.dtype), use.g
+    wide = widened(use, x)
+    if not x.rank:
+        wide = g.reshape(wide, shape=(1,))
+    axes = use.axes(rank=max(x.rank, 1))
+    made = _norm(use, wide, float(use.number("ord", 2.0)), axes, keep=use.flag("keepdim") and bool(x.rank))
+    return [use.to(made, use.dtype)]
+
+
+def _distance(use: Use) -> Sequence[Tensor]:
+    g = use.g
+    difference = widened(use, g.subtract(use.cast("self", use.dtype), use.cast("other", use.dtype)))
+    flat = g.reshape(difference, shape=(product(difference.shape),))
+    return [use.to(_norm(use, flat, float(use.number("p", 2.0))), use.dtype)]
 
 
 def _cdist(use: Use) -> Sequence[Tensor]:
@@ -79,6 +98,8 @@ def _unused(use: Use, position: int) -> Tensor:
 
 
 CONVERTERS: Converters = {
+    "linalg_vector_norm.default": _vector_norm,
+    "dist.default": _distance,
     "_cdist_forward.default": _cdist,
     "_pdist_forward.default": _pdist,
     "_embedding_bag.default": _embedding_bag,
