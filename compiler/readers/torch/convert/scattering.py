@@ -45,9 +45,16 @@ def _scatter(name: str) -> Convert:
         x, index, updates, axis = _operands(use, name)
         if index.type.elements == 0:
             return [use.tensor()]
+        if _covers(x, index, axis):
+            return [_shaped(use, use.g.scatter(x, index, updates, axis=axis))]
         return [_shaped(use, use.g.scatter_nd(x, _rows(use, x, index, axis), updates))]
 
     return convert
+
+
+def _covers(x: Tensor, index: Tensor, axis: int) -> bool:
+    """Returns whether there are indices for every position along the other axes."""
+    return all(number == axis or x.shape[number] == index.shape[number] for number in range(x.rank))
 
 
 def _shaped(use: Use, made: Tensor) -> Tensor:
@@ -58,6 +65,8 @@ def _scatter_add(use: Use) -> Sequence[Tensor]:
     x, index, updates, axis = _operands(use, "src")
     if index.type.elements == 0:
         return [use.tensor()]
+    if x.dtype != BOOL and _covers(x, index, axis):
+        return [_shaped(use, use.g.scatter_add(x, index, updates, axis=axis))]
     return [_shaped(use, _added(use, x, _rows(use, x, index, axis), updates))]
 
 

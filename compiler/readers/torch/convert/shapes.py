@@ -104,7 +104,9 @@ def _rolled(use: Use, x: Tensor, shift: object, axis: int) -> Tensor:
     if not x.rank:
         return x
     g, size = use.g, x.shape[axis]
-    assert isinstance(shift, int) or hasattr(shift, "terms"), shift
+    if isinstance(shift, int):
+        return g.roll(x, shift=shift, axis=axis)
+    assert hasattr(shift, "terms"), shift
     positions = g.subtract(g.iota(shape=(size,)), of_size(shift))  # type: ignore[arg-type]  # a size
     return g.gather(x, g.remainder(positions, g.size(size)), axis=axis)
 
