@@ -96,6 +96,14 @@ def test_a_row_on_zen_4_fetches_a_line_of_2048_bytes(tmp_path: Path) -> None:
         assert f"{last} = arith.constant {steps} : index" in code
 
 
+def test_the_upper_half_of_a_byte_becomes_a_float_without_a_shift(tmp_path: Path) -> None:
+    """With 16 lanes, the lower half is looked up, and the upper half is counted in the last places of a float."""
+    text = "model m(x: f32[1, 64]) -> f32[1, 48] {\n  param w: q4[block 32][48, 64]\n  return x @ dequantize(w).T\n}\n"
+    code = tiled(text, tmp_path, "x86-64-v4")
+    assert "shrsi" not in code
+    assert (code.count("permvar.sf"), code.count("arith.subf")) == (3, 3)
+
+
 def test_a_fetch_serves_the_steps_that_share_a_line(tmp_path: Path) -> None:
     """128 rows are 32 tiles of 4, so a step fetches 2 elements of 24 of the next panel: a vector of 8 lanes serves 4
     steps, and the loop over them does not fetch."""
