@@ -76,7 +76,8 @@ def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequ
     row = candidates[-1] if candidates else None
     parallel = stage.parallel(op)
     outer = tuple(c for c in parallel if c not in (lane, row))
-    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else most_vectors
+    unknown = UNDER_WAY if row is None else most_vectors
+    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else unknown
     short = windowed and is_window(op)
     if row is None:
         vectors_each = min(max(count, 1), UNDER_WAY)
