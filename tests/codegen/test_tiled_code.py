@@ -104,6 +104,19 @@ def test_the_upper_half_of_a_byte_becomes_a_float_without_a_shift(tmp_path: Path
     assert (code.count("permvar.sf"), code.count("arith.subf")) == (3, 3)
 
 
+def test_scores_of_a_query_fetch_the_keys_of_the_next_tile(tmp_path: Path) -> None:
+    """The keys of a step are far from those of the next one. A tile has 8 vectors of them, since the length is known in
+    the call only, or 3 where 8 queries share them. The values of successive steps adjoin."""
+    text = """dim S in 1..1024
+model attend(q: f32[4, N, 16], k: f32[4, 16, S], v: f32[4, S, 16]) -> f32[4, N, 16] { return softmax(q @ k) @ v }
+"""
+    for queries, vectors in ((1, 8), (8, 3)):
+        code = tiled(text.replace("N", str(queries)), tmp_path / str(queries), "x86-64-v4")
+        assert (code.count("memref.prefetch"), code.count("locality<2>")) == (vectors, vectors)
+        step = code[code.index("memref.prefetch") :]
+        assert step[: step.index("scf.yield")].count("vector.fma") == queries * vectors
+
+
 def test_a_fetch_serves_the_steps_that_share_a_line(tmp_path: Path) -> None:
     """128 rows are 32 tiles of 4, so a step fetches 2 elements of 24 of the next panel: a vector of 8 lanes serves 4
     steps, and the loop over them does not fetch."""
