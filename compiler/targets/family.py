@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..graph_passes import GRAPH_PASSES, STRICT_PASSES
 from .system import LINUX, System
-from .vector_unit import VectorUnit
+from .vector_unit import Prefetches, VectorUnit
 
 VECTOR_ROUTES: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
 """The routes of a family with a vector unit."""
@@ -29,6 +29,7 @@ class Family:
         CPU of the family has such instructions.
     bfloat_blocks: the same for products of bf16 with a weight in blocks of quantized values.
     slow: by LLVM's name of a CPU, features that it has but that are no faster than code without them.
+    prefetches: by LLVM's name of a CPU, prefetches that are faster than those of its vector unit.
     slow_gathers: LLVM's names of CPUs that take longer for a gather than for a load of each element.
     no_gathers: the feature with which LLVM loads each element instead of gathering them.
     driver_flags: flags of the C compiler for the runtime, left out where a compiler does not know them.
@@ -50,6 +51,7 @@ class Family:
     bfloat_products: tuple[str, ...] = ()
     bfloat_blocks: tuple[str, ...] = ()
     slow: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    prefetches: Mapping[str, Prefetches] = field(default_factory=dict)
     slow_gathers: frozenset[str] = frozenset()
     no_gathers: str = ""
     driver_flags: tuple[str, ...] = ()
@@ -65,8 +67,9 @@ class Family:
     def triple(self) -> str:
         return f"{self.machine}-{self.system.name}"
 
-    def choose_unit(self, features: Collection[str]) -> VectorUnit:
+    def choose_unit(self, features: Collection[str], cpu: str = "") -> VectorUnit:
         """Returns the widest vector unit of a CPU with these features, in LLVM's names."""
         present = self.base | frozenset(features)
         unit = next(unit for needed, unit in self.units if needed <= present)
-        return replace(unit, features=self.used & present, inexact=self.inexact)
+        fetches = self.prefetches.get(cpu, unit.prefetches)
+        return replace(unit, features=self.used & present, inexact=self.inexact, prefetches=fetches)

@@ -18,6 +18,21 @@ class Caches:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetches:
+    """The prefetches of a weight that is read once, from its beginning to its end.
+
+    distances: for each prefetch of a line, its distance in bytes and the level of the cache, 1 or 2.
+    spacing: the bytes between prefetched lines: a line, or more if the hardware fetches the lines between them.
+
+    By default, each line is fetched into the second cache, which may have more lines under way from memory than the
+    first, and from there into the first cache. A core reads the distance of the former in a few latencies of memory.
+    """
+
+    distances: tuple[tuple[int, int], ...] = ((16384, 2), (2048, 1))
+    spacing: int = 64
+
+
+@dataclass(frozen=True, slots=True)
 class PanelSizes:
     """The widths of panels of packed weights: multiples of `lanes` columns, at most `most` of them.
 
@@ -37,16 +52,16 @@ class PanelSizes:
 class VectorUnit:
     """A vector unit with vectors of `bytes` bytes. The accumulators of a tile are at most `rows` by `vectors`; together
     with the operands loaded beside them, they fill the registers. `window` is the limit where rows share only
-    overlapping reads: memory is the bottleneck there, and neighbours in memory should be read together. `halves` is
-    the limit where words of several numbers are split, which needs registers too. `tall` is the limit on the rows of
-    tiles with fewer vectors, if it is greater than `rows`. `caches` are those of its core. `registers` is the number of
-    vector registers. `lanes_by_memory`: whether many lanes become scalars faster by a store and loads than by
-    instructions. `masks` is the feature with which comparisons of short integers write mask registers, where vectors
-    without it are faster. `in_step` tells whether several vectors take the steps of a long chain of arithmetic
-    together. `sum_steps` is the number of steps that one iteration of a sum takes where rows share a copied operand:
-    with fewer of them, the loop's own instructions compete with the multiplications.
-    `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
-    numbers to zero."""
+    overlapping reads: memory is the bottleneck there, and neighbours in memory should be read together. `halves` is the
+    limit where words of several numbers are split, which needs registers too. `tall` is the limit on the rows of tiles
+    with fewer vectors, if it is greater than `rows`. `caches` are those of its core, `prefetches` are the fastest ones
+    for its memory. `registers` is the number of vector registers. `lanes_by_memory`: whether many lanes become scalars
+    faster by a store and loads than by instructions. `masks` is the feature with which comparisons of short integers
+    write mask registers, where vectors without it are faster. `in_step` tells whether several vectors take the steps of
+    a long chain of arithmetic together. `sum_steps` is the number of steps that one iteration of a sum takes where rows
+    share a copied operand: with fewer of them, the loop's own instructions compete with the multiplications.
+    `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal numbers
+    to zero."""
 
     bytes: int
     rows: int
@@ -55,6 +70,7 @@ class VectorUnit:
     halves: tuple[int, int]
     tall: int = 0
     caches: Caches = field(default_factory=Caches)
+    prefetches: Prefetches = field(default_factory=Prefetches)
     registers: int = 16
     lanes_by_memory: bool = False
     masks: str = ""

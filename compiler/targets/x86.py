@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .family import Family
-from .vector_unit import VectorUnit
+from .vector_unit import Prefetches, VectorUnit
 
 AVX512 = VectorUnit(
     bytes=64,
@@ -52,6 +52,10 @@ X86 = Family(
     slow=dict.fromkeys(
         ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), frozenset({"avx512bf16"})
     ),
+    # The hardware follows a stream of lines once it has begun, but begins again with each page: a prefetch brings the
+    # address of the next page and its first lines. With a prefetch of each line into the second cache, a core reads
+    # 20 GB/s instead of 27 from pages of 4 KiB, and 22 instead of 28 from larger ones.
+    prefetches={"znver4": Prefetches(((16384, 1),), spacing=2048)},
     # On Cascade Lake, microcode against gather data sampling makes a gather of 4 or 8 numbers take 33 cycles; 8 loads
     # with their inserts take 10. Code for x86-64-v4 may run on such a CPU.
     slow_gathers=frozenset({"x86-64-v4", *_WITH_GATHER_SAMPLING}),

@@ -83,6 +83,40 @@ def test_a_row_fetches_each_line_of_a_weight_into_both_caches(tmp_path: Path) ->
         assert all(f"arith.constant {distance // bytes} : index" in code for distance in (16384, 2048))
 
 
+def test_a_row_on_zen_4_fetches_a_line_of_2048_bytes(tmp_path: Path) -> None:
+    """A step reads 192 bytes in f32 and 48 in 8 bits: 8 steps, or a block of 32 steps, share a fetch into the first
+    cache, outside of the loop over them."""
+    text = "model m(x: f32[1, 64]) -> f32[1, 48] {{\n  param w: {}[48, 64]\n  return x @ {}.T\n}}\n"
+    for type, w, steps in (("f32", "w", 8), ("q8[block 32]", "dequantize(w)", 32)):
+        code = tiled(text.format(type, w), tmp_path / type.split("[")[0], "znver4")
+        assert (code.count("memref.prefetch"), code.count("locality<3>")) == (1, 1)
+        loop = code[code.index("memref.prefetch") : code.index("scf.yield")]
+        assert loop.count("scf.for") == 1 and "vector.fma" in loop
+        (last,) = re.findall(r"scf.for .* to (%\w+) step", loop)
+        assert f"{last} = arith.constant {steps} : index" in code
+
+
+def test_the_upper_half_of_a_byte_becomes_a_float_without_a_shift(tmp_path: Path) -> None:
+    """With 16 lanes, the lower half is looked up, and the upper half is counted in the last places of a float."""
+    text = "model m(x: f32[1, 64]) -> f32[1, 48] {\n  param w: q4[block 32][48, 64]\n  return x @ dequantize(w).T\n}\n"
+    code = tiled(text, tmp_path, "x86-64-v4")
+    assert "shrsi" not in code
+    assert (code.count("permvar.sf"), code.count("arith.subf")) == (3, 3)
+
+
+def test_scores_of_a_query_fetch_the_keys_of_the_next_tile(tmp_path: Path) -> None:
+    """The keys of a step are far from those of the next one. A tile has 8 vectors of them, since the length is known in
+    the call only, or 3 where 8 queries share them. The values of successive steps adjoin."""
+    text = """dim S in 1..1024
+model attend(q: f32[4, N, 16], k: f32[4, 16, S], v: f32[4, S, 16]) -> f32[4, N, 16] { return softmax(q @ k) @ v }
+"""
+    for queries, vectors in ((1, 8), (8, 3)):
+        code = tiled(text.replace("N", str(queries)), tmp_path / str(queries), "x86-64-v4")
+        assert (code.count("memref.prefetch"), code.count("locality<2>")) == (vectors, vectors)
+        step = code[code.index("memref.prefetch") :]
+        assert step[: step.index("scf.yield")].count("vector.fma") == queries * vectors
+
+
 def test_a_fetch_serves_the_steps_that_share_a_line(tmp_path: Path) -> None:
     """128 rows are 32 tiles of 4, so a step fetches 2 elements of 24 of the next panel: a vector of 8 lanes serves 4
     steps, and the loop over them does not fetch."""

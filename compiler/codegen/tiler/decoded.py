@@ -24,6 +24,7 @@ from dataclasses import replace
 from math import prod
 
 from ....dialect.dims import Size, bounds, static_size
+from ...targets.vector_unit import Prefetches
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
 from .order import Order
@@ -106,6 +107,9 @@ class DecodedTiles(RowBlockTiles):
         self.products = [replace(scaled, products=(factors,)) for factors in scaled.products]
         self.outer = [loop for loop in self.loops if loop[0][0] not in scaled.inner]
         self.inner = [loop for loop in self.loops if loop[0][0] in scaled.inner]
+        # A byte of several numbers takes so many instructions that the hardware does not fetch far enough ahead.
+        fetches = Prefetches() if len(self.weights) > len(self._moving()) else roles.prefetches
+        self.fetched = Panels(roles.step, (), fetches)
         words = len(self.weights) * prod(static_size(size) for _, size in self.inner)
         self.numbers = evaluator.stack("numbers", op, words * roles.width, scaled.type)
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
@@ -168,13 +172,19 @@ class DecodedTiles(RowBlockTiles):
         zero = 0 if total is None else total.number
         kept = self._kept(column)
 
-        def step(at: Iteration, sums: Sequence[Value]) -> list[Value]:
-            iterations = [
-                self._cell({**iteration, **at}, constant(0), column.plus(v * writer.lanes)) for v in range(len(masks))
-            ]
-            after = list(sums)
+        def cells(at: Iteration) -> list[Iteration]:
+            here = {**iteration, **at}
+            return [self._cell(here, constant(0), column.plus(v * writer.lanes)) for v in range(len(masks))]
+
+        def fetch(iterations: Sequence[Iteration]) -> None:
             for number in self._moving():
-                prefetch_panels(self.evaluator, self.op, number, iterations, Panels(self.roles.step, ()))
+                prefetch_panels(self.evaluator, self.op, number, iterations, self.fetched)
+
+        def step(at: Iteration, sums: Sequence[Value]) -> list[Value]:
+            iterations = cells(at)
+            after = list(sums)
+            if self.fetched.each_line:
+                fetch(iterations)
             for v, (here, mask) in enumerate(zip(iterations, masks, strict=True)):
                 with writer.masked(mask):
                     for weight in self.weights:
@@ -184,6 +194,8 @@ class DecodedTiles(RowBlockTiles):
                             after[v] = add_zero(writer, zero, after[v], value)
             return after
 
+        if not self.fetched.each_line:
+            fetch(cells({self.stage.of(self.op, n): constant(0) for numbers, _ in self.inner for n in numbers}))
         sums = self._each_step(self.inner, {}, [nothing] * len(masks) if zero else [], step)
         if not zero:
             return [nothing] * len(masks)

@@ -135,6 +135,7 @@ class DecodedMatrixTiles(MatrixTiles):
     def __init__(self, evaluator: Evaluator, op: Op, matrices: DecodedMatrices) -> None:
         super().__init__(evaluator, op, matrices.roles, matrices.product)
         self.matrices = matrices
+        self.fetched = Panels(self.roles.step, (), self.roles.prefetches)
         self.block, self.inner = (self.stage.of(op, loop) for loop in op.reduced)
         self.width = matrices.steps // len(matrices.weights)
         words = matrices.blocks * matrices.steps // 2
@@ -180,7 +181,7 @@ class DecodedMatrixTiles(MatrixTiles):
                 columns = [column.plus(v * writer.lanes) for v in range(vectors)]
                 for number in self._coded():
                     cells = [{**self._cell(here, Form(()), c), self.inner: step} for step in steps for c in columns]
-                    prefetch_panels(self.evaluator, op, number, cells, Panels(self.roles.step, ()))
+                    prefetch_panels(self.evaluator, op, number, cells, self.fetched)
                 for offset, numbers in self._pairs(variable(inner)):
                     for v, c in enumerate(columns):
                         pair = [

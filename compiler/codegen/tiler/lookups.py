@@ -60,6 +60,12 @@ class Lookup:
         low, high = I8.integer_range
         return all(low <= value <= high for value in self.values)
 
+    @property
+    def counts(self) -> bool:
+        """Whether the values are consecutive numbers, which f32 has."""
+        first = self.values[0]
+        return self.are_bytes and self.values == tuple(range(first, first + ENTRIES))
+
 
 def find_lookup(node: Node) -> Lookup | None:
     """Returns the table of a node that computes a word of a half of a byte."""
@@ -133,6 +139,8 @@ def look_up_floats(writer: Writer, lookup: Lookup, byte: Value) -> Value:
     """Returns the float of each lane."""
     words, floats = writer.vector_type(WORD), writer.vector_type("f32")
     bits = writer.broadcast(byte).name
+    if lookup.half == "high" and _has_floats(writer) and lookup.counts:
+        return _count_from(writer, lookup.values[0], bits)
     if lookup.half == "high":
         bits = writer.let(f"arith.shrsi {bits}, {writer.splat('4', words)} : {words}")
     if _has_floats(writer):
@@ -149,6 +157,17 @@ def look_up_floats(writer: Writer, lookup: Lookup, byte: Value) -> Value:
     found = look_up_bytes(writer, lookup.values, bits)
     found = writer.let(f"arith.shrsi {found}, {shift} : {words}")
     return Value(writer.let(f"arith.sitofp {found} : {words} to {floats}"), "f32", True)
+
+
+def _count_from(writer: Writer, first: int, bytes: str) -> Value:
+    """Returns `first + (byte >> 4)` as floats, for words of bytes. The four bits become the last ones of a float of
+    2**19 or more, whose last place is 1/16, so that they are whole numbers in it, without a shift."""
+    words, floats = writer.vector_type(WORD), writer.vector_type("f32")
+    bits = writer.let(f"arith.andi {bytes}, {writer.splat('240', words)} : {words}")
+    bits = writer.let(f"arith.ori {bits}, {writer.splat(str(0x49000000), words)} : {words}")
+    number = writer.let(f"arith.bitcast {bits} : {words} to {floats}")
+    base = writer.splat(f"{(1 << 19) - first}.0", floats)
+    return Value(writer.let(f"arith.subf {number}, {base} : {floats}"), "f32", True)
 
 
 def look_up_bytes(writer: Writer, table: Sequence[int], indices: str) -> str:

@@ -19,14 +19,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....dialect.dims import product, static_size
+from ...targets.vector_unit import Prefetches
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
 from .isa import supports
 from .order import Order
-from .prefetch import AHEAD, LINE, NEAR
+from .prefetch import LINE
 from .structure import Access, Buffer, Node, Op, Panel
 from .text import Value, Writer, element_bytes
 
+DISTANCES = Prefetches().distances
+"""The prefetches of listed rows, which no hardware fetches."""
+AHEAD = max(distance for distance, _ in DISTANCES)
 MOST_STEPS = 1 << 15
 """The most steps of a sum that are listed, for the memory of the list."""
 FEW, FEW_SHORT = (3, 4), (3, 8)
@@ -199,7 +203,7 @@ def prefetch_rows(evaluator: Evaluator, op: Op, nonzeros: Nonzeros, number: Form
             continue
         width = next(p.width for p in access.index if isinstance(p, Panel))
         bytes, element = _row_bytes(access, width), element_bytes(access.tensor.element)
-        for distance, level in ((AHEAD, 2), (NEAR, 1)):
+        for distance, level in DISTANCES:
             later = nonzeros.step(writer, number.plus(max(1, distance // bytes)), outer)
             buffer, form = evaluator.home(access, op, {**iteration, stage.of(op, step): later})
             for start in range(0, bytes, LINE):

@@ -58,7 +58,8 @@ class Order:
             assert roles.row is not None
             first, at[roles.lane], at[roles.row] = self._in_groups(writer, at[roles.lane], at[roles.row], self.group)
         steps = {roles.lane: roles.step, roles.row: roles.block}
-        return {c: number.times(steps.get(c, 1)) for c, number in at.items()}, Panels(roles.step, self._turns(first))
+        panels = Panels(roles.step, self._turns(first), roles.prefetches)
+        return {c: number.times(steps.get(c, 1)) for c, number in at.items()}, panels
 
     def _turns(self, first: Form) -> tuple[Turns, ...]:
         """Returns the loops that revisit the same panel of lanes, work item by work item, from the `first` block of

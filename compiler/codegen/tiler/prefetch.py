@@ -9,7 +9,7 @@ quarter of the next panel, 8 elements at each step:
     turn 1                       the same step k fetches from 512 + 8*k on
     turns 2 and 3                from 1024 + 8*k and 1536 + 8*k on
 
-With a single turn, each step fetches the lines AHEAD and NEAR bytes after it.
+With a single turn, steps fetch lines of the same panel at the distances that suit the CPU (`Prefetches`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....dialect.dims import Size, bounds, ceil_divide, maximum, multiply, product
+from ...targets.vector_unit import Prefetches
 from .evaluate import Evaluator, Iteration
 from .forms import Form, constant, variable
-from .structure import Op
+from .structure import Access, Op
 from .text import element_bytes
 
-AHEAD = 16384
-"""The distance in bytes of the prefetch from memory, into the second cache: a core reads them in a few latencies of
-memory. More lines may be on the way to the second cache than to the first one."""
-NEAR = 2048
-"""The distance in bytes of the prefetch from the second cache into the first one."""
 LINE = 64
 """The bytes that a prefetch fetches: a line of the cache."""
 SHARING = 2
@@ -48,16 +44,28 @@ class Turns:
 @dataclass(frozen=True, slots=True)
 class Panels:
     """A tiled op's traversal of a weight's panels, which are `width` wide: each panel is read in all turns before the
-    next one. The last class of the turns runs fastest. Where a panel is read in parts (see `split_sums.py`), `around`
-    are the loops of the sum around a part, and each part is read in all turns before the next one."""
+    next one. The last class of the turns runs fastest. `prefetches` are those of panels with a single turn. Where a
+    panel is read in parts (see `split_sums.py`), `around` are the loops of the sum around a part, and each part is read
+    in all turns before the next one."""
 
     width: int
     turns: tuple[Turns, ...]
+    prefetches: Prefetches
     around: frozenset[int] = frozenset()
 
     @property
     def times(self) -> Size:
         return product(maximum(1, t.count) for t in self.turns)
+
+    @property
+    def each_line(self) -> bool:
+        """Whether each line of a panel with a single turn is prefetched."""
+        return self.prefetches.spacing == LINE
+
+    @property
+    def may_share(self) -> bool:
+        """Whether several turns may share the prefetch of the next panel."""
+        return bounds(self.times)[1] >= SHARING
 
     def turn(self, iteration: Iteration) -> Form | None:
         """Returns the index of the turn; None where the position does not define it."""
@@ -76,16 +84,15 @@ def prefetch_panels(evaluator: Evaluator, op: Op, number: int, iterations: Seque
     turns, each turn fetches its share of the next panel; otherwise the panel itself is fetched a little ahead."""
     buffer, here = evaluator.home(op.reads[number], op, iterations[0])
     group = op.reads[number].width
-    shared = bounds(panels.times)[1] >= SHARING
-    target = _next_panel(evaluator, op, number, iterations[0], here, panels) if shared else None
+    target = _next_panel(evaluator, op, number, iterations[0], here, panels) if panels.may_share else None
     if target is None:
         # Vectors of a step adjoin, and so do those of successive steps: one prefetch serves all vectors of a line.
-        bytes = element_bytes(buffer.element)
-        of_line = max(1, LINE // (evaluator.writer.lanes * group * bytes))
+        bytes, fetches = element_bytes(buffer.element), panels.prefetches
+        of_line = max(1, fetches.spacing // (evaluator.writer.lanes * group * bytes))
         for at in iterations[::of_line]:
             _, form = evaluator.home(op.reads[number], op, at)
-            evaluator.writer.prefetch(buffer, form.base.plus(AHEAD // bytes), level=2)
-            evaluator.writer.prefetch(buffer, form.base.plus(NEAR // bytes))
+            for distance, level in fetches.distances:
+                evaluator.writer.prefetch(buffer, form.base.plus(distance // bytes), level=level)
         return
     # Shares of successive steps adjoin: where a share is less than a vector, one prefetch a step covers all of them.
     length = evaluator.writer.lanes * group
@@ -101,11 +108,14 @@ def _share(panels: Panels, group: int) -> int | None:
     return -(-panels.width * group // fewest) if fewest >= SHARING else None
 
 
-def steps_of_a_vector(panels: Panels, group: int, lanes: int, steps: int) -> int:
-    """Returns the number of successive steps whose shares of the next panel are at most a vector together: one prefetch
-    serves all of them. It divides the number of steps of a loop."""
-    share = _share(panels, group)
-    most = 1 if share is None else lanes * group // share
+def steps_of_a_fetch(panels: Panels, access: Access, lanes: int, steps: int) -> int:
+    """Returns the number of successive steps that one prefetch serves: those whose shares of the next panel are at most
+    a vector together, or those within the spacing of prefetches. It divides the number of steps of a loop."""
+    if panels.may_share:
+        share = _share(panels, access.width)
+        most = 1 if share is None else lanes * access.width // share
+    else:
+        most = panels.prefetches.spacing // (panels.width * access.width * element_bytes(access.tensor.element))
     return max(n for n in range(1, max(1, min(most, steps)) + 1) if steps % n == 0)
 
 
@@ -127,8 +137,9 @@ def _next_panel(
     origin = first.base.plus(multiply(depth, width)) + turn.times(multiply(depth, share))
     if bounds(panels.times)[0] >= SHARING:
         return origin + steps.times(share)
+    farthest = panels.prefetches.distances[0][0]
     many = writer.let(f"arith.cmpi uge, {writer.size(panels.times)}, {writer.size(SHARING)} : index")
-    ahead = writer.index(first.base.plus(AHEAD // element_bytes(buffer.element)))
+    ahead = writer.index(first.base.plus(farthest // element_bytes(buffer.element)))
     origin = variable(writer.let(f"arith.select {many}, {writer.index(origin)}, {ahead} : index"))
     stride = writer.let(f"arith.select {many}, {writer.size(share)}, {writer.size(width)} : index")
     return origin + variable(writer.let(f"arith.muli {writer.index(steps)}, {stride} : index"))

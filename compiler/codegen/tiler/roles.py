@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...targets.vector_unit import Caches, VectorUnit
+from ...targets.vector_unit import Caches, Prefetches, VectorUnit
 from .dots import has_instruction
 from .quantized_sums import DOT
 from .schedule import Stage, lane_loop
@@ -36,8 +36,8 @@ the bits of a row would depend on the number of rows."""
 @dataclass(frozen=True, slots=True)
 class Roles:
     """The class of each role. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height, and
-    `block` the rows of a work item. `tallest` is the most rows that fit in the registers at this width. `caches`
-    and `sum_steps` are those of the vector unit."""
+    `block` the rows of a work item. `tallest` is the most rows that fit in the registers at this width. `caches`,
+    `prefetches` and `sum_steps` are those of the vector unit."""
 
     lane: int
     row: int | None
@@ -49,6 +49,7 @@ class Roles:
     windowed: bool
     tallest: int
     caches: Caches
+    prefetches: Prefetches
     sum_steps: int
 
 
@@ -75,7 +76,8 @@ def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequ
     row = candidates[-1] if candidates else None
     parallel = stage.parallel(op)
     outer = tuple(c for c in parallel if c not in (lane, row))
-    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else most_vectors
+    unknown = UNDER_WAY if row is None else most_vectors
+    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else unknown
     short = windowed and is_window(op)
     if row is None:
         vectors_each = min(max(count, 1), UNDER_WAY)
@@ -92,7 +94,8 @@ def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequ
     tallest = rows if row is None or short or apart or width // lanes >= unit.vectors else max(rows, unit.tall)
     if row is not None and isinstance(most := stage.sizes[row], int):
         rows = min(rows, max(most, 1)) if not short else even_groups(max(most, 1), unit.window[0])
-    return Roles(lane, row, outer, rows, rows, width, step, short, tallest, unit.caches, unit.sum_steps)
+    of_unit = unit.caches, unit.prefetches, unit.sum_steps
+    return Roles(lane, row, outer, rows, rows, width, step, short, tallest, *of_unit)
 
 
 def even_rows(stage: Stage, roles: Roles) -> Roles:

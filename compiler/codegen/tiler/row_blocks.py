@@ -27,13 +27,14 @@ from .decoded import DecodedTiles
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
 from .nest import blocks, work_items
+from .prefetch import LINE
 from .roles import Roles, assign_roles
 from .row_loops import Rows, in_whole_tiles
 from .rows import RowWriter
-from .schedule import BLOCK_BYTES, ROWS, is_tiled, row_bytes
+from .schedule import BLOCK_BYTES, ROWS, is_tiled, lane_loop, row_bytes
 from .stretches import StretchedTiles, find_shared
-from .structure import Op, Unsupported
-from .text import Value
+from .structure import Access, Op, Page, Unsupported
+from .text import Value, element_bytes
 from .tiles import Tiles
 
 MOST_ROWS = 64
@@ -283,7 +284,8 @@ class RowStage:
         """Returns the writer of some rows of a panel of columns. Tiles below each other share the vectors of the
         columns while they are in the nearest cache."""
         evaluator, writer = self.evaluator, self.writer
-        tiles = Tiles(evaluator, op, roles)
+        # Of several tiles below each other, all but the first one read the columns from the nearest cache.
+        tiles = (StridedTiles if self.rows <= roles.rows else Tiles)(evaluator, op, roles)
         if self.single:
             last = self.outer[-1]
             return lambda iteration, row, column, _: tiles.cover(
@@ -305,6 +307,40 @@ class RowStage:
             return write
         stretched = BlockTiles(evaluator, op, roles, shared, DEPTH)
         return lambda iteration, row, column, rows: stretched.cover_block(iteration, row, column, rows, finish)
+
+
+class StridedTiles(Tiles):
+    """The writer of tiles whose columns no other tile reads. Successive steps of the sum may be far apart in memory, as
+    for keys whose positions are contiguous; the hardware does not prefetch such reads. Each step fetches the vectors of
+    the next tile into the second cache, which may have more lines under way from memory than the first."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
+        super().__init__(evaluator, op, roles)
+        several = bounds(self.stage.sizes[roles.lane])[1] > roles.step
+        self.strided = [access for access in op.reads if several and self._is_strided(access)]
+
+    def _is_strided(self, access: Access) -> bool:
+        lane, row = lane_loop(self.op), self._row_loop()
+        if lane is None or access.step(lane) != 1 or row in access.loops() or self.stage.holds(access.tensor):
+            return False
+        paged = any(isinstance(position, Page) for position in access.index)
+        return not paged and all(access.step(loop) != 1 for loop in self.op.reduced)
+
+    def _step(
+        self,
+        iterations: Sequence[Iteration],
+        masks: Sequence[str | None],
+        totals: Sequence[Value],
+        rows: int,
+        within: bool,
+    ) -> list[Value]:
+        for access in self.strided if masks[0] is None else ():
+            of_line = max(1, LINE // (self.writer.lanes * element_bytes(access.tensor.element)))
+            for at in iterations[: len(iterations) // rows : of_line]:
+                following = {**at, self.roles.lane: at[self.roles.lane].plus(self.roles.step)}
+                buffer, form = self.evaluator.home(access, self.op, following)
+                self.writer.prefetch(buffer, form.base, level=2)
+        return super()._step(iterations, masks, totals, rows, within)
 
 
 class BlockTiles(StretchedTiles):

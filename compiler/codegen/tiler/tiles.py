@@ -25,7 +25,7 @@ from .forms import LANES, Form, constant, variable
 from .nest import work_items
 from .nonzeros import Nonzeros, find_sparse_sum, prefetch_rows
 from .order import Order
-from .prefetch import Panels, prefetch_panels, steps_of_a_vector
+from .prefetch import Panels, prefetch_panels, steps_of_a_fetch
 from .roles import Roles
 from .row_loops import Rows
 from .structure import Access, Op, Page, Panel
@@ -227,7 +227,8 @@ class Tiles:
         begin = 0
         if not inner and isinstance(whole, int):
             begin, totals = self._sum_widened(numbers[-1], whole, at, masks, totals, rows)
-        if begin == 0 and not inner and isinstance(whole, int) and (together := self._steps_of_a_fetch(whole)) > 1:
+        together = self._steps_of_a_fetch(whole, within) if begin == 0 and not inner and isinstance(whole, int) else 1
+        if together > 1 and isinstance(whole, int):
             totals = self._sum_fetched(whole, together, at, masks, totals, rows, within)
         elif begin != whole:
             with writer.carrying(writer.size(begin), writer.size(whole), 1, totals) as loop:
@@ -239,14 +240,19 @@ class Tiles:
         """Prefetches memory that a later tile reads. It is called in each iteration of a loop over the steps of a sum
         in `span`: many prefetches at once would wait for each other."""
 
-    def _steps_of_a_fetch(self, steps: int) -> int:
-        """Returns the number of steps that one prefetch of the next panel serves, out of those of the innermost loop;
-        1 if a loop around as few steps would cost more than the prefetches."""
-        reads = self.shared_panels()
+    def _steps_of_a_fetch(self, steps: int, within: bool) -> int:
+        """Returns the number of steps that one prefetch serves, out of those of the innermost loop; 1 if a loop around
+        as few steps would cost more than the prefetches."""
+        reads = self._fetched_panels(within)
         if self.panels is None or len(reads) != 1:
             return 1
-        together = steps_of_a_vector(self.panels, self.op.reads[reads[0]].width, self.writer.lanes, steps)
+        together = steps_of_a_fetch(self.panels, self.op.reads[reads[0]], self.writer.lanes, steps)
         return together if together >= FEWEST_STEPS else 1
+
+    def _fetched_panels(self, within: bool) -> list[int]:
+        """Returns the panels that the innermost loop prefetches; `within` is as for `_sum`."""
+        standing = self._standing() if within and self.panels is not None and not self.panels.may_share else ()
+        return [number for number in self.shared_panels() if number not in standing]
 
     def shared_panels(self) -> list[int]:
         """Returns the reads of panels that all rows share."""
@@ -270,7 +276,7 @@ class Tiles:
         """Sums over the innermost loop, with one prefetch for some steps `together`."""
         writer, panels = self.writer, self.panels
         assert panels is not None
-        (number,) = self.shared_panels()
+        (number,) = self._fetched_panels(within)
         with writer.carrying(writer.size(0), writer.size(steps), together, totals) as outer:
             first = variable(outer.index)
             iterations = at(first)

@@ -307,7 +307,7 @@ def _tile(module: Any, task: Task) -> None:
     if target.family is None:
         task.report = replace(task.report, reason=f"there is no vector code for {machine_of(target.triple)}")
         return
-    machine = target.family.choose_unit(vector_features(target))
+    machine = target.family.choose_unit(vector_features(target), cpu_name(target))
     (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
     task.report = replace(task.report, schedules=report.schedules, reason=report.reason, steps=report.steps)
     if task.report.tiled:
