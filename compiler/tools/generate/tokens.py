@@ -55,6 +55,12 @@ def most_tokens(model: Model) -> int:
     return _NO_LIMIT if capacity is None else int(capacity["high"])
 
 
+def check_capacity(capacity: int, most: int) -> None:
+    """Raises DiagnosticError if a session cannot have a capacity."""
+    if not 0 < capacity <= most:
+        raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
+
+
 def _capacity_dim(model: Model) -> Mapping[str, Any] | None:
     return next((dim for dim in _session_dims(model) if dim["name"] == _CAPACITY), None)
 
@@ -71,13 +77,12 @@ class Generator:
         check_language_model(model)
         self.lookup = lookup
         most = most_tokens(model)
-        if not 0 < capacity <= most:
-            raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
+        check_capacity(capacity, most)
         dims = {} if _capacity_dim(model) is None else {_CAPACITY: capacity}
         # The pool of the entries for several texts is not used.
         dims |= {dim["name"]: int(dim["low"]) for dim in _session_dims(model) if dim["name"] not in dims}
         self.session: Session = model.session(**dims)
-        self.capacity = capacity
+        self.capacity, self._most = capacity, most
         self.ids: list[int] = []
         vocabulary = self.session.entries["sample"].arguments[0].shape[0]
         assert isinstance(vocabulary, int), vocabulary
@@ -94,7 +99,8 @@ class Generator:
         left = self.capacity - len(self.ids)
         if len(ids) > left:
             message = f"{len(ids)} tokens do not fit: {left} of {self.capacity} positions are free"
-            raise error("prompt-too-long", message, "--capacity gives the session more positions")
+            help = "" if self.capacity == self._most else "--capacity gives the session more positions"
+            raise error("prompt-too-long", message, help)
         entry = self.session.entries["decode" if len(ids) == 1 else "prefill"]
         logits: Logits = entry(np.array(ids, np.int32))
         self.ids += ids
@@ -128,6 +134,10 @@ class Generator:
         """
         if not prompt:
             raise error("empty-prompt", "the prompt has no tokens")
+        wrong = next((number for number in prompt if not 0 <= number < len(self.allowed)), None)
+        if wrong is not None:
+            message = f"the prompt has token {wrong}, which is not among the {len(self.allowed)} of the model"
+            raise error("bad-token", message, "does the tokenizer belong to another model?")
         rows = [self.append(prompt)]
         known = exact = len(self.ids)
         drafted: list[int] = []

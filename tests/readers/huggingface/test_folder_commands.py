@@ -131,6 +131,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "heads": ({"num_key_value_heads": 3}, "4 heads of queries for 3 heads of keys"),
     "activation": ({"hidden_act": "mish"}, "`hidden_act` of .* is 'mish'"),
     "rope": ({"rope_scaling": {"type": "longrope"}}, "scales rotary positions by `longrope`, which is not supported"),
+    "base": (
+        {"rope_scaling": {"type": "yarn", "factor": 4.0}, "rope_theta": 1.0},
+        "scales frequencies of the base 1.0 by `yarn`, which is not supported",
+    ),
     "experts": ({"num_experts_per_tok": 5}, "chooses 5 of 4 experts"),
     "dense layers": ({"mlp_only_layers": [0]}, "layers with experts and layers without"),
     "infinite": ({"rope_theta": float("inf")}, "`rope_theta` of .* is inf, not a number"),

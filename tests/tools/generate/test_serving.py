@@ -210,6 +210,7 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
     "no json": ("completions", b"{", 400, "the body is not JSON"),
     "deep": ("completions", b"[" * 3000, 400, "the body is not JSON"),
     "list": ("completions", [], 400, "not a JSON object"),
+    "half a character": ("completions", {"model": "\ud800"}, 400, "texts that are not Unicode"),
     "no model": ("completions", {"prompt": "a"}, 400, "`model` is not a text"),
     "other model": ("completions", {"model": "gpt-4", "prompt": "a"}, 404, "there is no model `gpt-4`"),
     "no prompt": ("completions", {"model": "talker"}, 400, "`prompt` is neither"),
@@ -440,7 +441,9 @@ def test_the_client_of_openai(running: Running, talker: Path) -> None:
     messages = [{"role": "user", "content": "the?"}]
     answer = client.chat.completions.create(messages=messages, **given)
     stream = client.chat.completions.create(messages=messages, stream=True, **given)
-    pieces = [part.choices[0].delta.content or "" for part in stream]
+    parts = list(stream)
+    assert parts[0].choices[0].delta.role == "assistant"
+    pieces = [part.choices[0].delta.content or "" for part in parts]
     assert "".join(pieces) == answer.choices[0].message.content and len(pieces) > 3
     assert [model.id for model in client.models.list()] == ["talker"]
     with pytest.raises(openai.NotFoundError):
