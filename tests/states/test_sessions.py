@@ -251,6 +251,14 @@ def test_an_entry_without_states_needs_no_session(model: Model) -> None:
         model.entries["count"]()
 
 
+@pytest.mark.parametrize("size", [1.5, "3", True, None, 1 << 64])
+def test_dims_of_a_session_are_sizes(model: Model, size: object) -> None:
+    for call in (model.session, model.session_bytes):
+        with pytest.raises(ArgumentError, match=f"dim `S` is {size!r}, not a size"):
+            call(S=size)  # type: ignore[operator]  # the wrong type is the test
+    assert model.session(S=np.int64(3)).dims == {"S": 3}
+
+
 def test_a_model_without_states_has_no_session(tmp_path: Path) -> None:
     text = "language 1\nmodel f(x: f32) -> f32 { return x }\n"
     model = nacre.compile(text, tmp_path / "plain.so")

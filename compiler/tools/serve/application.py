@@ -85,7 +85,7 @@ class Server:
 
     async def respond(self, request: Request, *, is_chat: bool) -> Response:
         order = read_order(await self._json(request), self.name, is_chat=is_chat)
-        ids = self._encode(order)
+        ids = await asyncio.to_thread(self._encode, order)
         if len(ids) >= self.engine.capacity:
             message = f"the prompt has {len(ids)} tokens, and a session holds {self.engine.capacity}"
             raise RequestError(400, message, code="context_length_exceeded", param="messages" if is_chat else "prompt")
@@ -217,6 +217,10 @@ def _deliver(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], even
 def _failure(error: Exception) -> RequestError:
     if isinstance(error, StoppedError):
         return RequestError(503, "the server is shutting down", code="shutting_down")
+    if isinstance(error, DiagnosticError):
+        # Some schemas turn out to be invalid when the first token is chosen.
+        found = error.diagnostics[0]
+        return RequestError(400, found.message, code=found.code)
     return RequestError(500, f"the request failed: {error}", code="internal_error")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,14 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         "splits text like `x`",
     ),
 }
+
+
+def test_a_vector_that_is_stored_as_a_matrix(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    tensors = [replace(tensor, shape=(1, *tensor.shape)) if len(tensor.shape) == 1 else tensor for tensor in TENSORS]
+    path.write_bytes(gguf_bytes(tensors, GOOD))
+    with pytest.raises(DiagnosticError, match=r"`output_norm.weight`.*f32\[1, 32\]"):
+        open_parameters(read_model(path))
 
 
 def test_positions_scaled_by_yarn(tmp_path: Path) -> None:

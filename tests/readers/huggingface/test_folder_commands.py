@@ -125,6 +125,7 @@ def test_only_chosen_experts_are_read(
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no kind": ({"model_type": None}, "does not state its `model_type`"),
+    "object as kind": ({"model_type": {"a": 1}}, "does not state its `model_type`"),
     "unknown": ({"model_type": "flamingo"}, "unknown `model_type` `flamingo`"),
     "no size": ({"hidden_size": None}, "does not state its `hidden_size`"),
     "text": ({"hidden_size": "32"}, "`hidden_size` of .* is '32', not a size"),

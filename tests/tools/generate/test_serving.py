@@ -240,6 +240,16 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
         400,
         "the JSON schema is not valid",
     ),
+    "schema without an end": (
+        "completions",
+        {
+            "model": "talker",
+            "prompt": "a",
+            "response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}},
+        },
+        400,
+        "the JSON schema is not valid",
+    ),
     "messages": ("chat/completions", {"model": "talker", "messages": []}, 400, "`messages` is not"),
     "message": ("chat/completions", {"model": "talker", "messages": [{"role": "user"}]}, 400, "`messages[0]`"),
     "role": (
@@ -430,6 +440,13 @@ def test_the_command_ends_cleanly(talker: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert "Traceback" not in "".join(lines)
+
+
+def test_a_port_in_use(talker: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        command = [sys.executable, "-m", "nacre.compiler.cli.main", "serve", str(talker), "--port"]
+        done = subprocess.run([*command, str(used.getsockname()[1])], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "address already in use" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_client_of_openai(running: Running, talker: Path) -> None:
