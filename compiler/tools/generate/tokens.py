@@ -15,15 +15,13 @@ import numpy as np
 from ....runtime.loader import Entry, Model, Session
 from .guide import Guide, Mask
 from .lookup import draft
+from .rounding import rounding_bound
 from .vocabulary import error
 
 Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
-_ROUNDING = 1e-4
-"""A bound of the difference between logits that are computed together and those computed in single calls, relative to
-the largest logit. The order of their sums differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,7 @@ class Generator:
     def __init__(self, model: Model, capacity: int, lookup: int = 0) -> None:
         check_language_model(model)
         self.lookup = lookup
+        self._rounding = rounding_bound(model) if lookup and "score" in model.entries else 0.0
         most = most_tokens(model)
         check_capacity(capacity, most)
         dims = {} if _capacity_dim(model) is None else {_CAPACITY: capacity}
@@ -176,12 +175,12 @@ class Generator:
                 self.keep(known)
 
     def _is_decided(self, logits: Logits, allowed: Mask, known: int, sampling: Sampling) -> bool:
-        """Returns whether the most likely token is the same for all logits within the bound `_ROUNDING`."""
+        """Returns whether the most likely token is the same for all logits within the bound of rounding."""
         changed = np.where(allowed, logits, -np.inf)
         recent = self.ids[max(0, known - sampling.window) : known]
         changed[recent] *= np.where(changed[recent] > 0, 1 / sampling.penalty, sampling.penalty)
         largest = np.partition(changed, -2)[-2:]
-        return bool(largest[1] - largest[0] > _ROUNDING * np.abs(logits).max())
+        return bool(largest[1] - largest[0] > self._rounding * np.abs(logits).max())
 
     def _again(self, exact: int, known: int) -> Logits:
         """Recomputes the tokens from position `exact` to `known` in single calls, and returns the logits after the last
