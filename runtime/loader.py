@@ -500,7 +500,7 @@ class Model:
         library = self._session.library
         if "session" not in library.description:
             raise ArgumentError(f"model `{self.name}` has no states, and needs no session")
-        sizes = {name: int(dims[name]) for name in self._session_dims(dims)}
+        sizes = self._session_sizes(dims)
         return Session(self.path, _Session(library, self._session.settings, sizes), self._dtypes)
 
     def session_bytes(self, **dims: int) -> int:
@@ -508,18 +508,21 @@ class Model:
         library = self._session.library
         if "session" not in library.description:
             return 0
-        values = array.array("q", [*(dims[name] for name in self._session_dims(dims)), 0])
+        values = array.array("q", [*self._session_sizes(dims).values(), 0])
         size = library.functions["session_bytes"](values.buffer_info()[0], len(dims))
         if size < 0:
             raise ArgumentError(library.error())
         return size
 
-    def _session_dims(self, given: Mapping[str, int]) -> list[str]:
-        """Returns the names of the dims that a session binds, which must be those given."""
+    def _session_sizes(self, given: Mapping[str, int]) -> dict[str, int]:
+        """Returns the dims that a session binds, in its order. They must be those given."""
         wanted = [d["name"] for d in self._session.library.description["session"]["dims"]]
         if set(given) != set(wanted):
             raise ArgumentError(f"a session has the dims ({', '.join(wanted)}), got ({', '.join(given)})")
-        return wanted
+        for name, size in given.items():
+            if not isinstance(size, int | np.integer) or isinstance(size, bool) or abs(size) >> 63:
+                raise ArgumentError(f"dim `{name}` is {size!r}, not a size")
+        return {name: int(given[name]) for name in wanted}
 
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
         """Calls the only entry, or the one named `main`. Inputs are passed by position or by name, as arrays, as

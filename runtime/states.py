@@ -40,7 +40,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             assert size <= _MOST_HEADER
             found = json.loads(file.read(size)).get("__metadata__", {})
             return {str(key): str(value) for key, value in found.items()}
-        except (AssertionError, AttributeError, ValueError):
+        except (AssertionError, AttributeError, RecursionError, ValueError):
             raise NacreError(f"`{os.fspath(path)}` is not a safetensors file") from None
 
 
@@ -164,11 +164,11 @@ class States(MutableMapping[str, Array]):
             assert len(content) >= 8 and size <= min(_MOST_HEADER, len(content) - 8)
             header = json.loads(content[8 : 8 + size])
             header.pop("__metadata__", None)
-            stored = {
-                name: (part["dtype"], tuple(part["shape"]), *map(int, part["data_offsets"]))
-                for name, part in header.items()
-            }
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
+            stored = {}
+            for name, part in header.items():
+                begin, end = map(int, part["data_offsets"])
+                stored[name] = part["dtype"], tuple(part["shape"]), begin, end
+        except (ArithmeticError, AssertionError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
             raise NacreError(f"`{shown}` is not a safetensors file") from None
         if set(stored) != set(self):
             found, wanted = ", ".join(sorted(stored)) or "none", ", ".join(sorted(self))

@@ -244,5 +244,8 @@ def _ask() -> str | None:
     """Reads the next question; None at the end of the input."""
     if sys.stdin.isatty():
         click.echo("> ", nl=False)
-    line = sys.stdin.readline()
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError as problem:
+        raise error("bad-text", f"the input is not text: {problem}") from None
     return line.rstrip("\n") if line else None

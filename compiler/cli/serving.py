@@ -112,14 +112,18 @@ def serve_command(
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn handles these while it runs, and raises them again when all is done, which is no failure.
         signal.signal(number, lambda *_: None)
-    uvicorn.run(
-        made,
-        host=host,
-        port=port,
-        log_level="info",
-        timeout_graceful_shutdown=grace,
-        access_log=False,
-    )
+    try:
+        uvicorn.run(
+            made,
+            host=host,
+            port=port,
+            log_level="info",
+            timeout_graceful_shutdown=grace,
+            access_log=False,
+        )
+    except SystemExit:
+        # uvicorn has reported that it cannot listen, and exits with a code of its own.
+        context.exit(1)
 
 
 def _language_application(

@@ -128,7 +128,8 @@ def _check(parameter: Parameter, checkpoint: Checkpoint) -> Diagnostic | None:
     note = Note(f"`{checkpoint.path.name}` holds {stored}")
     if shape != expected:
         help_text = ""
-        if parameter.transpose is None and len(shape) >= 2 and shape == (*expected[:-2], expected[-1], expected[-2]):
+        is_matrix = len(shape) == len(expected) >= 2
+        if parameter.transpose is None and is_matrix and shape == (*expected[:-2], expected[-1], expected[-2]):
             help_text = "it fits if transposed: `param ... transpose`"
         elif parameter.transpose is not None and shape == parameter.type.shape:
             help_text = "it fits without `transpose`"

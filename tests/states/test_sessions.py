@@ -165,6 +165,9 @@ def test_states_outlive_the_names_of_their_session(model: Model) -> None:
     assert states["calls"] == 3
 
 
+_OFFSETS = (b"[0]", b"[0, 1, 2]", b"[0, 1e999]", b"3")
+
+
 def test_files_of_states(model: Model, tmp_path: Path) -> None:
     session = model.session(S=3)
     session.entries["put"](*_rows(3), np.int32(0))
@@ -181,7 +184,9 @@ def test_files_of_states(model: Model, tmp_path: Path) -> None:
         model.session(S=4).restore(path)
     content = path.read_bytes()
     before = other.states["calls"]
-    for damaged in (content[:5], content[: 8 + size + 4], b"\xff" * 40, content[:8] + b"[" * size):
+    wrong = (b"[" * 100_000, *(b'{"half": {"dtype": "F16", "shape": [], "data_offsets": %s}}' % x for x in _OFFSETS))
+    headers = [len(text).to_bytes(8, "little") + text for text in wrong]
+    for damaged in (content[:5], content[: 8 + size + 4], b"\xff" * 40, content[:8] + b"[" * size, *headers):
         path.write_bytes(damaged)
         with pytest.raises(NacreError, match=r"not a safetensors file|is damaged|holds the states"):
             other.restore(path)
@@ -244,6 +249,14 @@ def test_an_entry_without_states_needs_no_session(model: Model) -> None:
     assert model.entries["plain"](np.zeros(2, np.float32)).tolist() == [1, 1]
     with pytest.raises(ArgumentError, match="entry `count` has states: call it on a session"):
         model.entries["count"]()
+
+
+@pytest.mark.parametrize("size", [1.5, "3", True, None, 1 << 64])
+def test_dims_of_a_session_are_sizes(model: Model, size: object) -> None:
+    for call in (model.session, model.session_bytes):
+        with pytest.raises(ArgumentError, match=f"dim `S` is {size!r}, not a size"):
+            call(S=size)  # type: ignore[operator]  # the wrong type is the test
+    assert model.session(S=np.int64(3)).dims == {"S": 3}
 
 
 def test_a_model_without_states_has_no_session(tmp_path: Path) -> None:

@@ -6,17 +6,24 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 
 def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value.encode())) + value.encode()
+    """Returns a length and a text; surrogates stand for bytes that are not UTF-8."""
+    content = value.encode("utf-8", "surrogateescape")
+    return struct.pack("<Q", len(content)) + content
 
 
 def value(content: object) -> bytes:
-    """Returns the type and the bytes of a value: a truth value, an integer, a float, text, or a list of one of them."""
+    """Returns the type and the bytes of a value: a truth value, an integer, a float, which is f32 unless it is of
+    NumPy, text, or a list of one of them."""
     if isinstance(content, bool):
         return struct.pack("<IB", 7, content)
     if isinstance(content, int):
         return struct.pack("<II", 4, content)
+    if isinstance(content, np.float64):
+        return struct.pack("<Id", 12, content)
     if isinstance(content, float):
         return struct.pack("<If", 6, content)
     if isinstance(content, str):

@@ -6,7 +6,6 @@ architecture: `llama.block_count`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,10 @@ import numpy as np
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ...weights.gguf_header import GgufHeader
 from ..architectures.decoder import Decoder
+from ..architectures.yarn import Yarn, yarn_scale
+
+_GREATEST = float(np.finfo(np.float32).max)
+"""The largest number that hyper-parameters can have: files store them as f32."""
 
 
 def bad_gguf(message: str, help: str = "") -> DiagnosticError:
@@ -37,22 +40,47 @@ class Metadata:
 
     def size(self, key: str, default: int | None = None) -> int:
         """Returns a positive integer."""
+        value = self._value(key, default)
+        if type(value) is not int or not 0 < value < 1 << 31:
+            raise self.wrong(key, value, "a size")
+        return value
+
+    def count(self, key: str) -> int:
+        """Returns an integer that may be 0, which is the default."""
+        value = self._value(key, 0)
+        if type(value) is not int or not 0 <= value < 1 << 31:
+            raise self.wrong(key, value, "a count")
+        return value
+
+    def text(self, key: str, default: str) -> str:
         value = self.find(key, default)
-        if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and (value == value[0]).all():
-            value = int(value[0])
+        if not isinstance(value, str):
+            raise self.wrong(key, value, "text")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.find(key, default)
+        if type(value) not in (bool, int):
+            raise self.wrong(key, value, "true or false")
+        return bool(value)
+
+    def wrong(self, key: str, value: Any, wanted: str) -> DiagnosticError:
+        return bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not {wanted}")
+
+    def _value(self, key: str, default: Any) -> Any:
+        """Returns a value that must exist; of an array of equal integers, one for each layer, its element."""
+        value = self.find(key, default)
         if value is None:
             raise bad_gguf(f"`{self.path}` does not state its `{self.architecture}.{key}`")
-        if type(value) is not int or not 0 < value < 1 << 31:
-            raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a size")
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and (value == value[0]).all():
+            return int(value[0])
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """Returns a finite number."""
-        value = self.find(key, default)
-        if value is None:
-            raise bad_gguf(f"`{self.path}` does not state its `{self.architecture}.{key}`")
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a number")
+        value = self._value(key, default)
+        if type(value) not in (int, float) or not abs(value) <= _GREATEST:
+            raise self.wrong(key, value, "a number of f32")
         # The file stores f32: the shortest decimal of this f32 is 1e-5, and not 9.999999747e-06.
         return float(str(np.float32(value)))
 
@@ -90,6 +118,25 @@ def _layers(m: Metadata) -> int:
 def _vocabulary(m: Metadata) -> int:
     embedding = m.shapes.get("token_embd.weight", ())
     return embedding[0] if len(embedding) == 2 else m.size("vocab_size")
+
+
+def _scaling(m: Metadata, base: float, rotated: int) -> tuple[tuple[float, ...], float]:
+    """Returns the divisors of the frequencies of pairs, and the factor of sine and cosine."""
+    scaling = m.text("rope.scaling.type", "none")
+    if scaling == "none":
+        return (), 1.0
+    factor = m.positive("rope.scaling.factor", 1.0)
+    if scaling == "linear":
+        return (factor,) * (rotated // 2), 1.0
+    if scaling != "yarn" or base <= 1:
+        raise bad_gguf(f"`{m.path}` scales rotary positions of the base {base} by `{scaling}`, which is not supported")
+    for key in ("yarn_ext_factor", "yarn_attn_factor", "yarn_log_multiplier"):
+        if m.find(f"rope.scaling.{key}") is not None:
+            raise bad_gguf(f"`{m.path}` states its `rope.scaling.{key}`, which is not supported")
+    context = m.size("rope.scaling.original_context_length", m.size("context_length"))
+    bounds = m.positive("rope.scaling.yarn_beta_fast", 32.0), m.positive("rope.scaling.yarn_beta_slow", 1.0)
+    yarn = Yarn(factor, context, *bounds)
+    return yarn.divisors(base, rotated), m.positive("rope.scaling.attn_factor", 1.0) * yarn_scale(factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +177,7 @@ class Llama:
     def config(self, m: Metadata) -> Decoder:
         width, heads = m.size("embedding_length"), m.size("attention.head_count")
         head = m.size("attention.key_length", max(1, width // heads))
-        if m.find("attention.value_length", head) != head:
+        if m.size("attention.value_length", head) != head:
             raise bad_gguf(f"`{m.path}` has values of another length than keys, which is not supported")
         shared = m.size("attention.head_count_kv", heads)
         if heads % shared:
@@ -138,11 +185,9 @@ class Llama:
         rotated = m.size("rope.dimension_count", head)
         if rotated > head or rotated % 2:
             raise bad_gguf(f"`{m.path}` rotates {rotated} of {head} numbers of a head")
-        scaling = m.find("rope.scaling.type", "none")
-        if scaling not in ("none", "linear"):
-            raise bad_gguf(f"`{m.path}` scales rotary positions by `{scaling}`, which is not supported")
+        base = m.positive("rope.freq_base", 10000.0)
+        factors, scale = _scaling(m, base, rotated)
         layers = _layers(m)
-        window = m.find("attention.sliding_window", 0)
         made = Decoder(
             context=m.size("context_length"),
             width=width,
@@ -154,8 +199,9 @@ class Llama:
             vocabulary=_vocabulary(m),
             rotated=rotated,
             neighbours=self.neighbours,
-            base=m.positive("rope.freq_base", 10000.0),
-            factors=(m.positive("rope.scaling.factor", 1.0),) * (rotated // 2) if scaling == "linear" else (),
+            base=base,
+            factors=factors,
+            rotary_scale=scale,
             has_factors=m.has("rope_freqs.weight"),
             epsilon=m.number("attention.layer_norm_rms_epsilon"),
             query_scale=head**-0.5,
@@ -165,11 +211,11 @@ class Llama:
             heads_are_normed=m.has("blk.0.attn_q_norm.weight"),
             results_are_normed=m.has("blk.0.post_ffw_norm.weight"),
             activation=self.activation,
-            windows=(m.size("attention.sliding_window") if np.any(window) else 0,) * layers,
+            windows=(m.count("attention.sliding_window"),) * layers,
             embedding_scale=width**0.5 if self.embedding_scaled else 1.0,
             tied=not m.has("output.weight"),
         )
-        return self._with_experts(m, made) if np.any(m.find("expert_count", 0)) else made
+        return self._with_experts(m, made) if m.count("expert_count") else made
 
     def _with_experts(self, m: Metadata, made: Decoder) -> Decoder:
         experts, chosen = m.size("expert_count"), m.size("expert_used_count")
@@ -182,14 +228,14 @@ class Llama:
                 raise bad_gguf(message, "all blocks have experts, those of a block as one tensor")
         if m.number("expert_weights_scale", 0.0) not in (0.0, 1.0):
             raise bad_gguf(f"`{m.path}` scales the shares of experts, which is not supported")
-        normed = m.find("expert_weights_norm", self.shares_are_normed)
+        normed = m.flag("expert_weights_norm", self.shares_are_normed)
         shared = m.has("blk.0.ffn_gate_shexp.weight")
         return replace(
             made,
             experts=experts,
             chosen=chosen,
             hidden=m.size("expert_feed_forward_length", made.hidden),
-            shares_are_normed=bool(normed),
+            shares_are_normed=normed,
             shared_hidden=m.size("expert_shared_feed_forward_length") if shared else 0,
             gate_is_row=len(m.shapes.get("blk.0.ffn_gate_inp_shexp.weight", ())) == 2,
         )

@@ -50,14 +50,17 @@ def tokenizer_document(header: GgufHeader) -> bytes | None:
     """Returns the document, or None if the file has no tokenizer. Raises DiagnosticError for one of an unknown kind."""
     found = header.metadata
     kind = found.get(f"{_PREFIX}model")
-    if kind is None or kind == "none":
+    if kind is None or (isinstance(kind, str) and kind == "none"):
         return None
-    if kind not in ("gpt2", "llama"):
+    if not isinstance(kind, str) or kind not in ("gpt2", "llama"):
         raise bad_gguf(f"`{header.path}` has a tokenizer of the unknown kind `{kind}`")
     tokens = found.get(f"{_PREFIX}tokens")
     types = found.get(f"{_PREFIX}token_type")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise bad_gguf(f"`{header.path}` has a tokenizer without tokens")
+    wrong = next((i for i, token in enumerate(tokens) if not _is_unicode(token)), None)
+    if wrong is not None:
+        raise bad_gguf(f"token {wrong} of the tokenizer of `{header.path}` is not UTF-8")
     if types is not None and _count(types) != len(tokens):
         raise bad_gguf(f"`{header.path}` has {len(tokens)} tokens and {_count(types)} types of them")
     types = np.ones(len(tokens), np.int32) if types is None else types
@@ -68,10 +71,12 @@ def tokenizer_document(header: GgufHeader) -> bytes | None:
         "added_tokens": [_added(i, tokens[i], types[i] == _CONTROL) for i in special],
         "post_processor": None,
     }
-    begin = _begin(header, kind)
+    begin = _begin(header, kind, len(tokens))
     document: dict[str, Any] = {"tokenizer": made, "begin": begin, "end": _ends(header, tokens, begin)}
     template = found.get("tokenizer.chat_template")
     if isinstance(template, str):
+        if not _is_unicode(template):
+            raise bad_gguf(f"the template of conversations of `{header.path}` is not UTF-8")
         document["template"] = template
         document["names"] = {
             f"{name}_token": tokens[number]
@@ -90,15 +95,35 @@ def _added(number: int, content: str, special: bool) -> dict[str, Any]:
     return {"id": number, "content": content, **flags}
 
 
+def _is_unicode(text: str) -> bool:
+    """Returns whether a text of the file was UTF-8; other bytes are surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _id(header: GgufHeader, name: str) -> int | None:
+    """Returns the id of a token with a role, which may exceed the vocabulary; None if there is none."""
     number = header.metadata.get(f"{_PREFIX}{name}_token_id")
-    return number if type(number) is int else None
+    return number if type(number) is int and number >= 0 else None
 
 
-def _begin(header: GgufHeader, kind: str) -> list[int]:
+def _flag(header: GgufHeader, name: str, default: bool) -> bool:
+    value = header.metadata.get(f"{_PREFIX}{name}", default)
+    if type(value) not in (bool, int):
+        raise bad_gguf(f"`{_PREFIX}{name}` of `{header.path}` is {value!r}, not true or false")
+    return bool(value)
+
+
+def _begin(header: GgufHeader, kind: str, count: int) -> list[int]:
     begin = _id(header, "bos")
-    wanted = header.metadata.get(f"{_PREFIX}add_bos_token", kind == "llama")
-    return [begin] if wanted and begin is not None else []
+    if not _flag(header, "add_bos_token", kind == "llama") or begin is None:
+        return []
+    if begin >= count:
+        raise bad_gguf(f"texts of `{header.path}` begin with token {begin}, and its tokenizer has {count} tokens")
+    return [begin]
 
 
 def _ends(header: GgufHeader, tokens: list[str], begin: list[int]) -> list[int]:
@@ -106,14 +131,19 @@ def _ends(header: GgufHeader, tokens: list[str], begin: list[int]) -> list[int]:
     known = {token: number for number, token in enumerate(tokens)}
     # A model that continues with the token that begins texts starts another text, so this token ends an answer.
     found = [number for number in (*named, *begin, *map(known.get, _ENDS)) if number is not None]
-    return sorted(dict.fromkeys(found))
+    return sorted({number for number in found if number < len(tokens)})
 
 
-def _merges(header: GgufHeader) -> list[str]:
+def _merges(header: GgufHeader, tokens: list[str]) -> list[list[str]]:
+    """Returns the pairs of tokens that are merged, the first ones first."""
     merges = header.metadata.get(f"{_PREFIX}merges")
     if not isinstance(merges, list) or not all(isinstance(m, str) and " " in m for m in merges):
         raise bad_gguf(f"`{header.path}` has a tokenizer without merges")
-    return merges
+    known, pairs = set(tokens), [merge.split(" ", 1) for merge in merges]
+    for first, second in pairs:
+        if not known.issuperset((first, second, first + second)):
+            raise bad_gguf(f"`{header.path}` merges `{first}` and `{second}`, which are not tokens, or make none")
+    return pairs
 
 
 def _model(tokens: list[str], merges: Sequence[Any], **further: Any) -> dict[str, Any]:
@@ -133,7 +163,7 @@ def _byte_level(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
         "normalizer": {"type": "NFC"} if name == "qwen2" else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(splits)},
         "decoder": _GPT2,
-        "model": _model(tokens, [m.split(" ", 1) for m in _merges(header)], **ignored),
+        "model": _model(tokens, _merges(header, tokens), **ignored),
     }
 
 
@@ -151,7 +181,7 @@ def _sentence_piece(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
         for at in range(1, len(tokens[i]))
         if tokens[i][:at] in known and tokens[i][at:] in known
     ]
-    prefixed = bool(header.metadata.get(f"{_PREFIX}add_space_prefix", True))
+    prefixed = _flag(header, "add_space_prefix", True)
     replaced = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     before = [{"type": "Prepend", "prepend": _SPACE}] if prefixed else []
     after = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefixed else []

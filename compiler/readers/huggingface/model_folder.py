@@ -36,14 +36,14 @@ def read_folder(
         raise bad_folder(f"`{path}` is a directory without a `{CONFIG}`", help_text)
     values = read_json(path / CONFIG)
     kind = values.get("model_type")
-    if kind not in DECODERS and kind not in ENCODERS:
+    if not isinstance(kind, str) or (kind not in DECODERS and kind not in ENCODERS):
         known = ", ".join(sorted({**DECODERS, **ENCODERS}))
         said = f"has the unknown `model_type` `{kind}`" if isinstance(kind, str) else "does not state its `model_type`"
         raise bad_folder(f"`{path / CONFIG}` {said}", f"known are {known}")
     checkpoint = weights if isinstance(weights, Checkpoint) else open_checkpoint(weights or path)
     configuration = Configuration(path / CONFIG, values, checkpoint)
     read_kind = _read_decoder if kind in DECODERS else _read_encoder
-    read = read_kind(configuration, str(kind), path.resolve().name, settings or {})
+    read = read_kind(configuration, kind, path.resolve().name, settings or {})
     document = tokenizer_document(path, values)
     module = read.module if document is None else with_resource(read.module, TOKENIZER, document)
     opened = with_stacks(checkpoint, (parameter.key for parameter in module.parameters))

@@ -2,6 +2,7 @@
 
 The key is `rope_parameters`, or `rope_theta` and `rope_scaling` in older files. `linear` divides all frequencies,
 `llama3` those of long waves (https://arxiv.org/abs/2407.21783), and `yarn` interpolates (https://arxiv.org/abs/2309.00071).
+`dynamic` changes none within the context of a model.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..architectures.yarn import Yarn, yarn_scale
 from .config_json import Configuration
 
 Numbers = npt.NDArray[np.float64]
@@ -44,15 +46,20 @@ def read_rotary(c: Configuration, rotated: int, kind: str = "") -> Rotary:
     base, type = p.positive("rope_theta", 10000.0), p.text("rope_type", "default")
     if type == "default":
         return Rotary(base)
+    if type == "dynamic":
+        # The base grows with the length of texts beyond the context, which is the longest session.
+        p.positive("factor")
+        return Rotary(base)
     if type == "linear":
         return Rotary(base, (p.positive("factor"),) * (rotated // 2))
     frequency = base ** (-np.arange(0, rotated, 2) / rotated)
     if type == "llama3":
         return Rotary(base, _numbers(_llama3(p, frequency)))
     if type == "yarn":
-        factor = p.positive("factor")
-        scale = p.positive("attention_factor", _yarn_scale(p, factor))
-        return Rotary(base, _numbers(_yarn(p, c, base, rotated, factor)), scale)
+        yarn = _yarn(p, c)
+        if base <= 1:
+            raise p.unsupported(f"scales frequencies of the base {base} by `yarn`")
+        return Rotary(base, yarn.divisors(base, rotated), p.positive("attention_factor", _yarn_scale(p, yarn.factor)))
     raise c.unsupported(f"scales rotary positions by `{type}`")
 
 
@@ -69,25 +76,13 @@ def _llama3(p: Configuration, frequency: Numbers) -> Numbers:
     return np.asarray(1 / (kept + (1 - kept) / factor))
 
 
-def _yarn(p: Configuration, c: Configuration, base: float, rotated: int, factor: float) -> Numbers:
-    context = p.find("original_max_position_embeddings") or c.find("original_max_position_embeddings")
-    length = c.size("max_position_embeddings") if type(context) is not int else context
-
-    def pair(turns: float) -> float:
-        """Returns the index of the pair that makes `turns` rotations in the original context."""
-        return rotated * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
-
-    low, high = pair(p.positive("beta_fast", 32)), pair(p.positive("beta_slow", 1))
-    if p.flag("truncate", True):
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, rotated - 1)
-    divided = np.clip((np.arange(rotated // 2) - low) / ((high - low) or 0.001), 0, 1)
-    return np.asarray(1 / (divided / factor + 1 - divided))
+def _yarn(p: Configuration, c: Configuration) -> Yarn:
+    name = "original_max_position_embeddings"
+    context = next((part.size(name) for part in (p, c) if part.find(name)), None) or c.size("max_position_embeddings")
+    bounds = p.positive("beta_fast", 32), p.positive("beta_slow", 1)
+    return Yarn(p.positive("factor"), context, *bounds, p.flag("truncate", True))
 
 
 def _yarn_scale(p: Configuration, factor: float) -> float:
-    def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
-
     over, under = p.number("mscale", 0), p.number("mscale_all_dim", 0)
-    return scale(over) / scale(under) if over and under else scale(1)
+    return yarn_scale(factor, over) / yarn_scale(factor, under) if over and under else yarn_scale(factor)

@@ -23,10 +23,16 @@ def tokenizer_document(folder: Path, config: Mapping[str, Any]) -> bytes | None:
         raise bad_folder(f"`{path}` has no `model`")
     settings = _optional(folder / "tokenizer_config.json")
     generation = _optional(folder / "generation_config.json")
-    begin, behind = _around(tokenizer)
-    ids = _ids(tokenizer)
+    try:
+        begin, behind = _around(tokenizer)
+        ids = _ids(tokenizer)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise bad_folder(f"`{path}` does not have the format of the package `tokenizers`") from None
     ends = [*_listed(config.get("eos_token_id")), *_listed(generation.get("eos_token_id")), *behind, *begin]
     ends += [ids[token] for token in (*_ENDS, _text(settings.get("eos_token"))) if token in ids]
+    wrong = next((number for number in ends if type(number) is not int or number < 0), None)
+    if wrong is not None:
+        raise bad_folder(f"`{path}` has a special token with the id {wrong!r}")
     # Truncation and padding are settings for batches.
     plain = {**tokenizer, "truncation": None, "padding": None}
     document: dict[str, Any] = {"tokenizer": plain, "begin": begin, "behind": behind, "end": sorted(set(ends))}

@@ -45,7 +45,10 @@ class Forms:
             message = "the model has no token that ends an answer, so a form cannot decide where it ends"
             raise error("no-end", message)
         text = vocabulary.tokenizer.to_str()
-        self._tokenizer = self._library.LLTokenizer(text, n_vocab=size, eos_token=sorted(vocabulary.end))
+        try:
+            self._tokenizer = self._library.LLTokenizer(text, n_vocab=size, eos_token=sorted(vocabulary.end))
+        except ValueError as problem:
+            raise error("bad-tokenizer", f"the tokenizer of the model does not permit forms: {problem}") from None
 
     def guide(self, form: Form) -> Guide:
         """Returns a guide at the beginning of an answer. Raises DiagnosticError if the form is not valid."""

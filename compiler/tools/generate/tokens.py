@@ -15,15 +15,13 @@ import numpy as np
 from ....runtime.loader import Entry, Model, Session
 from .guide import Guide, Mask
 from .lookup import draft
+from .rounding import rounding_bound
 from .vocabulary import error
 
 Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
-_ROUNDING = 1e-4
-"""A bound of the difference between logits that are computed together and those computed in single calls, relative to
-the largest logit. The order of their sums differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,12 @@ def most_tokens(model: Model) -> int:
     return _NO_LIMIT if capacity is None else int(capacity["high"])
 
 
+def check_capacity(capacity: int, most: int) -> None:
+    """Raises DiagnosticError if a session cannot have a capacity."""
+    if not 0 < capacity <= most:
+        raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
+
+
 def _capacity_dim(model: Model) -> Mapping[str, Any] | None:
     return next((dim for dim in _session_dims(model) if dim["name"] == _CAPACITY), None)
 
@@ -70,14 +74,14 @@ class Generator:
     def __init__(self, model: Model, capacity: int, lookup: int = 0) -> None:
         check_language_model(model)
         self.lookup = lookup
+        self._rounding = rounding_bound(model) if lookup and "score" in model.entries else 0.0
         most = most_tokens(model)
-        if not 0 < capacity <= most:
-            raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
+        check_capacity(capacity, most)
         dims = {} if _capacity_dim(model) is None else {_CAPACITY: capacity}
         # The pool of the entries for several texts is not used.
         dims |= {dim["name"]: int(dim["low"]) for dim in _session_dims(model) if dim["name"] not in dims}
         self.session: Session = model.session(**dims)
-        self.capacity = capacity
+        self.capacity, self._most = capacity, most
         self.ids: list[int] = []
         vocabulary = self.session.entries["sample"].arguments[0].shape[0]
         assert isinstance(vocabulary, int), vocabulary
@@ -94,7 +98,8 @@ class Generator:
         left = self.capacity - len(self.ids)
         if len(ids) > left:
             message = f"{len(ids)} tokens do not fit: {left} of {self.capacity} positions are free"
-            raise error("prompt-too-long", message, "--capacity gives the session more positions")
+            help = "" if self.capacity == self._most else "--capacity gives the session more positions"
+            raise error("prompt-too-long", message, help)
         entry = self.session.entries["decode" if len(ids) == 1 else "prefill"]
         logits: Logits = entry(np.array(ids, np.int32))
         self.ids += ids
@@ -128,6 +133,10 @@ class Generator:
         """
         if not prompt:
             raise error("empty-prompt", "the prompt has no tokens")
+        wrong = next((number for number in prompt if not 0 <= number < len(self.allowed)), None)
+        if wrong is not None:
+            message = f"the prompt has token {wrong}, which is not among the {len(self.allowed)} of the model"
+            raise error("bad-token", message, "does the tokenizer belong to another model?")
         rows = [self.append(prompt)]
         known = exact = len(self.ids)
         drafted: list[int] = []
@@ -166,12 +175,12 @@ class Generator:
                 self.keep(known)
 
     def _is_decided(self, logits: Logits, allowed: Mask, known: int, sampling: Sampling) -> bool:
-        """Returns whether the most likely token is the same for all logits within the bound `_ROUNDING`."""
+        """Returns whether the most likely token is the same for all logits within the bound of rounding."""
         changed = np.where(allowed, logits, -np.inf)
         recent = self.ids[max(0, known - sampling.window) : known]
         changed[recent] *= np.where(changed[recent] > 0, 1 / sampling.penalty, sampling.penalty)
         largest = np.partition(changed, -2)[-2:]
-        return bool(largest[1] - largest[0] > _ROUNDING * np.abs(logits).max())
+        return bool(largest[1] - largest[0] > self._rounding * np.abs(logits).max())
 
     def _again(self, exact: int, known: int) -> Logits:
         """Recomputes the tokens from position `exact` to `known` in single calls, and returns the logits after the last

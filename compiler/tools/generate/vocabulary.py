@@ -19,6 +19,8 @@ from ....runtime.loader import Model
 ENTRY = "tokenizer"
 _UNFINISHED = "\ufffd"
 """The replacement character, with which a decoded text ends if its last character is incomplete."""
+_LEAST_SEEN, _MOST_SEEN = 8, 64
+"""The number of ids that are decoded with the next one: after more than the second number, fewer are kept."""
 
 
 def error(code: str, message: str, help: str = "") -> DiagnosticError:
@@ -50,7 +52,13 @@ class Vocabulary:
         return [*self.encode(text), *self.behind]
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text that more tokens will follow, with the special tokens before it."""
+        """Returns the ids of a text that more tokens will follow, with the special tokens before it. Raises
+        DiagnosticError if the text is not Unicode."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as problem:
+            found = f"U+{ord(text[problem.start]):04X}"
+            raise error("bad-text", f"character {problem.start} of the text is {found}, half of a character") from None
         return [*self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -84,7 +92,7 @@ class Vocabulary:
         try:
             template = environment.from_string(self.template)
             return str(template.render(messages=list(messages), add_generation_prompt=True, **self.names))
-        except exceptions.TemplateError as problem:
+        except Exception as problem:  # an expression of the template may raise any
             raise error("bad-template", f"the template of the model fails: {problem}") from None
 
 
@@ -92,8 +100,8 @@ class Pieces:
     """An incremental decoder of the ids that follow a prompt. A token may end inside a character."""
 
     def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int]) -> None:
-        self._vocabulary, self._seen = vocabulary, list(prompt[-8:])
-        self._before = len(vocabulary.decode(self._seen))
+        self._vocabulary = vocabulary
+        self._seen, self._before = self._end(prompt)
 
     def push(self, number: int) -> str:
         """Adds an id, and returns the text that it completes."""
@@ -102,7 +110,18 @@ class Pieces:
         if text.endswith(_UNFINISHED):
             return ""
         piece, self._before = text[self._before :], len(text)
+        if len(self._seen) > _MOST_SEEN:
+            self._seen, self._before = self._end(self._seen)
         return piece
+
+    def _end(self, ids: Sequence[int]) -> tuple[list[int], int]:
+        """Returns the last ids, and the length of their text. They begin with a whole character: bytes that follow a
+        part of one have no text of their own."""
+        size = _LEAST_SEEN
+        while size < len(ids) and _UNFINISHED in self._vocabulary.decode(ids[-size:]):
+            size *= 2
+        seen = list(ids[-size:])
+        return seen, len(self._vocabulary.decode(seen))
 
     def rest(self) -> str:
         """Returns the remaining text, which ends with an incomplete character."""
@@ -119,7 +138,12 @@ def read_vocabulary(model: Model) -> Vocabulary:
             "models that are compiled from GGUF files, and from folders with a `tokenizer.json`, carry their tokenizer",
         )
     document = json.loads(bytes(model.entries[ENTRY]()))
-    tokenizer = load_package("tokenizers").Tokenizer.from_str(json.dumps(document["tokenizer"]))
+    package = load_package("tokenizers")
+    try:
+        tokenizer = package.Tokenizer.from_str(json.dumps(document["tokenizer"]))
+    except Exception as problem:  # the package raises no other class
+        message = f"the tokenizer of model `{model.name}` is not valid: {problem}"
+        raise error("bad-tokenizer", message, "the model was compiled from a damaged file") from None
     return Vocabulary(
         tokenizer,
         tuple(document["begin"]),

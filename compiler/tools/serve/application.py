@@ -21,7 +21,7 @@ from ....dialect.diagnostics import DiagnosticError
 from ..generate.guide import Form, Forms, Guide
 from ..generate.vocabulary import Pieces, Vocabulary
 from .engine import Engine, Event, Finished, Job, QueueFullError, StoppedError
-from .protocol import Cut, Order, RequestError, answer, read_order
+from .protocol import Cut, Order, RequestError, answer, parse_json, read_order
 
 _DONE = "data: [DONE]\n\n"
 
@@ -85,7 +85,7 @@ class Server:
 
     async def respond(self, request: Request, *, is_chat: bool) -> Response:
         order = read_order(await self._json(request), self.name, is_chat=is_chat)
-        ids = self._encode(order)
+        ids = await asyncio.to_thread(self._encode, order)
         if len(ids) >= self.engine.capacity:
             message = f"the prompt has {len(ids)} tokens, and a session holds {self.engine.capacity}"
             raise RequestError(400, message, code="context_length_exceeded", param="messages" if is_chat else "prompt")
@@ -128,10 +128,7 @@ class Server:
                     raise RequestError(413, message, code="body_too_large")
         except ClientDisconnect:
             raise RequestError(400, "the body is not complete") from None
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError):
-            raise RequestError(400, "the body is not JSON") from None
+        return parse_json(content)
 
     def _encode(self, order: Order) -> Sequence[int]:
         prompt = order.prompt
@@ -192,6 +189,10 @@ class Server:
     ) -> AsyncIterator[str]:
         sampled = 0
         try:
+            if order.is_chat:
+                first = answer(order, number, created, self.name, "", None, part=True)
+                first["choices"][0]["delta"]["role"] = "assistant"
+                yield _event(first)
             async for text, reason, sampled in texts:  # noqa: B007  # the last number counts
                 if text or reason is None:
                     yield _event(answer(order, number, created, self.name, text, None, part=True))
@@ -216,6 +217,10 @@ def _deliver(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], even
 def _failure(error: Exception) -> RequestError:
     if isinstance(error, StoppedError):
         return RequestError(503, "the server is shutting down", code="shutting_down")
+    if isinstance(error, DiagnosticError):
+        # Some schemas turn out to be invalid when the first token is chosen.
+        found = error.diagnostics[0]
+        return RequestError(400, found.message, code=found.code)
     return RequestError(500, f"the request failed: {error}", code="internal_error")
 
 

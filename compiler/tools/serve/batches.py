@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....runtime.loader import Model
-from ..generate.tokens import Logits, choose, most_tokens
+from ..generate.tokens import Logits, check_capacity, choose, most_tokens
 from .engine import PART, Engine, Event, Finished, Job
 from .pages import Pages
 
@@ -58,8 +58,9 @@ class Batches(Engine):
 
     def __init__(self, model: Model, *, slots: int, capacity: int, pool: int, queue: int, end: frozenset[int]) -> None:
         limits = _limits(model)
+        check_capacity(capacity, limits.tokens)
         self.pages = Pages(-(-pool // limits.page), limits.page)
-        most = min(capacity, self.pages.count * limits.page, limits.tokens)
+        most = min(capacity, self.pages.count * limits.page)
         super().__init__(most, min(slots, limits.rows), queue)
         self._session = model.session(**{**limits.session, _POOL: self.pages.count})
         self._sample = self._session.entries["sample"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from ....runtime.library import NacreError
 from ....runtime.loader import Entry
-from .protocol import RequestError
+from .protocol import RequestError, parse_json
 
 LENGTH = "inference-header-content-length"
 """The header that gives the length of the JSON before the binary data."""
@@ -70,13 +69,10 @@ async def read_body(request: Request, most: int) -> tuple[dict[str, Any], bytes]
     except ClientDisconnect:
         raise RequestError(400, "the body is not complete") from None
     said = request.headers.get(LENGTH, str(len(content)))
-    length = int(said) if said.isascii() and said.isdigit() else -1
+    length = int(said) if said.isascii() and said.isdigit() and len(said) < 20 else -1
     if not 0 <= length <= len(content):
         raise RequestError(400, f"the header {LENGTH} is {said}, and the body has {len(content)} bytes")
-    try:
-        body = json.loads(content[:length])
-    except (ValueError, RecursionError):
-        raise RequestError(400, "the body is not JSON") from None
+    body = parse_json(content[:length])
     if not isinstance(body, dict):
         raise RequestError(400, "the body is not a JSON object")
     return body, bytes(content[length:])

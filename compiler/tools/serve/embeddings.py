@@ -5,6 +5,7 @@ The texts of a request are computed in batches of similar lengths.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class Embeddings:
         async with self.calls.admitted():
             body, _ = await read_body(request, self.calls.body)
             order = read_order(body, self.name)
-            texts = [self._encode(text, number) for number, text in enumerate(order.texts)]
+            texts = await asyncio.to_thread(self._encode, order.texts)
             width = self.entry.results[0].shape[1]
             if order.width not in (None, width):
                 message = f"`dimensions` is {order.width}, and the model gives {width} numbers"
@@ -78,12 +79,13 @@ class Embeddings:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return JSONResponse({"object": "list", "data": data, "model": self.name, "usage": usage})
 
-    def _encode(self, text: str | Sequence[int], number: int) -> Sequence[int]:
-        ids = self.vocabulary.encode_whole(text) if isinstance(text, str) else text
-        if not 0 < len(ids) <= self.context:
-            said = f"text {number} has {len(ids)} tokens, and the model takes 1 to {self.context}"
-            raise RequestError(400, said, code="context_length_exceeded", param="input")
-        return ids
+    def _encode(self, texts: Sequence[str | Sequence[int]]) -> list[Sequence[int]]:
+        encoded = [self.vocabulary.encode_whole(text) if isinstance(text, str) else text for text in texts]
+        for number, ids in enumerate(encoded):
+            if not 0 < len(ids) <= self.context:
+                said = f"text {number} has {len(ids)} tokens, and the model takes 1 to {self.context}"
+                raise RequestError(400, said, code="context_length_exceeded", param="input")
+        return encoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ A field that would change the answer and is not supported is refused. Others, su
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 """Fields that are not supported, with the values that have no effect and are accepted."""
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""A surrogate in JSON. Two of them may be the halves of one character."""
+
+
 class RequestError(Exception):
     """A request that is answered with an error, and the HTTP status of the answer."""
 
@@ -47,6 +52,21 @@ class RequestError(Exception):
 
 def _kind(status: int) -> str:
     return "invalid_request_error" if status < 500 and status != 429 else "server_error"
+
+
+def parse_json(content: bytes | bytearray) -> Any:
+    """Returns the content of a body. Raises RequestError if it is not JSON, or has halves of surrogate pairs in texts,
+    which neither a tokenizer nor an answer can contain."""
+    try:
+        text = content.decode()
+        found = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise RequestError(400, "the body has texts that are not Unicode") from None
+    except (ValueError, RecursionError):
+        raise RequestError(400, "the body is not JSON") from None
+    return found
 
 
 @dataclass(frozen=True, slots=True)

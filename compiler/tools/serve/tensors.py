@@ -84,6 +84,8 @@ def _read(argument: Argument, given: Mapping[str, Any], binary: bytes) -> Tensor
     if given.get("datatype") != DATATYPES[argument.dtype]:
         wanted = DATATYPES[argument.dtype]
         raise RequestError(400, f"the input `{argument.name}` has the datatype {given.get('datatype')}, not {wanted}")
+    if len(shape) != len(argument.shape):
+        raise RequestError(400, f"the input `{argument.name}` has {len(shape)} axes, not {len(argument.shape)}")
     dtype = np.dtype(_NUMPY[argument.dtype])
     count = math.prod(shape)
     if "data" not in given:
@@ -91,7 +93,7 @@ def _read(argument: Argument, given: Mapping[str, Any], binary: bytes) -> Tensor
             raise RequestError(
                 400, f"the input `{argument.name}` has {len(binary)} bytes, not {count * dtype.itemsize}"
             )
-        return np.frombuffer(binary, dtype).reshape(shape).copy()
+        return _shaped(argument, np.frombuffer(binary, dtype).copy(), shape)
     try:
         values = np.array(given["data"])
         # Integers and truth values are not made of other numbers.
@@ -102,13 +104,22 @@ def _read(argument: Argument, given: Mapping[str, Any], binary: bytes) -> Tensor
             limits = np.iinfo(dtype)
             if int(flat.min()) < limits.min or int(flat.max()) > limits.max:
                 raise ValueError
-        tensor = flat.astype(dtype)
-    except (ValueError, TypeError, OverflowError):
+        with np.errstate(over="raise"):
+            tensor = flat.astype(dtype)
+    except (ValueError, TypeError, ArithmeticError):
         wanted = DATATYPES[argument.dtype]
         raise RequestError(400, f"the data of `{argument.name}` are not numbers of the datatype {wanted}") from None
     if tensor.size != count:
         raise RequestError(400, f"the input `{argument.name}` has {tensor.size} numbers, and its shape has {count}")
-    return tensor.reshape(shape)
+    return _shaped(argument, tensor, shape)
+
+
+def _shaped(argument: Argument, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Returns a tensor in another shape with as many numbers."""
+    try:
+        return tensor.reshape(shape)
+    except ValueError:  # the product of the other sizes exceeds an address, where one size is 0
+        raise RequestError(400, f"the shape of `{argument.name}` is too large") from None
 
 
 def choose_outputs(results: Sequence[Argument], body: Mapping[str, Any]) -> dict[str, bool]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
+from nacre.compiler.readers.gguf.metadata import Llama, read_metadata
+from nacre.compiler.weights.gguf_header import read_header
 from nacre.dialect.diagnostics import DiagnosticError
 from weights.gguf_bytes import Stored, gguf_bytes
 
@@ -24,6 +28,11 @@ TENSORS = [
     Stored("output_norm.weight", (32,), 0, bytes(128)),
     Stored("blk.0.attn_norm.weight", (32,), 0, bytes(128)),
 ]
+LETTERS: dict[str, object] = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": ["a", "b"],
+    "tokenizer.ggml.scores": [0.0, 0.0],
+}
 BAD: dict[str, tuple[dict[str, object], str]] = {
     "no architecture": ({"general.architecture": None}, "does not state its `general.architecture`"),
     "other architecture": ({"general.architecture": "whisper"}, "has the unknown architecture `whisper`"),
@@ -33,7 +42,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0},
         "`llama.rope.scaling.factor` of .* is 0.0, which is not positive",
     ),
-    "window": ({"llama.attention.sliding_window": [1, 2]}, "sliding_window` .*, not a size"),
+    "window": ({"llama.attention.sliding_window": [1, 2]}, "sliding_window` .*, not a count"),
     "no layers": ({"llama.block_count": 0}, "`llama.block_count` of .* is 0, not a size"),
     "text": ({"llama.embedding_length": "32"}, "`llama.embedding_length` of .* is '32', not a size"),
     "huge": ({"llama.embedding_length": 0xFFFFFFFF}, "is 4294967295, not a size"),
@@ -44,11 +53,50 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         {"llama.rope.freq_base": float("inf")},
         "`llama.rope.freq_base` of .* is inf, not a number",
     ),
-    "scaling": ({"llama.rope.scaling.type": "yarn"}, "scales rotary positions by `yarn`, which is not supported"),
+    "scaling": ({"llama.rope.scaling.type": "longrope"}, "positions of the base 10000.0 by `longrope`, which is not"),
+    "base": (
+        {"llama.rope.scaling.type": "yarn", "llama.rope.freq_base": 0.5},
+        "of the base 0.5 by `yarn`, which is not",
+    ),
+    "extrapolated": (
+        {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.yarn_ext_factor": 0.5},
+        "states its `rope.scaling.yarn_ext_factor`, which is not supported",
+    ),
     "experts": ({"llama.expert_count": 8}, "does not state its `llama.expert_used_count`"),
     "chosen": ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "chooses 9 of 8 experts"),
+    "numbers as text": ({"llama.rope.scaling.type": [1, 2]}, "scaling.type` of .*, not text"),
+    "text as a number": ({"llama.attention.sliding_window": "a"}, "sliding_window` of .* is 'a', not a count"),
+    "texts as a number": ({"llama.expert_count": ["a", "b"]}, "expert_count` of .*, not a count"),
+    "lengths of values": ({"llama.attention.value_length": [1, 2]}, "value_length` of .*, not a size"),
+    "beyond f32": (
+        {"llama.rope.freq_base": np.float64(1e300)},
+        r"`llama.rope.freq_base` of .* is 1e\+300, not a number",
+    ),
     "missing tensors": ({}, "has no tensor|is missing"),
     "tokenizer": ({"tokenizer.ggml.model": "bert"}, "tokenizer of the unknown kind `bert`"),
+    "kinds of tokenizers": ({"tokenizer.ggml.model": [1, 2]}, "tokenizer of the unknown kind"),
+    "bytes": ({**LETTERS, "tokenizer.ggml.tokens": ["a", "\udcff"]}, "token 1 of the tokenizer of .* is not UTF-8"),
+    "template": ({**LETTERS, "tokenizer.chat_template": "\udcff"}, "the template of conversations of .* is not UTF-8"),
+    "begin": (
+        {**LETTERS, "tokenizer.ggml.bos_token_id": 2},
+        "begin with token 2, and its tokenizer has 2 tokens",
+    ),
+    "begin flag": (
+        {**LETTERS, "tokenizer.ggml.add_bos_token": [1, 2]},
+        "`tokenizer.ggml.add_bos_token` of .*, not true or false",
+    ),
+    "space flag": (
+        {**LETTERS, "tokenizer.ggml.add_space_prefix": "a"},
+        "`tokenizer.ggml.add_space_prefix` of .* is 'a', not true or false",
+    ),
+    "part of a merge": (
+        {**LETTERS, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": ["a c"]},
+        "merges `a` and `c`, which are not tokens, or make none",
+    ),
+    "merged": (
+        {**LETTERS, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": ["a b"]},
+        "merges `a` and `b`, which are not tokens, or make none",
+    ),
     "no tokens": ({"tokenizer.ggml.model": "gpt2"}, "a tokenizer without tokens"),
     "no merges": (
         {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a"]},
@@ -76,6 +124,29 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         "splits text like `x`",
     ),
 }
+
+
+def test_a_vector_that_is_stored_as_a_matrix(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    tensors = [replace(tensor, shape=(1, *tensor.shape)) if len(tensor.shape) == 1 else tensor for tensor in TENSORS]
+    path.write_bytes(gguf_bytes(tensors, GOOD))
+    with pytest.raises(DiagnosticError, match=r"`output_norm.weight`.*f32\[1, 32\]"):
+        open_parameters(read_model(path))
+
+
+def test_positions_scaled_by_yarn(tmp_path: Path) -> None:
+    """The numbers are those of the same parameters in a folder, which tests of folders compare with transformers."""
+    changes: dict[str, object] = {
+        "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 4.0,
+        "llama.rope.scaling.original_context_length": 64,
+        "llama.attention.key_length": 16,
+    }
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes(TENSORS, GOOD | changes))
+    decoder = Llama().config(read_metadata(read_header(path)))
+    np.testing.assert_allclose(decoder.factors, (1.0, 1.333333, 2.0, *[4.0] * 5), rtol=2e-6)
+    np.testing.assert_allclose(decoder.rotary_scale, 1.1386294, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -125,12 +125,17 @@ def test_only_chosen_experts_are_read(
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no kind": ({"model_type": None}, "does not state its `model_type`"),
+    "object as kind": ({"model_type": {"a": 1}}, "does not state its `model_type`"),
     "unknown": ({"model_type": "flamingo"}, "unknown `model_type` `flamingo`"),
     "no size": ({"hidden_size": None}, "does not state its `hidden_size`"),
     "text": ({"hidden_size": "32"}, "`hidden_size` of .* is '32', not a size"),
     "heads": ({"num_key_value_heads": 3}, "4 heads of queries for 3 heads of keys"),
     "activation": ({"hidden_act": "mish"}, "`hidden_act` of .* is 'mish'"),
     "rope": ({"rope_scaling": {"type": "longrope"}}, "scales rotary positions by `longrope`, which is not supported"),
+    "base": (
+        {"rope_scaling": {"type": "yarn", "factor": 4.0}, "rope_theta": 1.0},
+        "scales frequencies of the base 1.0 by `yarn`, which is not supported",
+    ),
     "experts": ({"num_experts_per_tok": 5}, "chooses 5 of 4 experts"),
     "dense layers": ({"mlp_only_layers": [0]}, "layers with experts and layers without"),
     "infinite": ({"rope_theta": float("inf")}, "`rope_theta` of .* is inf, not a number"),

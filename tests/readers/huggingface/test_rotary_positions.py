@@ -33,6 +33,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[float, ...], float]] = {
         (1.0, 1.293976, 7.667385, *[8.0] * 5),
         1.0,
     ),
+    "dynamic": ({"rope_type": "dynamic", "rope_theta": 500.0, "factor": 4.0}, (), 1.0),
     "linear": ({"rope_type": "linear", "factor": 2.5}, (2.5,) * 8, 1.0),
 }
 

@@ -15,6 +15,7 @@ from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from nacre.compiler.tools.serve.batches import Batches
 from nacre.compiler.tools.serve.engine import Event, Finished, Job
 from nacre.compiler.tools.serve.pages import Pages
+from nacre.dialect.diagnostics import DiagnosticError
 from talker import CONTEXT, PAGE, TOKENS
 
 GREEDY = Sampling(temperature=0, top_k=0, top_p=1, min_p=0)
@@ -160,6 +161,11 @@ def test_a_pool_bounds_the_tokens_of_a_request(talker: Path) -> None:
     (events,) = watched.run(([1, 270, 271], 40))
     watched.engine.stop()
     assert events == [*alone(talker, [1, 270, 271], 3 * PAGE - 3), Finished("length")]
+
+
+def test_the_model_bounds_the_capacity(talker: Path) -> None:
+    with pytest.raises(DiagnosticError, match="a capacity of 49 tokens is not between 1 and 48"):
+        Watched(talker, capacity=CONTEXT + 1)
 
 
 def test_equal_beginnings_are_computed_once(talker: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import nacre
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from nacre.compiler.cli.main import run
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
-from nacre.compiler.tools.generate.vocabulary import read_vocabulary
+from nacre.compiler.tools.generate.vocabulary import Vocabulary, read_vocabulary
 from nacre.dialect.diagnostics import DiagnosticError
 from talker import CONTEXT, TOKENS
 
@@ -30,6 +31,29 @@ def test_characters_are_streamed_when_they_are_whole(talker: Path) -> None:
     prompt, rest = vocabulary.encode("the"), [TOKENS.index(t) for t in ("<0xC3>", "<0xA9>", "\u2581", "a", "<0xE4>")]
     pieces = list(vocabulary.stream(prompt, rest))
     assert pieces[:2] == ["\u00e9", " "] and "".join(pieces) == "\u00e9 a\ufffd"
+
+
+def test_bytes_after_characters_of_several_tokens(talker: Path) -> None:
+    """The end of the prompt that is decoded with an answer does not begin inside a character."""
+    vocabulary = read_vocabulary(nacre.load(talker))
+    three = vocabulary.encode("\u4e2d\u4e2d\u4e2d")
+    assert len(three) == 1 + 1 + 9
+    assert list(vocabulary.stream(three, three[-3:] * 2)) == ["\u4e2d"] * 2
+
+
+def test_the_time_of_a_piece_does_not_grow_with_the_text(talker: Path) -> None:
+    vocabulary = read_vocabulary(nacre.load(talker))
+    sizes: list[int] = []
+
+    class Watched(Vocabulary):
+        def decode(self, ids: Sequence[int]) -> str:
+            sizes.append(len(ids))
+            return vocabulary.decode(ids)
+
+    watched = Watched(vocabulary.tokenizer, (), frozenset(), "", {})
+    ids = vocabulary.encode("the moth \u4e2d is a them. " * 40)
+    assert "".join(watched.stream(ids[:1], ids[1:])) == vocabulary.decode(ids)
+    assert len(ids) > 500 and max(sizes) < 100
 
 
 def test_the_text_is_that_of_the_largest_logits(talker: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nacre
 import numpy as np
 import pytest
 from nacre.compiler.cli.main import run
-from nacre.compiler.tools.generate import tokens
+from nacre.compiler.tools.generate import rounding, tokens
 from nacre.compiler.tools.generate.lookup import draft
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from talker import CONTEXT, TOKENS
@@ -82,7 +83,7 @@ def test_close_logits_are_computed_again(talker: Path, monkeypatch: pytest.Monke
     sampling = Sampling(temperature=0)
     prompt = [1, *[270, 271] * 4]
     expected = list(Generator(model, CONTEXT).generate(prompt, 30, sampling, frozenset()))
-    monkeypatch.setattr(tokens, "_ROUNDING", 0.2)
+    monkeypatch.setattr(tokens, "rounding_bound", lambda model: 0.2)
     rows, again = Generator.append_each, Generator._again
     repeated: list[int] = []
 
@@ -98,6 +99,31 @@ def test_close_logits_are_computed_again(talker: Path, monkeypatch: pytest.Monke
     generator = Generator(model, CONTEXT, 6)
     assert list(generator.generate(prompt, 30, sampling, frozenset())) == expected
     assert repeated
+
+
+@pytest.mark.parametrize(
+    ("keys", "operation", "dtype", "bound"),
+    [
+        ("f32", "matmul", "f32", 1e-4),
+        ("f16", "matmul", "f16", 1e-3),
+        ("i8", "round", "i8", 2e-2),
+        ("f32", "quantize", "u8", 1e-1),
+        ("i8", "matmul", "bf16", 1e-1),
+    ],
+)
+def test_shorter_formats_have_larger_bounds(
+    keys: str, operation: str, dtype: str, bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = SimpleNamespace(type=SimpleNamespace(dtype=dtype))
+    call = SimpleNamespace(operations=[SimpleNamespace(op=operation)], values=[value])
+    monkeypatch.setattr(rounding, "calls", lambda model: {"decode": [], "score": [call]})
+    states = [{"name": "a.length", "dtype": "i64"}, {"name": "a.keys", "dtype": keys}]
+    model: Any = SimpleNamespace(describe=lambda: {"session": {"states": states}})
+    assert rounding.rounding_bound(model) == bound
+
+
+def test_the_bound_of_a_model_in_f32(talker: Path) -> None:
+    assert rounding.rounding_bound(nacre.load(talker)) == 1e-4
 
 
 def test_texts_at_other_temperatures_have_no_drafts(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.runtime.loader import Model
+from nacre.runtime.loader import Model, OutOfRangeError
 from talker import TOKENS
 
 COUNT = len(TOKENS)
@@ -92,6 +92,30 @@ def test_a_penalty_changes_tokens_that_occurred(model: Model) -> None:
     assert set(draw(model, 3, logits=two, temperature=0.0, penalty=1.1, recent=[5])) == {6}
     assert set(draw(model, 3, logits=two, temperature=0.0, penalty=1.1, recent=[5, 6, 6])) == {5}
     assert set(draw(model, 3, logits=-two, temperature=0.0, penalty=1.5, recent=range(7, COUNT))) <= set(range(5))
+
+
+def test_the_most_likely_token_reaches_every_fraction(model: Model) -> None:
+    for fraction in (2.0, np.inf):
+        assert set(draw(model, 3, min_p=fraction)) == {ORDER[0]}
+
+
+NOTHING = np.zeros(COUNT, np.bool_)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"allowed": NOTHING},
+        {"logits": np.where(np.arange(COUNT) == 5, np.nan, LOGITS).astype(np.float32)},
+        {"logits": np.where(np.arange(COUNT) == 5, np.inf, LOGITS).astype(np.float32)},
+        {"recent": [-1]},
+        {"recent": [COUNT]},
+    ],
+)
+def test_a_choice_without_a_token_fails(model: Model, given: dict[str, Any], temperature: float) -> None:
+    with pytest.raises(OutOfRangeError, match=f"index {COUNT} is out of range"):
+        draw(model, 1, temperature=temperature, **given)
 
 
 def test_a_seed_determines_the_tokens(model: Model, talker: Path) -> None:

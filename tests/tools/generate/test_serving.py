@@ -210,6 +210,7 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
     "no json": ("completions", b"{", 400, "the body is not JSON"),
     "deep": ("completions", b"[" * 3000, 400, "the body is not JSON"),
     "list": ("completions", [], 400, "not a JSON object"),
+    "half a character": ("completions", {"model": "\ud800"}, 400, "texts that are not Unicode"),
     "no model": ("completions", {"prompt": "a"}, 400, "`model` is not a text"),
     "other model": ("completions", {"model": "gpt-4", "prompt": "a"}, 404, "there is no model `gpt-4`"),
     "no prompt": ("completions", {"model": "talker"}, 400, "`prompt` is neither"),
@@ -235,6 +236,16 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
             "model": "talker",
             "prompt": "a",
             "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "foo"}}},
+        },
+        400,
+        "the JSON schema is not valid",
+    ),
+    "schema without an end": (
+        "completions",
+        {
+            "model": "talker",
+            "prompt": "a",
+            "response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}},
         },
         400,
         "the JSON schema is not valid",
@@ -431,6 +442,13 @@ def test_the_command_ends_cleanly(talker: Path) -> None:
         assert "Traceback" not in "".join(lines)
 
 
+def test_a_port_in_use(talker: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        command = [sys.executable, "-m", "nacre.compiler.cli.main", "serve", str(talker), "--port"]
+        done = subprocess.run([*command, str(used.getsockname()[1])], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "address already in use" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_the_client_of_openai(running: Running, talker: Path) -> None:
     openai = pytest.importorskip("openai", reason="the package openai is not installed")
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="none", max_retries=0)
@@ -440,7 +458,9 @@ def test_the_client_of_openai(running: Running, talker: Path) -> None:
     messages = [{"role": "user", "content": "the?"}]
     answer = client.chat.completions.create(messages=messages, **given)
     stream = client.chat.completions.create(messages=messages, stream=True, **given)
-    pieces = [part.choices[0].delta.content or "" for part in stream]
+    parts = list(stream)
+    assert parts[0].choices[0].delta.role == "assistant"
+    pieces = [part.choices[0].delta.content or "" for part in parts]
     assert "".join(pieces) == answer.choices[0].message.content and len(pieces) > 3
     assert [model.id for model in client.models.list()] == ["talker"]
     with pytest.raises(openai.NotFoundError):

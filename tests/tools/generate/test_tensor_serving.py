@@ -23,6 +23,9 @@ pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 import uvicorn
 from nacre.compiler.tools.serve.calls import Calls
 from nacre.compiler.tools.serve.kserve import TensorServer, served_entries
+from nacre.compiler.tools.serve.protocol import RequestError
+from nacre.compiler.tools.serve.tensors import read_inputs
+from nacre.runtime.arguments import Argument
 
 TEXT = """language 1
 dim B in 0..64
@@ -143,6 +146,9 @@ BAD: dict[str, tuple[Any, int, str]] = {
     "datatype": ({"inputs": [_input("x", [4], "FP64", [1] * 4), PICK[1]]}, 400, "FP64, not FP32"),
     "count": ({"inputs": [_input("x", [4], "FP32", [1]), PICK[1]]}, 400, "1 numbers, and its shape has 4"),
     "shape": ({"inputs": [_input("x", [5], "FP32", [1] * 5), PICK[1]]}, 400, "axis 0"),
+    "axes": ({"inputs": [_input("x", [1] * 100, "FP32", [1]), PICK[1]]}, 400, "`x` has 100 axes, not 1"),
+    "beyond": ({"inputs": [_input("x", [4], "FP32", [1e300] * 4), PICK[1]]}, 400, "not numbers of the datatype FP32"),
+    "half a character": ({"inputs": [_input("\ud800", [1], "FP32", [1])]}, 400, "texts that are not Unicode"),
     "negative": ({"inputs": [_input("x", [-4], "FP32", [1]), PICK[1]]}, 400, "not a list of sizes"),
     "text": ({"inputs": [_input("x", [4], "FP32", ["a"] * 4), PICK[1]]}, 400, "not numbers of the datatype FP32"),
     "ragged": ({"inputs": [_input("x", [4], "FP32", [[1], [2, 3, 4]]), PICK[1]]}, 400, "not numbers"),
@@ -168,6 +174,20 @@ def test_bad_requests(running: Running, name: str) -> None:
     assert (found, message in said["error"]) == (status, True), said
     good, answer, _ = running.call("/v2/models/m.picked/infer", {"inputs": PICK})
     assert good == 200 and answer["outputs"][0]["data"] == [0]
+
+
+@pytest.mark.parametrize("length", ["-1", "5.0", "999999", "9" * 5000])
+def test_a_header_that_is_not_a_length(running: Running, length: str) -> None:
+    headers = {"Inference-Header-Content-Length": length}
+    status, said, _ = running.call("/v2/models/m.picked/infer", {"inputs": PICK}, headers)
+    assert status == 400 and "the header inference-header-content-length is" in said["error"]
+
+
+def test_a_shape_beyond_addresses() -> None:
+    argument = Argument("x", "f32[A, B, C]", "f32", ("A", "B", "C"))
+    large = (1 << 40) - 1
+    with pytest.raises(RequestError, match="the shape of `x` is too large"):
+        read_inputs([argument], {"inputs": [_input("x", [0, large, large], "FP32", [])]}, b"")
 
 
 def test_unknown_models(running: Running) -> None:
