@@ -12,6 +12,7 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.readers.language.elaborate import load_module
+from nacre.compiler.readers.language.imports import LIBRARY, OPTIMIZERS
 from nacre.dialect.types import Array
 from training_session import HEAD, Session, read
 
@@ -109,6 +110,29 @@ def test_updates(update: str) -> None:
         # Hyper-parameters such as 0.9 are rounded to f32 in the graph.
         np.testing.assert_allclose(session.states["net.weight"], w, rtol=2e-5, atol=1e-6)
         np.testing.assert_allclose(session.states["net.bias"], b, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lion", "adafactor", "muon"])
+def test_a_copied_update_can_be_changed(name: str) -> None:
+    """The copy of one block finds the others, under its name and under another one."""
+    library = (LIBRARY / OPTIMIZERS).read_text()
+    copy = library[library.index(f"block {name}<") :].partition("\n}\n")[0] + "\n}\n"
+    step = f"""train step(x: f32[B, 3]) -> loss: f32 {{
+      use net = Linear<3, 2>
+      loss = mean(net(x) ** 2)
+      minimize loss with {name}(lr=0.1{", other=0.1" if name == "muon" else ""})
+    }}
+    """
+    renamed = copy.replace(f"block {name}<", "block mine<") + step.replace(f"with {name}(", "with mine(")
+    changed = copy.replace("return parameter", "return 0.5 * parameter").replace("return decayed", "return 0 * decayed")
+    changed = changed.replace("return update(", "return 0.5 * update(") + step
+    found = []
+    for text in (step, copy + step, renamed, changed):
+        session = Session(read(text))
+        session("step", np.ones((4, 3)))
+        found.append(session.states["net.weight"])
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+    assert not np.array_equal(found[0], found[3])
 
 
 EXTREMES: Mapping[str, Array] = {
