@@ -245,7 +245,7 @@ def _check_indices(node: Node, inputs: Sequence[Array], dims: Mapping[str, int])
         if use.ignored is not None:
             indices = np.where(indices == use.ignored, 0, indices)
         sizes = [evaluate(size, dims) for size in use.sizes]
-        number = find_outside(indices, sizes, window)
+        number = find_outside(indices, sizes, window, from_end=use.from_end)
         if number is not None:
             index = int(indices.reshape(-1)[number])
             raise _out_of_range(node, node.op, number, index, sizes[number % len(sizes)], window)

@@ -209,12 +209,13 @@ Decompose = Callable[["Builder", Sequence[Value], Attributes], Sequence[Value]]
 class Addressing:
     """An operand with indices into axes of `sizes`; an index is the start of a window of `window` elements. With a
     window of 0, an index is a length: the end of the elements before it. An index equal to `ignored` addresses
-    nothing."""
+    nothing. A negative index counts from the end unless `from_end` is False; then it is out of range."""
 
     operand: int
     sizes: tuple[Size, ...]
     window: Size = 1
     ignored: int | None = None
+    from_end: bool = True
 
 
 Addresses = Callable[[Sequence[TensorType], Attributes], tuple[Addressing, ...]]
@@ -283,7 +284,7 @@ class Operator:
     - `costly`: an element costs many additions
     - `precomputed`: computed once for parameters, even if the result is larger
     - `blocked`: produces or reads a block-quantized value; `expand-block-quantized` expands it before code generation
-    - `internal`: created by passes only; it has no gradient and no name in the language
+    - `internal`: created by readers and passes only; it has no name in the language
     - `checking`: its result decides whether the call fails, so it is never dead
 
     Properties for rounding, given exact operands (an operator without one may be off by a few roundings):

@@ -139,16 +139,18 @@ def random_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], k
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The range of indices: windows of axes of size `size` or more. `checked`: other indices make a call fail."""
+    """The range of indices: windows of axes of size `size` or more. `checked`: other indices make a call fail.
+    `from_end`: negative ones count from the end."""
 
     size: Size
     window: Size = 1
     checked: bool = False
+    from_end: bool = True
 
     def both(self, other: Limit) -> Limit:
         """Returns the limit of indices that are used twice."""
         size, window = minimum(self.size, other.size), maximum(self.window, other.window)
-        return Limit(size, window, self.checked or other.checked)
+        return Limit(size, window, self.checked or other.checked, self.from_end and other.from_end)
 
 
 def random_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Limit | None = None) -> Array:
@@ -159,8 +161,7 @@ def random_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int,
     if limit is None or not dtype.is_integer:
         return random_array(rng, dtype, shape, kind, seed)
     size, window = evaluate(limit.size, dims), evaluate(limit.window, dims)
-    # A negative index counts from the end.
-    least = -size if dtype.is_signed and window == 1 else 0
+    least = -size if dtype.is_signed and window == 1 and limit.from_end else 0
     ids = rng.integers(least, max(size - window + 1, 1), shape)
     outside = rng.random(shape) < 0.03
     if limit.checked:
@@ -245,7 +246,7 @@ def place_limits(function: Function) -> dict[str, Limit]:
             continue
         checked = attributes.get("mode", "error") == "error"
         for use in addresses([v.type for v in node.inputs], attributes):
-            limit = Limit(reduce(minimum, use.sizes), use.window, checked)
+            limit = Limit(reduce(minimum, use.sizes), use.window, checked, use.from_end)
             for name in _sources(node.inputs[use.operand], makers) & arguments:
                 limits[name] = limits[name].both(limit) if name in limits else limit
     return limits

@@ -4,7 +4,8 @@ The result is a record of four integers, which the entry reads:
 
     [number of the first index out of range, or -1;  that index;  the size of its axis;  the size of the window]
 
-Numbers count in row-major order. The reported number is the least, regardless of the order of the checks. A `deferred`
+Numbers count in row-major order. The reported number is the least, regardless of the order of the checks. A negative
+index counts from the end, unless `from_end` is False: then it is out of range. A `deferred`
 check is computed only if a kernel of the call has raised the alarm; a node before it watches the same indices.
 
     indices [3, 7, -9] into an axis of 5, window 1:    [1, 7, 5, 1]
@@ -38,8 +39,15 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
     return (TensorType(I64, (RECORD,)),)
 
 
-def _reference(indices: Numbers, sizes: tuple[int, ...], window: int, operator: str, deferred: bool = False) -> Numbers:
-    number = find_outside(indices, sizes, window)
+def _reference(
+    indices: Numbers,
+    sizes: tuple[int, ...],
+    window: int,
+    operator: str,
+    deferred: bool = False,
+    from_end: bool = True,
+) -> Numbers:
+    number = find_outside(indices, sizes, window, from_end=from_end)
     if number is None:
         return np.asarray([-1, 0, 0, window], np.int64)
     return np.asarray([number, indices.reshape(-1)[number], sizes[number % len(sizes)], window], np.int64)
@@ -61,21 +69,30 @@ def _fits_narrow(dtype: DType, sizes: Sequence[Size], count: Size) -> bool:
 
 
 def _is_outside(
-    s: ScalarEmitter, index: Scalar, number: Scalar, sizes: Sequence[Size], window: Size, dtype: DType
+    s: ScalarEmitter,
+    index: Scalar,
+    number: Scalar,
+    sizes: Sequence[Size],
+    window: Size,
+    dtype: DType,
+    from_end: bool,
 ) -> Scalar:
     """Returns whether the index `number` is out of range. For single elements of one axis, one unsigned comparison
     suffices:
 
         -size <= index < size  ==  index + size < 2 * size, where a negative sum counts as a large one
+             0 <= index < size  ==  index < size, where a negative index counts as a large one
 
     It becomes a signed comparison when the least number is added to both sides, since sums wrap.
     """
     if len(sizes) == 1 and window == 1:
         least = s.constant(-1 << dtype.bits - 1, dtype)
-        bias, limit = (s.binary("add", s.cast(s.size(factor * sizes[0]), dtype), least) for factor in (1, 2))
+        factors = (1, 2) if from_end else (0, 1)
+        bias, limit = (s.binary("add", s.cast(s.size(factor * sizes[0]), dtype), least) for factor in factors)
         return s.compare("ge", s.binary("add", s.cast(index, dtype), bias), limit)
     size = _size_of(s, number, sizes)
-    position, last = from_start(s, index, size), s.binary("sub", size, s.size(window))
+    position = from_start(s, index, size) if from_end else s.cast(index, I64)
+    last = s.binary("sub", size, s.size(window))
     return s.binary("or", s.compare("lt", position, s.constant(0, I64)), s.compare("gt", position, last))
 
 
@@ -83,7 +100,7 @@ def _lower(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (indices,) = operands
-    sizes, window = attributes["sizes"], attributes["window"]
+    sizes, window, from_end = attributes["sizes"], attributes["window"], attributes["from_end"]
     count = product(indices.type.shape)
     flat = e.reshape(indices, (count,))
 
@@ -93,7 +110,7 @@ def _lower(
 
     def least(s: ScalarEmitter, index: Scalar, best: Scalar) -> Sequence[Scalar]:
         number = s.index(0)  # type: ignore[attr-defined]  # the body of a structured op has indices
-        outside = _is_outside(s, index, number, sizes, window, counter)
+        outside = _is_outside(s, index, number, sizes, window, counter, from_end)
         return [s.binary("min", best, s.select(outside, s.cast(number, counter), s.constant(none, counter)))]
 
     scalar = TensorType(counter, ())
@@ -126,12 +143,12 @@ def _case(
     window: int = 1,
     shape: tuple[int, ...] | None = None,
     dtype: DType = I64,
+    from_end: bool = True,
 ) -> Case:
     array = np.asarray(indices, dtype.numpy)
     array = array if shape is None else array.reshape(shape)
-    return Case(
-        (array.shape,), {"sizes": sizes, "window": window, "operator": "gather"}, arrays={0: array}, dtypes=(dtype,)
-    )
+    attributes = {"sizes": sizes, "window": window, "operator": "gather", "from_end": from_end}
+    return Case((array.shape,), attributes, arrays={0: array}, dtypes=(dtype,))
 
 
 check_indices = Operator(
@@ -143,12 +160,15 @@ check_indices = Operator(
         AttributeSpec("window", "size", 1),
         AttributeSpec("operator", "str"),
         AttributeSpec("deferred", "bool", False),
+        AttributeSpec("from_end", "bool", True),
     ),
     infer=_infer,
     reference=_reference,
     gradient=None,
     lower=_lower,
-    addresses=lambda types, attributes: (Addressing(0, attributes["sizes"], attributes["window"]),),
+    addresses=lambda types, attributes: (
+        Addressing(0, attributes["sizes"], attributes["window"], from_end=attributes["from_end"]),
+    ),
     cases=LateCases(
         lambda: (
             _case((0, 4, -1, -5), (5,)),
@@ -163,6 +183,11 @@ check_indices = Operator(
             _case((4, -5, (1 << 31) - 1, 0), (5,), dtype=I32),
             _case((4, -1 << 31, 0), (5,), dtype=I32),
             _case((3, -3, 4), (5,), 2, dtype=I32),
+            _case((0, 4, -1), (5,), from_end=False),
+            _case((0, 4, 5), (5,), from_end=False),
+            _case((4, 0, -1 << 31), (5,), dtype=I32, from_end=False),
+            _case((0, 1, 2, -3), (3, 4), shape=(2, 2), from_end=False),
+            _case((3, -1), (5,), 2, from_end=False),
             _case((0,), (0,)),
             _case((), (3,)),
         )

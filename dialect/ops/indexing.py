@@ -6,7 +6,7 @@
     embedding(w, i)                  y[a, b] = w[i[a], b]
 
 A negative index counts from the end. `mode` selects the behaviour for an index out of range: see
-`support/index_modes.py`. `one_hot` reads nothing and has no mode: a row for an index out of range has no 1.
+`support/index_modes.py`. `one_hot` reads nothing: by default, a row for an index out of range has no 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import reduce
 import numpy as np
 
 from ..dims import Shape, Size
-from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, identity, loop
+from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, loop
 from ..graph import Value
 from ..operator import (
     Addressing,
@@ -31,7 +31,7 @@ from ..operator import (
     Operator,
     Use,
 )
-from ..types import ANY, F32, I64, DType, TensorType
+from ..types import ANY, BOOL, F32, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.common import broadcast_shapes, normalize_axis, size_as, sum_to
@@ -383,47 +383,62 @@ def _infer_one_hot(types: Sequence[TensorType], attributes: Attributes) -> tuple
     return (TensorType(attributes["dtype"], (*types[0].shape, read_size("one_hot", "depth", attributes["depth"]))),)
 
 
-def _reference_one_hot(ids: Numbers, depth: int, dtype: DType) -> Numbers:
+def _reference_one_hot(
+    ids: Numbers, depth: int, dtype: DType, mode: str = "drop", ignored: int | None = None
+) -> Numbers:
     wide = ids.astype(np.int64)
-    return np.asarray(np.where(wide < 0, wide + depth, wide)[..., None] == np.arange(depth)).astype(dtype.numpy)
+    position = np.where(wide < 0, wide + depth, wide) if mode == "drop" else wide
+    hot = position[..., None] == np.arange(depth)
+    return np.asarray(hot if ignored is None else hot & (wide != ignored)[..., None]).astype(dtype.numpy)
 
 
-def _lower_one_hot(
-    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
-) -> Sequence[Tensor]:
-    (ids,) = operands
-    last = ids.type.rank
-
-    def element(s: BodyEmitter, index: Scalar) -> Scalar:
-        index = s.cast(index, I64)
-        from_end = s.binary("add", index, s.size(types[0].shape[-1]))
-        position = s.select(s.compare("lt", index, s.constant(0, I64)), from_end, index)
-        return s.cast(s.compare("eq", position, s.index(last)), types[0].dtype)
-
-    return [e.map(types[0], [(ids, identity(last))], element)]
+def _decompose_one_hot(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    ids = operands[0] if operands[0].type.dtype is I64 else b.cast(operands[0], dtype=I64)
+    depth, drops, ignored = attributes["depth"], attributes["mode"] == "drop", attributes["ignored"]
+    position = ids
+    if drops:
+        position = b.where(b.less(ids, b.like(0, ids)), b.add(ids, b.size_value(size=depth)), ids)
+    hot = b.equal(b.unsqueeze(position, axes=-1), b.iota(shape=(depth,)))
+    if ignored is not None and (drops or ignored >= 0):
+        hot = b.logical_and(hot, b.unsqueeze(b.not_equal(ids, b.like(ignored, ids)), axes=-1))
+    return [hot if attributes["dtype"] is BOOL else b.cast(hot, dtype=attributes["dtype"])]
 
 
 one_hot = Operator(
     name="one_hot",
-    summary="a new last axis of `depth` elements with 1 at the index and 0 elsewhere; a negative index counts from"
-    " the end",
+    summary="a new last axis of `depth` elements with 1 at the index and 0 elsewhere; without a 1 for an id equal to "
+    "`ignored`; with the mode `drop`, a negative index counts from the end, and an index out of range has no 1; with "
+    "the mode `error`, any other index than 0 to `depth` - 1 fails the call",
     operands=(index_operand("ids"),),
-    attributes=(AttributeSpec("depth", "size"), AttributeSpec("dtype", "dtype", F32)),
+    attributes=(
+        AttributeSpec("depth", "size"),
+        AttributeSpec("dtype", "dtype", F32),
+        # After a check, no index is out of range.
+        AttributeSpec("mode", "str", "drop", choices=("error", "drop"), internal=("clamp",)),
+        AttributeSpec("ignored", "int?", None),
+    ),
     infer=_infer_one_hot,
     reference=_reference_one_hot,
     gradient=None,
-    lower=_lower_one_hot,
+    decompose=_decompose_one_hot,
+    addresses=lambda types, attributes: (
+        Addressing(0, (attributes["depth"],), ignored=attributes["ignored"], from_end=False),
+    ),
     cases=LateCases(
         lambda: tuple(
-            Case((array.shape,), attributes, arrays={0: array}, dtypes=(I64,))
+            Case((array.shape,), attributes, arrays={0: array}, dtypes=(I32 if array.dtype == np.int32 else I64,))
             for array, attributes in (
                 (np.asarray([[0, 2, -1], [5, -4, 1]], np.int64), {"depth": 3}),
+                (np.asarray([[0, 2, -1], [5, -4, 1]], np.int32), {"depth": 3, "ignored": -1}),
+                (np.asarray([0, 2, -100, 1], np.int64), {"depth": 3, "mode": "error", "ignored": -100}),
+                (np.asarray([0, 2, 1], np.int32), {"depth": 3, "mode": "error", "ignored": 2, "dtype": BOOL}),
                 (np.asarray([1], np.int64), {"depth": 0}),
                 (np.asarray([], np.int64), {"depth": 4, "dtype": I64}),
                 (np.asarray(1, np.int64), {"depth": 2, "dtype": ANY[0]}),
             )
         )
     ),
+    properties=frozenset({"composite"}),
 )
 
 OPERATORS = (gather, take_along_axis, gather_nd, embedding, one_hot)

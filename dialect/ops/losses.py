@@ -117,7 +117,8 @@ cross_entropy = Operator(
     name="cross_entropy",
     summary="the cross-entropy loss -log(softmax(x)[target]) of logits x and target class indices; `reduction` returns "
     "the mean, the sum, or every loss; `weight` has a factor for each class; targets equal to `ignore_index` do not "
-    "count; the classes are along `axis`, which is 1 for images in PyTorch",
+    "count; a negative target is out of range; the classes are along `axis`, which is 1 for images "
+    "in PyTorch",
     operands=(Operand("x", FLOATS), Operand("target", INDICES, group="I"), Operand("weight", FLOATS, optional=True)),
     attributes=(
         AttributeSpec("axis", "axis", -1),
@@ -141,7 +142,9 @@ cross_entropy = Operator(
     )),
     properties=frozenset({"composite"}),
     addresses=lambda types, attributes: (
-        Addressing(1, (types[0].shape[_axis(types[0], attributes)],), ignored=attributes["ignore_index"]),
+        Addressing(
+            1, (types[0].shape[_axis(types[0], attributes)],), ignored=attributes["ignore_index"], from_end=False
+        ),
     ),
 )  # fmt: skip
 

@@ -6,8 +6,8 @@ a window of `dynamic_update_slice`, the box need not be known to fit: the dims o
 
     x: f32[2, S, 4], update: f32[2, T, 4], at: i64, axes = (1,)       x[:, at : at + T, :] = update
 
-There is no gradient: a box that may not fit cannot be read back. Lowering may write the box into the memory of `x`,
-where nothing reads the old value later.
+The gradient of `update` is gathered where the start is not a number, since a window that is not known to fit cannot be
+sliced. Lowering may write the box into the memory of `x`, where nothing reads the old value later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ import numpy as np
 
 from ..dims import Size, add, at_least, bounds
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
-from ..operator import Addressing, Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
+from ..graph import Value
+from ..operator import (
+    Addressing,
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    InferenceError,
+    LateCases,
+    Operand,
+    Operator,
+    Use,
+)
 from ..types import ANY, I32, I64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_integers, read_sizes
@@ -92,6 +104,28 @@ def _lower(
     return write_box(e, x, update, given, attributes)
 
 
+def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
+    x, update, *given = use.inputs
+    axes, starts = use.attributes["axes"], use.attributes["starts"]
+    zeros = b.full(shape=update.type.shape, value=0.0, dtype=update.type.dtype)
+    kept = b.update_slice(use.gradient, zeros, *given, **use.attributes)
+    read = use.gradient
+    for axis, (size, part) in enumerate(zip(x.type.shape, update.type.shape, strict=True)):
+        start = starts[axis]
+        if axis not in axes and start == 0 and part == size:
+            continue
+        if axis not in axes and isinstance(start, int) and isinstance(part, int):
+            before = (None,) * axis
+            read = b.slice(read, starts=(*before, start), stops=(*before, start + part))
+            continue
+        zero = b.scalar(0, I64)
+        first = b.cast(given[axes.index(axis)], dtype=I64) if axis in axes else b.size_value(size=start)
+        first = b.where(b.less(first, zero), b.add(first, b.size_value(size=size)), first)
+        first = b.maximum(b.minimum(first, b.size_value(size=add(size, -1 * part))), zero)
+        read = b.gather(read, b.add(first, b.iota(shape=(part,))), axis=axis, mode="clamp")
+    return [kept, read, *(None for _ in given)]
+
+
 def _addresses(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
     x, update, *_ = types
     return tuple(
@@ -122,7 +156,7 @@ update_slice = Operator(
     attributes=(AttributeSpec("axes", "ints"), AttributeSpec("starts", "sizes"), WINDOW_MODE),
     infer=_infer,
     reference=_reference,
-    gradient=None,
+    gradient=_differentiate,
     lower=_lower,
     addresses=_addresses,
     cases=LateCases(
@@ -130,6 +164,7 @@ update_slice = Operator(
             _case((5, 6), (2, 3), (0, 1), (0, 0), 1, 2),
             _case((5, 6), (2, 3), (1,), (3, 0), -3, dtype=I32),
             _case((5, 6), (2, 6), (0,), (0, 0), 9, mode="clamp"),
+            _case((5, 6, 3), (2, 3, 1), (0, 2), (0, 2, 0), -4, -9, mode="clamp"),
             _case((4,), (0,), (0,), (0,), -3),
             _case((4,), (3,), (), (1,)),
             _case((0, 3), (0, 1), (0, 1), (0, 0), 0, 2),

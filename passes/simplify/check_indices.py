@@ -56,7 +56,7 @@ def check_node(names: Names, node: Node, operator: str) -> tuple[Node, ...]:
         if use.ignored is not None:
             counted = b.not_equal(indices, b.like(use.ignored, indices))
             indices = b.where(counted, indices, b.like(0, indices))
-        b.check_indices(indices, sizes=use.sizes, window=use.window, operator=operator)
+        b.check_indices(indices, sizes=use.sizes, window=use.window, operator=operator, from_end=use.from_end)
     attributes = tuple((name, "clamp" if name == "mode" else value) for name, value in node.attributes)
     return (*b.nodes, replace(node, attributes=attributes))
 

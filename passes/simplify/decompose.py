@@ -20,7 +20,8 @@ class Decompose(Pass):
 
     Every level runs it first for `composite` operators, whose parts are separate kernels.
 
-    A new node that fails for an index out of range is preceded by a check, which reports the replaced operator.
+    A check of indices precedes a node that fails for an index out of range, and a new node that does. It reports the
+    replaced operator.
 
     Operators in `keep` are kept. If `having` lists properties, operators without any of them are kept too. New nodes
     have the scope and the span of the replaced node.
@@ -48,9 +49,10 @@ class _Decomposer(Rewriter):
         if not self.options.takes(operator) or not self.context.allow(node.op, node):
             return None
         assert operator.decompose is not None, node.op
+        *checks, node = check_node(self.names, node, node.op) if fails_outside(node) else (node,)
         builder = NodeBuilder(self.names, node)
         results = operator.decompose(builder, node.inputs, dict(node.attributes))
-        return Replacement(tuple(self._checked(builder.nodes, node.op)), tuple(results))
+        return Replacement((*checks, *self._checked(builder.nodes, node.op)), tuple(results))
 
     def _checked(self, nodes: Iterable[Node], operator: str) -> Iterator[Node]:
         """Yields the nodes with checks of their indices, which report the decomposed operator."""

@@ -136,6 +136,8 @@ def _has_elements(values: Sequence[Value], indices: Value) -> bool:
 
 def _is_checked(node: Node, use: Addressing, indices: Value, check: Node) -> bool:
     attributes = dict(check.attributes)
+    if not (attributes.get("from_end", True) and use.from_end):
+        return False  # an alarm takes negative indices from the end
     same = attributes["sizes"] == use.sizes and attributes.get("window", 1) == use.window
     return same and node.inputs[use.operand].name == indices.name
 

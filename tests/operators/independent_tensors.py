@@ -281,8 +281,11 @@ def _gather_nd(x: Array, indices: Array) -> Any:
     return build(shape, lambda p: x[(*_row(indices[p[:outer]], x.shape), *p[outer:])])
 
 
-def _one_hot(ids: Array, depth: int, dtype: Any) -> Any:
-    return build((*ids.shape, depth), lambda p: (lambda i: (i + depth if i < 0 else i) == p[-1])(int(ids[p[:-1]])))
+def _one_hot(ids: Array, depth: int, dtype: Any, ignored: int | None) -> Any:
+    def element(i: int, j: int) -> bool:
+        return i != ignored and (i + depth if i < 0 else i) == j
+
+    return build((*ids.shape, depth), lambda p: element(int(ids[p[:-1]]), p[-1]))
 
 
 def _scatter(add: bool) -> Function:

@@ -138,7 +138,6 @@ MAY_BE_EMPTY = (
     MayBeEmpty("scatter", ((N,), (2,), (2,)), {1: [0, 1]}, _CLAMP),
     MayBeEmpty("scatter_add", ((N, 2), (2, 1), (2, 2)), {1: [[0], [-1]]}, _CLAMP),
     MayBeEmpty("scatter_nd", ((N, 2), (1, 2), (1,)), {1: [[0, 1]]}, _CLAMP),
-    MayBeEmpty("one_hot", ((3,),), {0: [0, 4, -1]}, {"depth": 5}),
     MayBeEmpty("pad", ((N, 2),), {}, {"widths": ((1, 2), (0, 0)), "mode": "reflect"}),
     MayBeEmpty("pad", ((N,),), {}, {"widths": ((1, 0),), "mode": "edge"}),
     MayBeEmpty("conv1d", ((1, 2, N), (3, 2, 4))),

@@ -237,6 +237,24 @@ def test_gathers_and_broadcasts() -> None:
     )
 
 
+def test_assigned_slices() -> None:
+    """At numbers, at a size, at a scalar known at run time, and in a loop."""
+    text = """
+    dim T in 1..9
+    model m(x: f32[4, T + 3], y: f32[4, 2], at: i64) -> loss: f32 {
+      z = sin(x)
+      z[1, 1:3] = y[0] * y[1]
+      z[1:3, T:T+2] = y[:2] * z[:2, :2]
+      z[:, at:at+2] = y * z[:, :2]
+      z[at] = z[0] * z[1]
+      scan t in 0..T with z = z { z[:, t] = z[:, t] * z[:, t + 1] }
+      return sum(z * z)
+    }"""
+    slopes = Slopes(read(text), "m", ["x", "y"], {})
+    for number, (steps, at) in enumerate(((1, 0), (4, 2), (4, -3))):
+        check(slopes, make(np.random.default_rng(number), x=(4, steps + 3), y=(4, 2)) | {"at": np.asarray(at)}, number)
+
+
 def test_second_derivatives() -> None:
     """The gradient of the sum of a gradient, through a loop: its slope by finite differences of the first gradient."""
     text = """

@@ -95,6 +95,16 @@ def test_places_are_drawn_from_their_axis(tmp_path: Path) -> None:
     assert str(trial) == "ordinary inputs with B=5, T=40"
 
 
+def test_labels_do_not_count_from_the_end() -> None:
+    scores, labels = Value("x", TensorType(F32, (50, 3))), Value("labels", TensorType(I64, (50,)))
+    for operator, operands in (("one_hot", (labels,)), ("cross_entropy", (scores, labels))):
+        b = Builder(OPERATORS)
+        attributes = {"depth": 3, "mode": "error"} if operator == "one_hot" else {}
+        results = b.apply(operator, operands, attributes)
+        function = Function("f", (scores, labels), tuple(b.nodes), results)
+        assert set(random_trial(function, {}).arguments[1].tolist()) == {0, 1, 2}
+
+
 @pytest.mark.parametrize("kind", [SPECIAL, EDGES])
 def test_weights_of_transposed_convolutions_are_finite(kind: str) -> None:
     x, w = Value("x", TensorType(F32, (1, 2, 9, 9))), Value("w", TensorType(F32, (3, 3, 3, 2)))

@@ -34,13 +34,17 @@ from .values import (
 
 
 def resolve_block(context: Context, frame: Frame, path: Sequence[syntax.Name]) -> BlockValue | Poison:
-    """Returns the block that a name, or `module.name`, refers to."""
-    report = context.reporter.error
+    """Returns the block that a name, or `module.name`, refers to. In a file with a training step, the blocks of the
+    library's updates are known, so that a copied update finds the blocks that it uses."""
+    report, library = context.reporter.error, context.program.optimizers
     value: AnyValue = ERROR
     file = frame.file
     for number, name in enumerate(path):
         binding = frame.lookup(name.name) if number == 0 else file.names.get(name.name)
         if binding is None:
+            kept = library.names.get(name.name) if library is not None and len(path) == 1 else None
+            if kept is not None and isinstance(kept.value, BlockValue):
+                return kept.value
             if file.lacks_blocks:
                 return ERROR  # of the import, which is reported
             blocks = [n for n, b in file.names.items() if isinstance(b.value, (BlockValue, ModuleValue))]

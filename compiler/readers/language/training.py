@@ -209,13 +209,15 @@ def _clipped(
     if clip is None:
         return list(gradients)
     make = Maker(context, frame, clip.span)
-    known = [make.cast(gradient, F32) for gradient in gradients if gradient is not None]
+    dtype = F64 if any(gradient is not None and gradient.type.dtype is F64 for gradient in gradients) else F32
+    known = [make.cast(gradient, dtype) for gradient in gradients if gradient is not None]
     total = make("sum", make("multiply", known[0], known[0]))
     for gradient in known[1:]:
         total = make("add", total, make("sum", make("multiply", gradient, gradient)))
-    norm = make("add", make("sqrt", total), make.number(1e-6, F32))
-    limit = make.cast(clip.value, F32) if isinstance(clip.value, Value) else make.number(float(str(clip.value)), F32)
-    factor = make("minimum", make.number(1.0, F32), make("divide", limit, norm))
+    norm = make("add", make("sqrt", total), make.number(1e-6, dtype))
+    given = clip.value
+    limit = make.cast(given, dtype) if isinstance(given, Value) else make.number(float(str(given)), dtype)
+    factor = make("minimum", make.number(1.0, dtype), make("divide", limit, norm))
     return [g if g is None else make("multiply", g, make.cast(factor, g.type.dtype)) for g in gradients]
 
 

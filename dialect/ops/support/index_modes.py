@@ -93,12 +93,12 @@ def _from_start(index: Any, size: int) -> Numbers:
     return np.where(wide < 0, wide + size, wide)
 
 
-def find_outside(indices: Numbers, sizes: Sequence[int], window: int) -> int | None:
+def find_outside(indices: Numbers, sizes: Sequence[int], window: int, *, from_end: bool = True) -> int | None:
     """Returns the number, in row-major order, of the first index out of range. Indices address axes of `sizes` in
-    turn."""
+    turn. Negative ones count from the end, or are out of range if `from_end` is False."""
     flat = indices.astype(np.int64).reshape(-1)
     size = np.resize(np.asarray(sizes, np.int64), flat.shape)
-    position = np.where(flat < 0, flat + size, flat)
+    position = np.where(flat < 0, flat + size, flat) if from_end else flat
     outside = np.flatnonzero((position < 0) | (position > size - window))
     return int(outside[0]) if outside.size else None
 

@@ -5,7 +5,6 @@ Steps run in the interpreter, in float64; one test compiles a step at -O0 and -O
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,52 +12,11 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.readers.language.elaborate import load_module
-from nacre.dialect.graph import Module, Parameter
-from nacre.dialect.interpreter import Interpreter, load_parameter
-from nacre.dialect.states import used_states
-from nacre.dialect.types import F64, Array
+from nacre.compiler.readers.language.imports import LIBRARY, OPTIMIZERS
+from nacre.dialect.types import Array
+from training_session import HEAD, Session, read
 
 STEPS = 5
-HEAD = """language 1
-import "library/losses.nacre"
-import "library/layers.nacre"
-dim B in 1..64
-block Linear<inputs, outputs>(x: f32[..., inputs]) -> f32[..., outputs] {
-  param weight: f32[outputs, inputs] = random_normal((outputs, inputs), seed)
-  param bias: f32[outputs] = 0.0
-  return x @ weight.T + bias
-}
-"""
-
-
-def read(text: str) -> Module:
-    return load_module(HEAD + text, text=True).module
-
-
-class Session:
-    """Runs entries of a module with the interpreter, and keeps the states between calls."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
-        self.states: dict[str, Array] = {}
-        for state in module.states:
-            if state.initial is None:
-                self.states[state.name] = np.zeros(state.type.concrete({}), state.type.dtype.numpy)
-            else:
-                data = load_parameter(module.parameter_index[state.initial], self.load)
-                self.states[state.name] = np.broadcast_to(data, state.type.concrete({}))
-
-    def load(self, parameter: Parameter) -> Array:
-        return load_parameter(parameter, self.load)
-
-    def __call__(self, entry: str, *arguments: object) -> Array:
-        function = self.module.function(entry)
-        names = [state.name for state in used_states(self.module, function)]
-        given = [np.asarray(a) for a in arguments] + [self.states[n] for n in names]
-        results = Interpreter(self.module, self.load, precision=F64).run(function, given)
-        self.states |= dict(zip(names, results[len(function.outputs) :], strict=True))
-        return results[0]
-
 
 # --- updates ---
 
@@ -154,71 +112,56 @@ def test_updates(update: str) -> None:
         np.testing.assert_allclose(session.states["net.bias"], b, rtol=2e-5, atol=1e-6)
 
 
-# --- losses ---
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lion", "adafactor", "muon"])
+def test_a_copied_update_can_be_changed(name: str) -> None:
+    """The copy of one block finds the others, under its name and under another one."""
+    library = (LIBRARY / OPTIMIZERS).read_text()
+    copy = library[library.index(f"block {name}<") :].partition("\n}\n")[0] + "\n}\n"
+    step = f"""train step(x: f32[B, 3]) -> loss: f32 {{
+      use net = Linear<3, 2>
+      loss = mean(net(x) ** 2)
+      minimize loss with {name}(lr=0.1{", other=0.1" if name == "muon" else ""})
+    }}
+    """
+    renamed = copy.replace(f"block {name}<", "block mine<") + step.replace(f"with {name}(", "with mine(")
+    changed = copy.replace("return parameter", "return 0.5 * parameter").replace("return decayed", "return 0 * decayed")
+    changed = changed.replace("return update(", "return 0.5 * update(") + step
+    found = []
+    for text in (step, copy + step, renamed, changed):
+        session = Session(read(text))
+        session("step", np.ones((4, 3)))
+        found.append(session.states["net.weight"])
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+    assert not np.array_equal(found[0], found[3])
 
 
-def loss_of(expression: str, **arrays: Array) -> float:
-    types = {"f": "f32", "i": "i64"}
-    shapes = {n: f"{types[a.dtype.kind]}[{', '.join(map(str, a.shape))}]" for n, a in arrays.items()}
-    text = f"model m({', '.join(f'{n}: {t}' for n, t in shapes.items())}) -> f32 {{ return {expression} }}"
-    return float(Session(read(text))("m", *arrays.values()))
+EXTREMES: Mapping[str, Array] = {
+    "overflowing squares": np.linspace(-1e20, 1e20, 12),
+    "overflowing norms": np.full(12, 1e38),
+    "squares that vanish": np.linspace(-1e-30, 1e-30, 12),
+    "zeros": np.zeros(12),
+    "rows of zeros": np.repeat([0.0, 1e12, 0.0, -1e20], 3),
+    "one number": np.eye(12)[5] * 1e25,
+}
 
 
-def test_losses() -> None:
-    rng = np.random.default_rng(0)
-    x, labels = rng.standard_normal((6, 4)), np.array([0, 3, 1, -100, 2, 2])
-    logs = x - np.log(np.exp(x).sum(1, keepdims=True))
-    rows = labels >= 0
-    right = logs[rows, labels[rows]]
-    assert loss_of("cross_entropy(x, labels)", x=x, labels=labels) == pytest.approx(-right.mean(), rel=1e-6)
-    smooth = 0.9 * right + 0.1 * logs[rows].mean(1)
-    found = loss_of("cross_entropy<smoothing=0.1>(x, labels)", x=x, labels=labels)
-    assert found == pytest.approx(-smooth.mean(), rel=1e-6)
-    target = rng.random((6, 4))
-    sigmoid = 1 / (1 + np.exp(-x))
-    expected = -(target * np.log(sigmoid) + (1 - target) * np.log(1 - sigmoid)).mean()
-    assert loss_of("bce(x, y)", x=x, y=target) == pytest.approx(expected, rel=1e-6)
-    target /= target.sum(1, keepdims=True)
-    target[0, 0] = 0
-    with np.errstate(all="ignore"):
-        expected = np.where(target > 0, target * (np.log(target) - logs), 0).sum(1).mean()
-    assert loss_of("kl(log_softmax(x), y)", x=x, y=target) == pytest.approx(expected, rel=1e-6)
-    assert loss_of("mse(x, y)", x=x, y=target) == pytest.approx(((x - target) ** 2).mean(), rel=1e-6)
-
-
-def test_focal_and_contrastive_losses() -> None:
-    rng = np.random.default_rng(0)
-    x, target = rng.standard_normal((6, 4)), rng.integers(0, 2, (6, 4)).astype(np.float64)
-    p = 1 / (1 + np.exp(-x))
-    right = np.where(target == 1, p, 1 - p)
-    expected = (np.where(target == 1, 0.25, 0.75) * -np.log(right) * (1 - right) ** 2).mean()
-    assert loss_of("focal(x, y)", x=x, y=target) == pytest.approx(expected, rel=1e-6)
-    left, other = (a / np.linalg.norm(a, axis=1, keepdims=True) for a in (x, rng.standard_normal((6, 4))))
-    scores = left @ other.T / 0.5
-    own = [np.diag(s - np.log(np.exp(s).sum(1, keepdims=True))).mean() for s in (scores, scores.T)]
-    found = loss_of("contrastive<temperature=0.5>(x, y)", x=x, y=3 * other)
-    assert found == pytest.approx(-sum(own) / 2, rel=1e-6)
-
-
-@pytest.mark.parametrize("blank", [0, 2])
-def test_ctc_is_the_sum_over_all_paths(blank: int) -> None:
-    rng = np.random.default_rng(0)
-    logs = rng.standard_normal((4, 5, 3))
-    logs -= np.log(np.exp(logs).sum(2, keepdims=True))
-    first, second = [c for c in range(3) if c != blank]
-    labels = np.array([[first, second], [first, first], [second, blank], [second, first], [first, blank]])
-    lengths, counts = np.array([4, 4, 3, 2, 1]), np.array([2, 2, 1, 2, 0])
-    expected = []
-    for row in range(5):
-        total = 0.0
-        for path in itertools.product(range(3), repeat=int(lengths[row])):
-            read = [c for n, c in enumerate(path) if c != blank and (n == 0 or path[n - 1] != c)]
-            if read == list(labels[row, : counts[row]]):
-                total += np.exp(sum(logs[t, row, c] for t, c in enumerate(path)))
-        expected.append(-np.log(total) / max(1, counts[row]))
-    call = f"ctc<blank={blank}>(logs, labels, lengths, counts)"
-    found = loss_of(call, logs=logs, labels=labels, lengths=lengths, counts=counts)
-    assert found == pytest.approx(np.mean(expected), rel=1e-9)
+@pytest.mark.parametrize("update", UPDATES)
+def test_updates_by_extreme_gradients_are_finite(update: str) -> None:
+    """In f32: parameters and the direction of the next ordinary step are numbers, and states are no NaN."""
+    text = f"""train step(x: f32[4, 3], y: f32[5]) -> loss: f32 {{
+      param w: f32[4, 3] = 1.0
+      param b: f32[5] = 1.0
+      loss = sum(w * x) + sum(b * y)
+      minimize loss with {update}
+    }}"""
+    module, ordinary = read(text), np.linspace(0.5, 1.0, 12)
+    for name, numbers in EXTREMES.items():
+        session = Session(module, precision=None)
+        for gradient in (numbers, numbers, ordinary):
+            x = gradient.astype(np.float32)
+            session("step", x.reshape(4, 3), x[:5])
+            assert not any(np.isnan(a).any() for a in session.states.values()), name
+            assert all(np.isfinite(session.states[n]).all() for n in "wb"), name
 
 
 # --- accumulation, adapters, straight-through gradients ---
@@ -357,6 +300,49 @@ def test_clipping_scales_all_gradients_by_one_factor() -> None:
     assert np.linalg.norm(moved[1]) == pytest.approx(0.25, rel=1e-5)
     np.testing.assert_allclose(moved[1] / 0.25, moved[0] / np.linalg.norm(moved[0]), rtol=1e-4)
     np.testing.assert_allclose(moved[2], moved[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_clipping_of_extreme_gradients(dtype: str) -> None:
+    """A norm of 0 clips nothing; NaN, and infinities beside numbers, stay visible."""
+    text = f"""train step(x: {dtype}[3]) -> loss: {dtype} {{
+      param weight: {dtype}[3] = 0.0
+      loss = sum(weight * x)
+      minimize loss with move() {{ clip 1.0 }}
+    }}
+    block move(parameter: {dtype}[...], gradient: {dtype}[...]) -> {dtype}[...] {{ return parameter + gradient }}"""
+    module = read(text)
+
+    def clipped(*numbers: float) -> Array:
+        session = Session(module, precision=None)
+        session("step", np.asarray(numbers, dtype.replace("f", "float")))
+        return session.states["weight"]
+
+    assert clipped(0.0, 0.0, 0.0).tolist() == [0.0, 0.0, 0.0]
+    np.testing.assert_allclose(clipped(1e-30, 0.0, 0.0), [1e-30, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(clipped(3e18, 0.0, -4e18), [0.6, 0, -0.8], rtol=1e-6)
+    assert np.isnan(clipped(np.nan, 1.0, 0.0)).all() and np.isnan(clipped(np.inf, 1.0, 0.0)).any()
+    if dtype == "f64":
+        np.testing.assert_allclose(clipped(3e100, 0.0, -4e100), [0.6, 0, -0.8], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(0.0, 2000), (0.25, 1500), (1.0, 0)])
+def test_the_gradient_of_dropout_has_the_mask_of_its_call(rate: float, kept: int) -> None:
+    text = f"""train step(x: f32[2000]) -> y: f32[2000], loss: f32 {{
+      param weight: f32[2000] = 1.0
+      use dropped = Dropout<{rate}>
+      y = dropped(x * weight)
+      loss = sum(y)
+      minimize loss with sgd(lr=0.25)
+    }}"""
+    session = Session(read(text))
+    masks = []
+    for _ in range(2):
+        before = session.states["weight"]
+        masks.append(session("step", np.ones(2000)) / before)
+        np.testing.assert_allclose(4 * (before - session.states["weight"]), masks[-1], atol=1e-6)
+        assert abs(np.count_nonzero(masks[-1]) - kept) < 100
+    assert not 0 < rate < 1 or not np.array_equal(*masks)
 
 
 def test_initial_values_differ_by_path_and_a_checkpoint_replaces_them(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _embedding(use: Use) -> Sequence[Tensor]:
 
 
 def _one_hot(use: Use) -> Sequence[Tensor]:
-    return [use.g.one_hot(use.tensor(), depth=use.number("num_classes"), dtype=I64)]
+    return [use.g.one_hot(use.tensor(), depth=use.number("num_classes"), dtype=I64, mode="error")]
 
 
 def _nonzero(use: Use) -> Sequence[Tensor | BoundedTensor]:
