@@ -11,13 +11,13 @@ import array
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .arguments import DTYPE_CODES, Argument, Array, DTypes, address_of, as_array, refuse
+from .files import replacing
 from .library import ArgumentError, BusyError, Library, NacreError
 
 _STORED = {name: name.upper().replace("F8E", "F8_E") for name in DTYPE_CODES}
@@ -132,7 +132,8 @@ class States(MutableMapping[str, Array]):
     # --- files ---
 
     def save(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
-        """Writes all states, and texts of the caller. The file appears when it is complete."""
+        """Writes all states, and texts of the caller. The file appears when it is complete, with the permissions of the
+        one that it replaces. Raises OSError."""
         arrays = {name: self[name] for name in self}
         header: dict[str, object] = {"__metadata__": {"nacre.dims": json.dumps(self._dims), **(metadata or {})}}
         end = 0
@@ -142,17 +143,10 @@ class States(MutableMapping[str, Array]):
             end += data.nbytes
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
-        path = os.fspath(path)
-        descriptor, made = tempfile.mkstemp(prefix=".nacre-", dir=os.path.dirname(os.path.abspath(path)))
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(len(text).to_bytes(8, "little") + text)
-                for data in arrays.values():
-                    file.write(data.tobytes())
-            os.replace(made, path)
-        except BaseException:
-            os.unlink(made)
-            raise
+        with replacing(path) as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for data in arrays.values():
+                file.write(data.tobytes())
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Reads all states from a file that `save` wrote for a session of the same dims."""

@@ -1,20 +1,28 @@
-"""Writes files atomically: to a temporary file beside the path, which is then renamed. Readers never see a partial
-file, and an existing file is lost only when its replacement is complete."""
+"""Writes files atomically, as `runtime/files.py` does, with diagnostics for errors."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...runtime import files
 
 
 def _cannot_write(path: Path, reason: str) -> DiagnosticError:
     return DiagnosticError([Diagnostic("cannot-write", f"cannot write `{path}`: {reason}")])
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Raises DiagnosticError for a failure to write a file, an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_write(path, (error.strerror or str(error)).lower()) from error
 
 
 def check_writable(path: Path) -> None:
@@ -44,18 +52,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     A symbolic link stays one, and a file keeps its permissions. Raises DiagnosticError if writing fails.
     """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:64]}.{os.urandom(4).hex()}")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-        if target.exists():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        temporary.replace(target)
-    except OSError as error:
-        raise _cannot_write(path, (error.strerror or str(error)).lower()) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with reported(path), files.replacing(path) as file:
+        yield file
 
 
 def write_whole(path: Path, text: str) -> None:

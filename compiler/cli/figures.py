@@ -20,6 +20,16 @@ def show_seconds(value: float) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
+def show_duration(value: float) -> str:
+    """Returns a time of a run, which may take hours."""
+    if value < 60:
+        return show_seconds(value)
+    minutes, seconds = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def show_bytes(value: int) -> str:
     size, unit = float(value), "B"
     for larger in ("KiB", "MiB", "GiB"):

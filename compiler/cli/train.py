@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from ...dialect.types import DTYPES
+from ...dialect.types import DTYPES, DType
 from ...dialect.wrapping import fit
 from ...runtime.loader import Entry, Model
 from ..base.files import check_writable
 from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer, check_conversion
 from ..tools.training_logs import Opener, lines_log, open_logs, picture_log, tensorboard_log, wandb_log
-from ..weights import Checkpoint, open_tensors
+from ..weights import open_tensors
 from .build_options import Chosen, build_options, progress_line, read_dims
 from .completion import ENTRIES
-from .figures import show_seconds
+from .figures import show_duration
 from .model_options import PATH
 from .models import INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, open_with_build
 from .tensors import read_tensor, split_assignments
@@ -50,6 +50,12 @@ from .tensors import read_tensor, split_assignments
     help="Entry whose first result is averaged over the --validate samples.",
 )
 @click.option("-o", "--output", type=PATH, help="Checkpoint after each epoch.  [default: MODEL.safetensors here]")
+@click.option(
+    "--save-steps",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Write the checkpoint also within epochs, after every so many steps.",
+)
 @click.option(
     "--resume", is_flag=True, help="Continue from the checkpoint; results equal those of an uninterrupted run."
 )
@@ -85,6 +91,7 @@ def train_command(
     validate: Path | None,
     validation: str | None,
     output: Path | None,
+    save_steps: int | None,
     resume: bool,
     log: Path | None,
     picture: Path | None,
@@ -105,6 +112,7 @@ def train_command(
 
     The checkpoint holds the trained parameters under their paths, and the states of the optimiser. It is written to a
     temporary file and renamed. The run stops at a loss that is not finite, and keeps the last checkpoint.
+    Ctrl-C also stops it; --resume then continues from the checkpoint.
     """
     if (validate is None) != (validation is None):
         raise click.UsageError("--validate and --validation belong together")
@@ -122,9 +130,9 @@ def train_command(
             raise click.BadParameter(f"`{step.name}` takes {', '.join(types)}, not `{name}`", param_hint="--input")
     fixed = {name: read_tensor(name, value, types[name]) for name, value in given.items()}
     conversions = [check_conversion(f"`{name}` of --input", array, types[name].name) for name, array in fixed.items()]
-    kinds = _read_schedules(schedules, fixed)
+    kinds = _read_schedules(schedules, fixed, types)
     plan = Plan(epochs, batch, seed, fixed, kinds, warm_up)
-    read = _read_data(data, samples, step, plan)
+    read = Data(data, samples, opened, step, plan)
     trainer = Trainer(opened, step, read, plan, dims, None if build is None else build.source_model)
     checked = None
     if validate is not None and validated is not None and validation is not None:
@@ -132,23 +140,33 @@ def train_command(
             raise click.BadParameter(
                 f"the model has the entries {', '.join(opened.entries)}", param_hint="--validation"
             )
-        checked = _read_data(validate, validated, opened.entries[validation], plan)
-    for sentence in (*filter(None, conversions), *read.conversions, *([] if checked is None else checked.conversions)):
+        checked = Data(validate, validated, opened, opened.entries[validation], plan)
+        trainer.check_evaluation(validation, checked)
+    for sentence in (*filter(None, conversions), *read.notes, *([] if checked is None else checked.notes)):
         click.echo(fit(sentence))
+    click.echo(fit(f"{read.count} samples in batches of {min(read.batch, read.count)}, {trainer.steps} steps"))
     click.echo(fit(f"memory of a step: {_mebibytes(trainer.workspace)}; states: {_mebibytes(trainer.state_bytes)}"))
     if resume and path.exists():
         trainer.resume(path)
         click.echo(f"resumed {path} after step {trainer.step} of {trainer.steps}")
+    elif resume:
+        click.echo(fit(f"there is no checkpoint {path} yet: the run begins with the first step"))
+    if trainer.step >= trainer.steps:
+        click.echo("no steps are left")
+        return
     last: list[Progress] = []
     name = trainer.entry.results[0].name
-    with open_logs(openers) as logs, progress_line() as show:
+    with open_logs(openers, trainer.step) as logs, progress_line() as show:
 
         def watch(progress: Progress) -> None:
             last[:] = [progress]
             for log in logs:
                 log.step(name, progress)
-            left = show_seconds(progress.left)
-            show(f"epoch {progress.epoch}  step {progress.step}/{progress.steps}  {progress.mean:.6g}  {left} left")
+            if save_steps is not None and progress.step % save_steps == 0:
+                trainer.save(path)
+            shown = [f"epoch {progress.epoch}", f"step {progress.step}/{progress.steps}", f"{name} {progress.mean:.6g}"]
+            speed, left = f"{progress.speed:.3g} steps/s", f"{show_duration(progress.left)} left"
+            show("  ".join([*shown, *_rates(progress), speed, left]))
 
         def finish(epoch: int) -> None:
             trainer.save(path)
@@ -157,14 +175,23 @@ def train_command(
             )
             shown = [f"epoch {epoch}/{epochs}"]
             for progress in last:
-                shown += [f"{name} {progress.mean:.6g}", show_seconds(progress.seconds)]
+                shown += [f"{name} {progress.mean:.6g}", *_rates(progress), show_duration(progress.seconds)]
                 for log in logs:
                     log.epoch(progress, values)
             click.echo("  ".join([*shown, *(f"{key} {value:.6g}" for key, value in values.items())]))
 
-        trainer.run(watch, finish)
+        try:
+            trainer.run(watch, finish)
+        except KeyboardInterrupt:
+            kept, file = trainer.kept
+            click.echo(f"{file} holds step {kept}" if file is not None else "no checkpoint is written yet", err=True)
+            raise
     click.echo(f"wrote {path}")
     sys.stdout.flush()
+
+
+def _rates(progress: Progress) -> list[str]:
+    return [f"{name} {value:.3g}" for name, value in progress.scheduled.items()]
 
 
 def _mebibytes(count: int) -> str:
@@ -206,15 +233,13 @@ def _choose_step(model: Model, name: str | None) -> Entry:
     return found[0]
 
 
-def _read_schedules(texts: Sequence[str], fixed: Mapping[str, object]) -> dict[str, str]:
+def _read_schedules(texts: Sequence[str], fixed: Mapping[str, object], types: Mapping[str, DType]) -> dict[str, str]:
     found = split_assignments(texts)
     for name, kind in found.items():
         if name not in fixed:
             raise click.BadParameter(f"`{name}` is not given by --input", param_hint="--schedule")
+        if not types[name].is_float:
+            raise click.BadParameter(f"`{name}` is {types[name]}, which cannot be scaled", param_hint="--schedule")
         if kind not in SCHEDULES:
             raise click.BadParameter(f"`{kind}` is none of {', '.join(SCHEDULES)}", param_hint="--schedule")
     return found
-
-
-def _read_data(path: Path, tensors: Checkpoint, entry: Entry, plan: Plan) -> Data:
-    return Data(path, {name: tensors.read(name) for name in tensors.names()}, entry, plan.fixed)

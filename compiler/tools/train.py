@@ -7,6 +7,7 @@ was never interrupted. This module prints nothing: `report` receives the progres
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -21,15 +22,20 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ...dialect.dims import INFINITY
 from ...dialect.ops.support.conversion import cast_array, first_changed
 from ...dialect.types import DTYPES, Array, dtype_of
+from ...runtime.library import ArgumentError
 from ...runtime.loader import Entry, Model, Session
 from ...runtime.states import read_metadata
+from ..base.files import reported
 from ..base.repeated import find_session_dims
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
+from ..weights import Checkpoint
 from .first_nonfinite import Culprit, are_finite, first_new, watch_step
 
 PROGRESS = "nacre.train"
 """The key of the progress in the metadata of a checkpoint."""
+_LISTED = 16
+"""The greatest number of elements of an argument that a checkpoint lists."""
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1.0 - done,
@@ -63,48 +69,63 @@ class Progress:
     seconds: float
     left: float
     """The remaining time in seconds, from the speed of this run."""
+    speed: float
+    """Steps per second of this run."""
     scheduled: Mapping[str, float] = field(default_factory=dict)
     """The scheduled arguments of the step, by name."""
 
 
 class Data:
     """The samples of a file: arrays by the names of the arguments of an entry, whose first axis counts samples.
-    `conversions` has a sentence for each array of floats that an argument takes as integers."""
+    `notes` has a sentence for each array of floats that an argument takes as integers, and for samples that no batch
+    contains."""
 
-    def __init__(self, path: Path, arrays: Mapping[str, Array], entry: Entry, fixed: Mapping[str, Array]) -> None:
-        known = {argument.name for argument in entry.arguments}
+    def __init__(self, path: Path, tensors: Checkpoint, model: Model, entry: Entry, plan: Plan) -> None:
+        self.path = path
         self.arrays: dict[str, Array] = {}
-        self.conversions: list[str] = []
+        self.notes: list[str] = []
         for argument in entry.arguments:
-            if argument.name in fixed:
+            if argument.name in plan.fixed:
                 continue
-            if argument.name not in arrays:
+            if argument.name not in tensors:
                 message = f"`{path}` has no array `{argument.name}`, an argument of `{entry.name}`"
-                held = ", ".join(arrays) or "nothing"
+                held = ", ".join(tensors.names()) or "nothing"
                 help_text = f"the file holds {held}; `--input {argument.name}=...` gives a value for all steps"
                 raise _error("bad-samples", message, help_text)
-            array = arrays[argument.name]
+            array = tensors.read(argument.name)
             if array.ndim != len(argument.shape) or not array.ndim:
                 message = f"`{argument.name}` of `{path}` has {array.ndim} axes, and `{argument.type}` is the argument"
                 raise _error("bad-samples", message, "the first axis of each array counts samples")
             conversion = check_conversion(f"`{argument.name}` of `{path}`", array, argument.dtype)
-            self.conversions += [conversion] if conversion else []
+            self.notes += [conversion] if conversion else []
             self.arrays[argument.name] = array
         if not self.arrays:
-            raise _error("bad-samples", f"no argument of `{entry.name}` is in `{path}`", f"it has {', '.join(known)}")
+            message = f"no argument of `{entry.name}` is in `{path}`"
+            raise _error("bad-samples", message, "`--input` gives values for all steps; samples have their own")
         counts = {name: len(array) for name, array in self.arrays.items()}
         self.count = next(iter(counts.values()))
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{count} of `{name}`" for name, count in counts.items())
             raise _error("bad-samples", f"`{path}` holds different numbers of samples: {shown}")
+        if not self.count:
+            raise _error("bad-samples", f"`{path}` holds no samples: {', '.join(f'`{n}` is empty' for n in counts)}")
+        static, most = fixed_batch(model, entry, plan.fixed)
+        self.whole = static is not None
+        """Whether each batch has the size that the types state, so that a smaller last one is left out."""
+        self.batch = static if static is not None else min(plan.batch, most)
+        if self.whole and self.count < self.batch:
+            message = f"`{entry.name}` takes {self.batch} samples at once, and `{path}` holds {self.count}"
+            raise _error("bad-samples", message)
+        self.per_epoch = self.count // self.batch if self.whole else -(-self.count // self.batch)
+        rest = self.count % self.batch if self.whole else 0
+        if rest:
+            taken = f"`{entry.name}` takes {self.batch} samples at once"
+            self.notes.append(f"{taken}, so each pass leaves out {rest} of the {self.count} samples of `{path}`")
 
-    def batches(self, size: int, whole: bool, order: Array | None = None) -> Iterator[tuple[dict[str, Array], int]]:
-        """Yields the arrays of each batch, and its number of samples. With `whole`, a smaller last batch is left
-        out."""
-        for start in range(0, self.count, size):
-            count = min(size, self.count - start)
-            if whole and count < size:
-                return
+    def batches(self, order: Array | None = None) -> Iterator[tuple[dict[str, Array], int]]:
+        """Yields the arrays of each batch, and its number of samples."""
+        for start in range(0, self.per_epoch * self.batch, self.batch):
+            count = min(self.batch, self.count - start)
             chosen = slice(start, start + count) if order is None else np.sort(order[start : start + count])
             yield {name: array[chosen] for name, array in self.arrays.items()}, count
 
@@ -121,6 +142,13 @@ def check_conversion(shown: str, array: Array, wanted: str) -> str:
         place = f"[{', '.join(map(str, index))}]" if index else ""
         raise _error("bad-samples", f"{shown} is {array[index]}{f' at {place}' if place else ''}, no value of {wanted}")
     return f"{shown} is converted from {held.name} to {wanted}" if held.is_float else ""
+
+
+def _described(array: Array) -> object:
+    """Returns the elements of a small array, and a hash of a large one, for the metadata of a checkpoint."""
+    if array.size <= _LISTED:
+        return array.tolist()
+    return f"{array.dtype}{list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()}"
 
 
 def _error(code: str, message: str, help_text: str = "") -> DiagnosticError:
@@ -149,27 +177,43 @@ class Trainer:
         dims: Mapping[str, int],
         source: SourceModel | None = None,
     ) -> None:
-        static, most = fixed_batch(model, entry, plan.fixed)
-        self.whole = static is not None
-        self.batch = static if static is not None else min(plan.batch, most)
         self.plan, self.data, self.source = plan, data, source
         self.kept: tuple[int, Path | None] = (0, None)
         """The step of the last checkpoint, and its path; None for the initial states."""
-        if self.whole and data.count < self.batch:
-            message = f"`{entry.name}` takes {self.batch} samples at once, and there are {data.count}"
-            raise _error("bad-samples", message)
-        self.per_epoch = data.count // self.batch if self.whole else -(-data.count // self.batch)
-        self.steps, self.step = self.per_epoch * plan.epochs, 0
-        first = self._inputs(entry, next(data.batches(self.batch, self.whole))[0], 0)
+        self.total, self.seen = 0.0, 0
+        """The sum of the losses of the current epoch, and its number of samples."""
+        self.steps, self.step = data.per_epoch * plan.epochs, 0
+        first = self._inputs(entry, next(data.batches())[0], 0)
         bound = find_session_dims(model, entry.name, first, dims)
         if bound is None:
             message = f"`{entry.name}` keeps no states, so it trains nothing"
             raise _error("nothing-trained", message, "a `train` entry ends with `minimize`")
         self.session: Session = model.session(**bound)
         self.entry = self.session.entries[entry.name]
+        self._check_batches(self.entry, data)
         self.workspace = self.entry.workspace_bytes(**self.entry.bind(*first))
         """The bytes of intermediate tensors of a step."""
         self.state_bytes = sum(np.asarray(value).nbytes for value in self.session.states.values())
+
+    def check_evaluation(self, name: str, data: Data) -> None:
+        """Raises NacreError or DiagnosticError if an entry does not take the batches of a file."""
+        self._check_batches(self.session.entries[name], data)
+
+    def _check_batches(self, entry: Entry, data: Data) -> None:
+        """Checks the first batch, and the last one, which may be smaller than the entry admits."""
+        first = next(data.batches())[0]
+        rest = data.count % data.batch
+        is_smaller = not data.whole and rest and data.per_epoch > 1
+        try:
+            entry.bind(*self._inputs(entry, first, 0))
+        except ArgumentError as error:
+            raise _error("bad-samples", f"samples of `{data.path}` do not fit `{entry.name}`: {error}") from None
+        try:
+            last = {name: array[:rest] for name, array in data.arrays.items()} if is_smaller else first
+            entry.bind(*self._inputs(entry, last, 0))
+        except ArgumentError as error:
+            message = f"the last batch has {rest} samples, which `{entry.name}` does not take: {error}"
+            raise _error("bad-samples", message, f"choose another --batch for {data.count} samples") from None
 
     def _inputs(self, entry: Entry, batch: Mapping[str, Array], step: int) -> list[Array]:
         """Returns the arguments of a step in order."""
@@ -185,7 +229,7 @@ class Trainer:
     def _factor(self, name: str, step: int) -> float:
         if step < self.plan.warm_up:
             return (step + 1) / self.plan.warm_up
-        rest = max(1, self.per_epoch * self.plan.epochs - self.plan.warm_up)
+        rest = max(1, self.steps - self.plan.warm_up)
         return SCHEDULES[self.plan.schedules[name]]((step - self.plan.warm_up) / rest)
 
     # --- checkpoints ---
@@ -193,28 +237,44 @@ class Trainer:
     def _identity(self) -> dict[str, Any]:
         """Returns the parts of the plan that decide the bits of a run."""
         plan = self.plan
-        fixed = {name: np.asarray(array).tolist() for name, array in sorted(plan.fixed.items())}
+        fixed = {name: _described(np.asarray(array)) for name, array in sorted(plan.fixed.items())}
         rates = {"schedules": dict(sorted(plan.schedules.items())), "warm_up": plan.warm_up}
         limit = {"epochs": plan.epochs} if any(s != "constant" for s in plan.schedules.values()) else {}
-        return {"samples": self.data.count, "batch": self.batch, "seed": plan.seed, "fixed": fixed, **rates, **limit}
+        return {
+            "samples": self.data.count,
+            "batch": self.data.batch,
+            "seed": plan.seed,
+            "fixed": fixed,
+            **rates,
+            **limit,
+        }
 
     def save(self, path: Path) -> None:
         """Writes a checkpoint. The file appears when it is complete."""
-        progress = {"step": self.step, "plan": self._identity()}
-        self.session.states.save(path, {PROGRESS: json.dumps(progress)})
+        progress = {"step": self.step, "total": self.total, "seen": self.seen, "plan": self._identity()}
+        with reported(path):
+            self.session.states.save(path, {PROGRESS: json.dumps(progress)})
         self.kept = (self.step, path)
 
     def resume(self, path: Path) -> None:
         """Continues after the step at which a checkpoint was written. Raises DiagnosticError if it was another run."""
-        progress = json.loads(read_metadata(path).get(PROGRESS, "{}"))
-        if not progress:
+        text = read_metadata(path).get(PROGRESS)
+        if text is None:
             raise _error("other-run", f"`{path}` holds no progress of `nacre train`")
-        other = {k: v for k, v in progress["plan"].items() if self._identity().get(k) != v}
-        if other or progress["plan"].keys() != self._identity().keys():
-            shown = ", ".join(f"{k} = {v}" for k, v in (other or progress["plan"]).items())
+        try:
+            progress = json.loads(text)
+            plan = dict(progress["plan"])
+            step, total, seen = int(progress["step"]), float(progress["total"]), int(progress["seen"])
+        except (KeyError, TypeError, ValueError):
+            raise _error("other-run", f"the progress in `{path}` is damaged, or of another version") from None
+        other = {k: v for k, v in plan.items() if self._identity().get(k) != v}
+        if other or plan.keys() != self._identity().keys():
+            shown = ", ".join(f"{k} = {v}" for k, v in (other or plan).items())
             raise _error("other-run", f"`{path}` was written by a run with {shown}", "resume with the same options")
         self.session.restore(path)
-        self.step = int(progress["step"])
+        self.step, self.total, self.seen = step, total, seen
+        if step % self.data.per_epoch == 0:
+            self.total, self.seen = 0.0, 0
         self.kept = (self.step, path)
 
     # --- steps ---
@@ -223,8 +283,7 @@ class Trainer:
         """Runs the remaining steps. Raises DiagnosticError at a loss that is not finite; the states are then those
         after the step."""
         start, begun = time.perf_counter(), self.step
-        for epoch in range(self.step // max(1, self.per_epoch), self.plan.epochs):
-            total, seen = 0.0, 0
+        for epoch in range(self.step // self.data.per_epoch, self.plan.epochs):
             for batch, count in self._batches(epoch, self.step):
                 inputs = self._inputs(self.entry, batch, self.step)
                 scheduled = self._scheduled(inputs)
@@ -232,17 +291,19 @@ class Trainer:
                 self.step += 1
                 if not math.isfinite(loss):
                     raise self._not_finite(loss, epoch + 1)
-                total, seen = total + loss * count, seen + count
-                seconds = time.perf_counter() - start
-                left = seconds / (self.step - begun) * (self.steps - self.step)
-                report(Progress(epoch + 1, self.step, self.steps, loss, total / seen, seconds, left, scheduled))
+                self.total, self.seen = self.total + loss * count, self.seen + count
+                mean, seconds = self.total / self.seen, time.perf_counter() - start
+                speed = (self.step - begun) / seconds
+                left = (self.steps - self.step) / speed
+                report(Progress(epoch + 1, self.step, self.steps, loss, mean, seconds, left, speed, scheduled))
+            self.total, self.seen = 0.0, 0
             after_epoch(epoch + 1)
 
     def _batches(self, epoch: int, first: int) -> Iterator[tuple[dict[str, Array], int]]:
         """Yields the batches of an epoch, from that of a step on."""
         order = np.random.default_rng([self.plan.seed, epoch]).permutation(self.data.count)
-        for number, batch in enumerate(self.data.batches(self.batch, self.whole, order)):
-            if epoch * self.per_epoch + number >= first:
+        for number, batch in enumerate(self.data.batches(order)):
+            if epoch * self.data.per_epoch + number >= first:
                 yield batch
 
     def _loss(self, inputs: Sequence[Array]) -> float:
@@ -284,7 +345,7 @@ class Trainer:
             self.session.restore(path)
         before: tuple[Sequence[Array], Mapping[str, Array]] | None = None
         while step < last:
-            for batch, _ in self._batches(step // self.per_epoch, step):
+            for batch, _ in self._batches(step // self.data.per_epoch, step):
                 inputs, states = self._inputs(self.entry, batch, step), dict(self.session.states)
                 loss = self._loss(inputs)
                 step += 1
@@ -304,9 +365,10 @@ class Trainer:
     def evaluate(self, name: str, data: Data) -> float:
         """Returns the mean of the first result of another entry over the samples of a file."""
         entry = self.session.entries[name]
-        total = 0.0
-        for batch, count in data.batches(self.batch, self.whole):
+        total, seen = 0.0, 0
+        for batch, count in data.batches():
             inputs: Sequence[Array] = self._inputs(entry, batch, 0)
             results = entry(*inputs)
             total += count * float(np.asarray(results if len(entry.results) == 1 else results[0]).mean())
-        return total / (data.count // self.batch * self.batch if self.whole else data.count)
+            seen += count
+        return total / seen

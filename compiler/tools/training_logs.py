@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ..base.files import check_writable, replacing
+from ..base.files import check_writable, replacing, write_whole
 from ..base.packages import require_package
 from .plots import check_plot, draw_plot
 from .train import Progress
@@ -146,8 +146,9 @@ def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float
     return [step for step, _ in points], [value for _, value in points]
 
 
-Opener = Callable[[], Log]
-"""Opens a log when the run begins. Its maker has checked what it needs, so that a build does not precede an error."""
+Opener = Callable[[int], Log]
+"""Opens a log when the run begins, with the number of steps that were done before. Its maker has checked what it needs,
+so that a build does not precede an error."""
 
 
 def _require(package: str, option: str) -> None:
@@ -155,17 +156,36 @@ def _require(package: str, option: str) -> None:
 
 
 def lines_log(path: Path, append: bool) -> Opener:
-    """A file of lines, or a device. Raises DiagnosticError if the file cannot be made."""
+    """A file of lines, or a device. With `append`, the lines of the steps before the run stay. Raises DiagnosticError
+    if the file cannot be made."""
     if not path.exists():
         check_writable(path)
-    return lambda: _Lines(path.open("a" if append else "w", encoding="utf-8"), path.suffix == ".jsonl")
+    as_json = path.suffix == ".jsonl"
+
+    def start(done: int) -> Log:
+        if append and path.is_file():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and _step_of(line, as_json) <= done]
+            if len(kept) < len(lines):  # an interrupted run went on after its last checkpoint
+                write_whole(path, "".join(kept))
+        return _Lines(path.open("a" if append else "w", encoding="utf-8"), as_json)
+
+    return start
+
+
+def _step_of(line: str, as_json: bool) -> int:
+    """Returns the number of the step of a line; 0 for a line of another program."""
+    try:
+        return int(json.loads(line)["step"] if as_json else line.split(",", 1)[0])
+    except (KeyError, TypeError, ValueError):
+        return 0
 
 
 def tensorboard_log(folder: Path) -> Opener:
     """A folder of event files. Raises DiagnosticError if TensorBoard is not installed."""
     _require("tensorboard", "--tensorboard")
 
-    def start() -> Log:
+    def start(done: int) -> Log:
         summary: Any = importlib.import_module("tensorboard.summary")
         return _TensorBoard(summary.Writer(str(folder)))
 
@@ -176,7 +196,7 @@ def wandb_log(folder: Path, project: str) -> Opener:
     """A run that is kept in a folder; `wandb sync` uploads it. Raises DiagnosticError if wandb is not installed."""
     _require("wandb", "--wandb")
 
-    def start() -> Log:
+    def start(done: int) -> Log:
         wandb: Any = importlib.import_module("wandb")
         folder.mkdir(parents=True, exist_ok=True)
         settings = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
@@ -188,15 +208,15 @@ def wandb_log(folder: Path, project: str) -> Opener:
 def picture_log(path: Path) -> Opener:
     """A picture, drawn when the run ends. Raises DiagnosticError if it cannot be drawn or written."""
     check_plot(path)
-    return lambda: _Picture(path)
+    return lambda done: _Picture(path)
 
 
 @contextmanager
-def open_logs(openers: Sequence[Opener]) -> Iterator[Sequence[Log]]:
-    """Opens logs, and closes all of them at the end, also after an error."""
+def open_logs(openers: Sequence[Opener], done: int) -> Iterator[Sequence[Log]]:
+    """Opens logs of a run after `done` steps, and closes all of them at the end, also after an error."""
     with ExitStack() as stack:
         logs: list[Log] = []
         for start in openers:
-            logs.append(start())
+            logs.append(start(done))
             stack.callback(logs[-1].close)
         yield logs

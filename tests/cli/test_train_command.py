@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
 from pathlib import Path
 
 import nacre
@@ -12,7 +14,7 @@ from cli_harness import Cli
 from nacre.compiler.base import packages
 from nacre.compiler.tools import training_logs
 from nacre.compiler.tools.train import Progress
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 MODEL = """language 1
 import "library/losses.nacre"
@@ -69,6 +71,64 @@ def test_a_resumed_run_computes_the_same_bits(folder: Path, cli: Cli) -> None:
     assert Path("other.safetensors").read_bytes() != Path("whole.safetensors").read_bytes()
     refused = cli(*TRAIN, "--epochs", "6", "-o", "other.safetensors", "--resume")
     assert refused.code == 1 and "was written by a run with seed = 1" in refused.err
+
+
+def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Ctrl-C after a step, once its line is in the log."""
+    write = training_logs._Lines.step
+
+    def step(self: training_logs._Lines, name: str, progress: Progress) -> None:
+        write(self, name, progress)
+        if progress.step == after:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(training_logs._Lines, "step", step)
+
+
+@pytest.mark.parametrize("log", ["csv", "jsonl"])
+def test_a_run_interrupted_within_an_epoch(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+    """The log has steps after the checkpoint, which the resumed run repeats, and the end of a line is missing."""
+    options = ("--epochs", "2", "--save-steps", "4", "--schedule", "lr=cosine", "--validate", "data.npz")
+    options = (*options, "--validation", "error", "--log")
+    whole = cli(*TRAIN, *options, f"whole.{log}", "-o", "whole.safetensors").out
+    with monkeypatch.context() as patched:
+        _interrupt(patched, after=9)
+        stopped = cli(*TRAIN, *options, f"part.{log}", "-o", "part.safetensors")
+    assert stopped.code == 130 and "part.safetensors holds step 8" in stopped.err
+    with Path(f"part.{log}").open("a") as file:
+        file.write('{"step": 10, "ep' if log == "jsonl" else "1")
+    resumed = cli(*TRAIN, *options, f"part.{log}", "-o", "part.safetensors", "--resume").out
+    assert "resumed part.safetensors after step 8 of 10" in resumed
+    assert Path("whole.safetensors").read_bytes() == Path("part.safetensors").read_bytes()
+    shown = [
+        re.sub(r"  [\d.]+ (s|ms|us)  ", " ", text.split("epoch 2/2")[1].splitlines()[0]) for text in (whole, resumed)
+    ]
+    assert shown[0] == shown[1] and "loss" in shown[0] and "lr" in shown[0]
+    lines = [re.sub(r'"seconds": [\d.]+', "", Path(f"{name}.{log}").read_text()) for name in ("whole", "part")]
+    assert lines[0] == lines[1]
+    assert "no steps are left" in cli(*TRAIN, *options, f"part.{log}", "-o", "part.safetensors", "--resume").out
+    assert "no checkpoint new.safetensors yet" in cli(*TRAIN, "-o", "new.safetensors", "--resume").out
+
+
+@pytest.mark.parametrize("progress", ["{", "[1]", '{"step": "x", "plan": {}}'])
+def test_damaged_progress(folder: Path, cli: Cli, progress: str) -> None:
+    save_file({"net.bias": np.zeros(2, np.float32)}, "line.safetensors", {"nacre.train": progress})
+    refused = cli(*TRAIN, "--resume")
+    assert refused.code == 1 and "the progress in `line.safetensors` is damaged" in " ".join(refused.err.split())
+
+
+def test_a_full_disk_keeps_the_checkpoint(folder: Path, cli: Cli) -> None:
+    assert cli(*TRAIN).code == 0
+    kept = Path("line.safetensors").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    model = nacre.compile("line.nacre", "line.so")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) // 2, hard))
+    try:
+        failed = cli("train", "line.so", *TRAIN[2:], "--epochs", "2")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert failed.code == 1 and "cannot write `line.safetensors`: file too large" in failed.err, failed.err
+    assert Path("line.safetensors").read_bytes() == kept and not list(folder.glob(".line*")), model
 
 
 def test_validation_and_the_checkpoint_as_weights(folder: Path, cli: Cli) -> None:
@@ -171,9 +231,9 @@ def test_a_missing_package_is_named_before_the_build(folder: Path, cli: Cli, mon
 
 
 def _write_log(opener: training_logs.Opener) -> None:
-    with training_logs.open_logs([opener]) as logs:
+    with training_logs.open_logs([opener], 0) as logs:
         for number in (1, 2):
-            progress = Progress(1, number, 2, 1 / number, 1 / number, 0.1, 0.0, {"lr": 0.5})
+            progress = Progress(1, number, 2, 1 / number, 1 / number, 0.1, 0.0, 20.0, {"lr": 0.5})
             logs[0].step("loss", progress)
         logs[0].epoch(progress, {"error": 0.25})
 
@@ -208,6 +268,50 @@ def test_wrong_paths_are_reported_before_the_model_is_compiled(folder: Path, cli
     ):
         result = cli("train", "wrong.nacre", *options)
         assert result.code == 1 and message in result.err and "syntax" not in result.err, result.err
+
+
+STATIC = MODEL.replace("B, ", "16, ")
+LEAST = MODEL.replace("dim B in 1..64", "dim B in 8..64")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "options", "message"),
+    [
+        (MODEL, 0, (), "`some.npz` holds no samples: `x` is empty, `y` is empty"),
+        (STATIC, 5, (), "`step` takes 16 samples at once, and `some.npz` holds 5"),
+        (LEAST, 33, (), "the last batch has 1 samples, which `step` does not take"),
+        (MODEL, 33, ("--validate", "none.npz", "--validation", "error"), "`none.npz` holds no samples"),
+        (STATIC, 33, ("--validate", "few.npz", "--validation", "error"), "16 samples at once, and `few.npz` holds 3"),
+        (
+            MODEL,
+            33,
+            ("--validate", "wide.npz", "--validation", "error"),
+            "samples of `wide.npz` do not fit `error`: argument `x`: expected f32[B, 3]",
+        ),
+    ],
+)
+def test_samples_that_make_no_batch(
+    folder: Path, cli: Cli, text: str, count: int, options: tuple[str, ...], message: str
+) -> None:
+    """They are reported before the first step."""
+    for name, rows, columns in (("some", count, 3), ("none", 0, 3), ("few", 3, 3), ("wide", 33, 4)):
+        np.savez(f"{name}.npz", x=np.ones((rows, columns), np.float32), y=np.ones((rows, 2), np.float32))
+    Path("line.nacre").write_text(text)
+    train = ("train", "line.nacre", "-O0", "--data", "some.npz", "--input", "lr=0.05", "--batch", "16")
+    result = cli(*train, *options)
+    assert result.code == 1 and message in " ".join(result.err.split()), result.err
+    assert not Path("line.safetensors").exists()
+
+
+def test_samples_that_a_pass_leaves_out(folder: Path, cli: Cli) -> None:
+    """The types state the size of a batch. An array that no argument takes may be of any dtype."""
+    Path("line.nacre").write_text(STATIC)
+    with np.load("data.npz") as file:
+        np.savez("named.npz", names=np.array(["a", "b"]), **file)
+    result = cli("train", "line.nacre", "-O0", "--data", "named.npz", "--input", "lr=0.05")
+    shown = " ".join(result.out.split())
+    assert "each pass leaves out 13 of the 77 samples of `named.npz`" in shown, result.err
+    assert "77 samples in batches of 16, 4 steps" in shown
 
 
 def test_a_model_without_a_training_step(folder: Path, cli: Cli) -> None:

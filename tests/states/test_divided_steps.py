@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import nacre
@@ -16,7 +18,7 @@ import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.quantization.choose import in_precision
 from nacre.dialect.graph import walk
-from nacre.runtime.data_parallel import DataParallel
+from nacre.runtime.data_parallel import Average, DataParallel, Meeting
 
 HEAD = """language 1
 import "library/losses.nacre"
@@ -69,31 +71,39 @@ def test_two_calls_compute_the_bits_of_one(artifact: Path) -> None:
             np.testing.assert_array_equal(value, whole.states[name], err_msg=name)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_threads_follow_one_process(artifact: Path, count: int) -> None:
-    """An engine of threads: each has a session, and a barrier where all wait for the sum."""
-    losses, whole = whole_curve(artifact)
+def in_threads(count: int, work: Callable[[int, Average], None]) -> None:
+    """An engine of threads: each has a barrier where all wait for the sum."""
     barrier, given = threading.Barrier(count), [np.empty(0)] * count
-    sessions = [nacre.load(artifact, threads=1).session() for _ in range(count)]
-    found: list[list[float]] = [[] for _ in range(count)]
 
-    def work(rank: int) -> None:
+    def run(rank: int) -> None:
         def average(array: np.ndarray) -> np.ndarray:
             given[rank] = array
             barrier.wait()
             mean = np.mean(given, axis=0, dtype=np.float64)
             barrier.wait()
-            return mean
+            return mean.astype(array.dtype)
 
-        step = DataParallel(sessions[rank], average)
-        share = slice(rank * 8 // count, (rank + 1) * 8 // count)
-        found[rank] += [step(X[share], Y[share], LR) for _ in losses]
+        work(rank, average)
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(count)]
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_threads_follow_one_process(artifact: Path, count: int) -> None:
+    losses, whole = whole_curve(artifact)
+    sessions = [nacre.load(artifact, threads=1).session() for _ in range(count)]
+    found: list[list[float]] = [[] for _ in range(count)]
+
+    def work(rank: int, average: Average) -> None:
+        step = DataParallel(sessions[rank], average)
+        share = slice(rank * 8 // count, (rank + 1) * 8 // count)
+        found[rank] += [step(X[share], Y[share], LR) for _ in losses]
+
+    in_threads(count, work)
     check_curve(found, losses)
     for session in sessions:
         for name in ("hidden.weight", "answer.bias"):
@@ -106,6 +116,57 @@ def check_curve(found: list[list[float]], losses: list[float]) -> None:
     for each in found:
         assert each == found[0]
         np.testing.assert_allclose(each, losses, rtol=2e-6)
+
+
+def test_shares_of_different_sizes(artifact: Path) -> None:
+    """Weighted by their numbers of samples, they follow one process; otherwise all processes raise an error."""
+    losses, _ = whole_curve(artifact)
+    sessions = [nacre.load(artifact, threads=1).session() for _ in range(3)]
+    shares = (slice(0, 1), slice(1, 6), slice(6, 8))
+    found: list[list[float]] = [[] for _ in shares]
+    errors: list[str] = []
+
+    def weighted(rank: int, average: Average) -> None:
+        step = DataParallel(sessions[rank], average, samples="B")
+        found[rank] += [step(X[shares[rank]], Y[shares[rank]], LR) for _ in losses]
+
+    def unweighted(rank: int, average: Average) -> None:
+        before = dict(sessions[rank].states)
+        with pytest.raises(nacre.NacreError) as caught:
+            DataParallel(sessions[rank], average)(X[shares[rank]], Y[shares[rank]], LR)
+        errors.append(str(caught.value))
+        kept = [name for name in before if name.startswith(("hidden", "adamw"))]
+        assert all(np.array_equal(before[name], sessions[rank].states[name]) for name in kept)
+
+    in_threads(3, weighted)
+    check_curve(found, losses)
+    in_threads(3, unweighted)
+    assert sorted(text.split(":")[0] for text in errors) == ["the dim `B` differs between the processes"] * 3
+
+
+def test_a_process_at_another_step(artifact: Path) -> None:
+    """Such as one that an engine has started again: all raise an error, before they change parameters."""
+    errors: list[str] = []
+
+    def work(rank: int, average: Average) -> None:
+        step = DataParallel(nacre.load(artifact, threads=1).session(), average)
+        step.number += 5 * rank
+        with pytest.raises(nacre.NacreError, match="the number of the step differs between the processes") as caught:
+            step(X, Y, LR)
+        errors.append(str(caught.value))
+
+    in_threads(2, work)
+    assert sorted(text.split(":")[1] for text in errors) == [" it is 0 in this one", " it is 5 in this one"]
+
+
+def test_a_meeting_of_different_models() -> None:
+    async def meet() -> list[object]:
+        meeting = Meeting(2)
+        given = (meeting.mean(np.zeros(2, np.float32)), meeting.mean(np.zeros(3, np.float32)))
+        return list(await asyncio.gather(*given, return_exceptions=True))
+
+    found = asyncio.run(meet())
+    assert [str(error) for error in found] == ["the processes pass different arrays: float32[2], float32[3]"] * 2
 
 
 WORKER = """
@@ -193,6 +254,8 @@ def test_errors(artifact: Path) -> None:
     assert [d.code for d in nacre.check(other)] == ["duplicate-name"]
     with pytest.raises(nacre.NacreError, match="add `exchange` to its `minimize`"):
         DataParallel(nacre.load(artifact).session(), lambda array: array, "predict")
+    with pytest.raises(nacre.NacreError, match=r"entry `step` has no dim `N`: its dims are \['B'\]"):
+        DataParallel(nacre.load(artifact).session(), lambda array: array, samples="N")
 
 
 POLICY = """quantize step {

@@ -193,6 +193,22 @@ def test_files_of_states(model: Model, tmp_path: Path) -> None:
     assert other.states["calls"] == before
 
 
+def test_a_file_of_states_keeps_its_permissions_and_its_link(model: Model, tmp_path: Path) -> None:
+    """A new file has those of other new files."""
+    session = model.session(S=3)
+    target, other, link = (tmp_path / name for name in ("states.safetensors", "other", "link"))
+    session.save(target)
+    other.touch()
+    assert target.stat().st_mode == other.stat().st_mode
+    target.chmod(0o640)
+    link.symlink_to(target)
+    session.save(link)
+    assert link.is_symlink() and target.stat().st_mode & 0o777 == 0o640
+    with pytest.raises(FileNotFoundError):
+        session.save(tmp_path / "none" / "states.safetensors")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "other", "states.safetensors"]
+
+
 def test_a_second_call_at_the_same_time_is_refused(model: Model) -> None:
     session = model.session(S=1)
     x = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)

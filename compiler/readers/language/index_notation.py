@@ -11,8 +11,8 @@ support them:
     y[t, d] = table[ids[t], d]              gather(table, ids)
     y[i] = x[i - 1] if i > 0 else 0         where(i > 0, gather(x, i - 1), 0)
 
-Reads that are not guarded by a condition must be inside for all values of the dims; an index that is read from a tensor
-is checked in each call.
+Reads that are not guarded by a condition must be inside for all values of the dims. An index that is read from a
+tensor, and one that its condition does not keep inside, is checked in each call.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from string import ascii_lowercase
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, add, at_least, floor_divide, format_size, multiply
-from ....dialect.graph import Value
+from ....dialect.graph import Node, Value
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I64
 from . import syntax
 from .context import Context
+from .index_checks import Affine, Guard, find_whole, guarded, is_implied, known_numbers, scaled, summed
 from .nodes import Maker
 from .operators import apply, as_tensor, single
 from .values import ERROR, AnyValue, Binding, Frame, Kind, Poison, contains_error, describe, is_size
@@ -68,13 +69,12 @@ def evaluate_indexed(
 
 @dataclass(slots=True)
 class _Read:
-    """An access such as `x[i, j + 1]`: a tensor with an expression for each axis. `guarded`: a condition decides
-    whether it counts."""
+    """An access such as `x[i, j + 1]`: a tensor with an expression for each axis. It counts where all `guards` hold."""
 
     node: syntax.Index
     tensor: Value
     items: tuple[syntax.Expression, ...]
-    guarded: bool
+    guards: tuple[Guard, ...]
 
     def plain(self, names: Sequence[str]) -> list[str]:
         """Returns the indices of the axes if each axis has a separate single index, else None."""
@@ -104,19 +104,20 @@ class _Space:
 
     # --- reads ---
 
-    def read(self, node: object, guarded: bool = False) -> bool:
+    def read(self, node: object, guards: tuple[Guard, ...] = ()) -> bool:
         """Finds the tensors that an expression reads. Returns whether all are valid."""
         if isinstance(node, tuple):
-            return all([self.read(part, guarded) for part in node])
+            return all([self.read(part, guards) for part in node])
         if not isinstance(node, syntax.Node) or not self.mentions(node):
             return self.is_element(node)
         if isinstance(node, syntax.Conditional) and self.is_dynamic(node):
-            parts = (node.then, node.otherwise)
-            return all([self.read(node.condition, guarded), *(self.read(part, True) for part in parts)])
+            parts = ((node.then, True), (node.otherwise, False))
+            read = [self.read(part, (*guards, (node.condition, value))) for part, value in parts]
+            return all([self.read(node.condition, guards), *read])
         if isinstance(node, syntax.Call):
-            return all([self.read(argument.value, guarded) for argument in node.arguments])
+            return all([self.read(argument.value, guards) for argument in node.arguments])
         if not isinstance(node, syntax.Index):
-            return all([self.read(getattr(node, f.name), guarded) for f in fields(node)])
+            return all([self.read(getattr(node, f.name), guards) for f in fields(node)])
         if self.mentions(node.value):
             help_text = "one pair of brackets has an index for each axis: `x[i, j]`"
             self.context.reporter.error(
@@ -133,8 +134,8 @@ class _Space:
             message = f"each axis has one index, and this is {describe(tensor)}"
             self.context.reporter.error("bad-index", message, node.span)
             return False
-        self.reads[id(node)] = _Read(node, tensor, items, guarded)
-        return all([self.read(item, guarded) for item in items])
+        self.reads[id(node)] = _Read(node, tensor, items, guards)
+        return all([self.read(item, guards) for item in items])
 
     def is_element(self, node: object) -> bool:
         """Checks a part without indices: it is a number."""
@@ -180,23 +181,25 @@ class _Space:
             changed = False
             for (terms, offset), size in self._sums(guarded=False):
                 unknown = [name for name in terms if name not in self.sizes]
-                if len(unknown) != 1 or terms[unknown[0]] < 1:
+                if len(unknown) != 1 or not terms[unknown[0]]:
                     continue
                 known = {name: factor for name, factor in terms.items() if name in self.sizes}
-                room = add(size, multiply(-1, add(self._extreme(known, offset, greatest=True), 1)))
-                self.sizes[unknown[0]] = add(floor_divide(room, terms[unknown[0]]), 1)
+                factor = terms[unknown[0]]
+                room = self._extreme((known, offset), greatest=factor > 0)
+                room = add(size, multiply(-1, add(room, 1))) if factor > 0 else room
+                self.sizes[unknown[0]] = add(floor_divide(room, abs(factor)), 1)
                 changed = True
         for (terms, _), size in self._sums(guarded=True):
             unknown = [name for name in terms if name not in self.sizes]
             if len(unknown) == 1 and terms[unknown[0]] == 1:
                 self.sizes[unknown[0]] = size
 
-    def _sums(self, guarded: bool) -> list[tuple[tuple[dict[str, int], Size], Size]]:
+    def _sums(self, guarded: bool) -> list[tuple[Affine, Size]]:
         """Returns the sums of indices that are read with or without a condition, and the sizes of their axes."""
-        found: list[tuple[tuple[dict[str, int], Size], Size]] = []
+        found: list[tuple[Affine, Size]] = []
         for read in self.reads.values():
             for item, size in zip(read.items, read.tensor.type.shape, strict=True):
-                is_sum = read.guarded == guarded and not isinstance(item, syntax.Name)
+                is_sum = bool(read.guards) == guarded and not isinstance(item, syntax.Name)
                 affine = self._affine(item) if is_sum else None
                 if affine is not None:
                     found.append((affine, size))
@@ -206,10 +209,10 @@ class _Space:
         valid = True
         for read in self.reads.values():
             for axis, (item, size) in enumerate(zip(read.items, read.tensor.type.shape, strict=True)):
-                affine = None if read.guarded else self._affine(item)
+                affine = None if read.guards else self._affine(item)
                 if affine is None:
                     continue
-                least, greatest = (self._extreme(*affine, greatest=high) for high in (False, True))
+                least, greatest = (self._extreme(affine, greatest=high) for high in (False, True))
                 if at_least(least, 0) and at_least(size, add(greatest, 1)):
                     continue
                 message = f"the index may be outside of axis {axis}"
@@ -219,14 +222,23 @@ class _Space:
                 valid = False
         return valid
 
-    def _extreme(self, terms: dict[str, int], offset: Size, greatest: bool) -> Size:
-        total = offset
-        for name, factor in terms.items():
+    def _is_inside(self, item: syntax.Expression, size: Size, guards: Sequence[Guard]) -> bool:
+        """Returns whether an index is inside of its axis where the guards hold."""
+        affine = self._affine(item)
+        if affine is None:
+            return False
+        known = list(known_numbers(guards, self._affine))
+        last = summed(({}, add(size, -1)), scaled(affine, -1))
+        return all(is_implied(wanted, known, self._extreme) for wanted in (affine, last))
+
+    def _extreme(self, affine: Affine, greatest: bool = False) -> Size:
+        total = affine[1]
+        for name, factor in affine[0].items():
             if (factor > 0) == greatest:
                 total = add(total, multiply(factor, add(self.sizes[name], -1)))
         return total
 
-    def _affine(self, node: syntax.Expression) -> tuple[dict[str, int], Size] | None:
+    def _affine(self, node: syntax.Expression) -> Affine | None:
         """Returns a sum of indices with integer factors, and its offset; None for another expression."""
         if isinstance(node, syntax.Name) and node.name in self.names:
             return {node.name: 1}, 0
@@ -235,7 +247,7 @@ class _Space:
             return ({}, value) if is_size(value) and isinstance(value, (int, Poly)) else None
         if isinstance(node, syntax.Unary) and node.operator == "-":
             inner = self._affine(node.operand)
-            return None if inner is None else _scaled(inner, -1)
+            return None if inner is None else scaled(inner, -1)
         if not isinstance(node, syntax.Binary) or node.operator not in ("+", "-", "*"):
             return None
         left, right = self._affine(node.left), self._affine(node.right)
@@ -243,10 +255,8 @@ class _Space:
             return None
         if node.operator == "*":
             number, other = (left, right) if not left[0] else (right, left)
-            return _scaled(other, number[1]) if not number[0] and isinstance(number[1], int) else None
-        right = _scaled(right, -1) if node.operator == "-" else right
-        terms = {name: left[0].get(name, 0) + right[0].get(name, 0) for name in (*left[0], *right[0])}
-        return terms, add(left[1], right[1])
+            return scaled(other, number[1]) if not number[0] and isinstance(number[1], int) else None
+        return summed(left, scaled(right, -1) if node.operator == "-" else right)
 
     # --- values ---
 
@@ -257,9 +267,11 @@ class _Space:
         if product is not None:
             return make("einsum", *(read.tensor for read in product), equation=self._equation(product, kept))
         node = self._rewrite(body)
+        nodes = self.context.writer.bodies[-1].nodes
+        start = len(nodes)
         value = ERROR if node is ERROR else self.context.evaluate(node, self.inner)
         value = as_tensor(self.context, self.inner, value, body.span) if not contains_error(value) else ERROR
-        if value is ERROR:
+        if value is ERROR or not self._is_of_elements(nodes[start:]):
             return ERROR
         if value.type.shape != shape:
             value = make("broadcast_to", value, shape=shape)
@@ -268,6 +280,18 @@ class _Space:
         axes = tuple(range(kept, len(shape)))
         # The largest of no elements is undefined.
         return single(apply(self.context, self.frame, reduction, [value], {"axis": axes}, body.span, [body.span]))
+
+    def _is_of_elements(self, nodes: Sequence[Node]) -> bool:
+        """Checks that the nodes compute each element from elements at its own indices."""
+        laid_out = [b.value for n, b in self.inner.names.items() if n[:1] == "%" and isinstance(b.value, Value)]
+        whole = find_whole(nodes, laid_out)
+        if whole is not None:
+            message = f"`{whole.op}` is not a function of single elements, and an access such as `x[i]` is one element"
+            help_text = "apply it to the whole tensor before, or reduce over indices: `y[b] = sum(i) x[b, i]`"
+            if whole.op in ("max", "min"):
+                help_text = f"`{whole.op}imum(x[i], 0)` compares two elements"
+            self.context.reporter.error("bad-index", message, whole.span, help=help_text)
+        return whole is None
 
     def _product(self, body: syntax.Expression) -> list[_Read] | None:
         """Returns the tensors of a product that is a contraction: `x[b, i] * w[o, i]`."""
@@ -295,7 +319,10 @@ class _Space:
     def _rewrite(self, node: syntax.Expression) -> syntax.Expression | Poison:
         """Returns the expression with its names bound to tensors that are laid out in the space."""
         if not self.mentions(node):
-            return node
+            # A number of whole tensors, such as `mean(x)`; others are parts of syntax, such as attributes.
+            is_value = isinstance(node, (syntax.Call, syntax.Index))
+            value = self.context.evaluate(node, self.frame) if is_value else None
+            return self._bound(value, node.span) if isinstance(value, Value) else ERROR if value is ERROR else node
         if isinstance(node, syntax.Name):
             return self._bound(self._counted(node.name, node.span), node.span)
         if isinstance(node, syntax.Index):
@@ -326,7 +353,7 @@ class _Space:
             return ERROR if value is ERROR else replace(part, value=value)
         return self._rewrite(part) if isinstance(part, syntax.Node) else part  # type: ignore[arg-type]  # an expression
 
-    def _bound(self, value: Value, span: Span) -> syntax.Name:
+    def _bound(self, value: Value | Size, span: Span) -> syntax.Name:
         name = f"%{len(self.inner.names)}"
         self.inner.names[name] = Binding(value, Kind.LOCAL, span)
         return syntax.Name(name, span=span)
@@ -346,23 +373,24 @@ class _Space:
             n for n, item in enumerate(read.items) if not (isinstance(item, syntax.Name) and item.name in self.names)
         ]
         alone = [item.name for n, item in enumerate(read.items) if n not in others and isinstance(item, syntax.Name)]
-        mode = "drop" if read.guarded else "error"
-        if (
-            len(others) == 1
-            and len(set(alone)) == len(alone)
-            and not set(alone) & set(self.mentions(read.items[others[0]]))
-        ):
+        shape = read.tensor.type.shape
+        is_inside = all(self._is_inside(read.items[n], shape[n], read.guards) for n in others)
+        # The selected element is one of these, so that its gradient is finite where others are not selected.
+        mode = "clamp" if is_inside else "error"
+        items = list(read.items)
+        for n in () if is_inside else others:
+            items[n] = self._guarded(items[n], shape[n], read.guards)
+        if len(others) == 1 and len(set(alone)) == len(alone) and not set(alone) & set(self.mentions(items[others[0]])):
             axis = others[0]
-            index, names = self._index(make, read.items[axis])
+            index, names = self._index(make, items[axis])
             if index is ERROR:
                 return ERROR
-            is_inside = self._affine(read.items[axis]) is not None and not read.guarded
-            value = make("gather", read.tensor, index, axis=axis, mode="clamp" if is_inside else mode)
+            value = make("gather", read.tensor, index, axis=axis, mode=mode)
             return self._align(make, value, [*alone[:axis], *names, *alone[axis:]])
-        used = self.mentions(read.items)
+        used = self.mentions(tuple(items))
         shape = tuple(self.sizes[name] for name in used)
         parts: list[Value] = []
-        for item in read.items:
+        for item in items:
             index, names = self._index(make, item)
             if index is ERROR:
                 return ERROR
@@ -371,6 +399,15 @@ class _Space:
             parts.append(make("broadcast_to", wide, shape=shape) if wide.type.shape != shape else wide)
         rows = make("stack", *parts, axis=len(used))
         return self._align(make, make("gather_nd", read.tensor, rows, mode=mode), used)
+
+    def _guarded(self, item: syntax.Expression, size: Size, guards: Sequence[Guard]) -> syntax.Expression:
+        """Returns an index that is 0 where an access does not count. A sum of indices does not count from the end."""
+        if self._affine(item) is not None and guards:
+            zero, length = syntax.Integer(0, span=item.span), self._bound(size, item.span)
+            is_negative = syntax.Binary("<", item, zero, span=item.span, operator_span=item.span)
+            outside = syntax.Binary("-", item, length, span=item.span, operator_span=item.span)
+            item = syntax.Conditional(is_negative, outside, item, span=item.span)
+        return guarded(item, guards)
 
     def _index(self, make: Maker, item: syntax.Expression) -> tuple[Value | Poison, list[str]]:
         """Returns the values of an index expression, with an axis for each of its indices, and these indices."""
@@ -394,7 +431,3 @@ class _Space:
             value = make("transpose", value, axes=tuple(order))
         missing = tuple(n for n, name in enumerate(self.names) if name not in names)
         return make("unsqueeze", value, axes=missing) if missing else value
-
-
-def _scaled(affine: tuple[dict[str, int], Size], factor: int) -> tuple[dict[str, int], Size]:
-    return {name: factor * n for name, n in affine[0].items()}, multiply(factor, affine[1])

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from nacre.compiler.readers.language.elaborate import load_module
 from nacre.compiler.tools.gradients import test_gradients as check_gradients
+from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import walk
 from nacre.dialect.interpreter import Interpreter
-from nacre.dialect.types import Array
+from nacre.dialect.types import F64, Array
+from nacre.passes.autodiff.differentiate import with_gradients
 
 Reference = Callable[[Array, Array, Array, Array], Array]
 
@@ -48,6 +50,16 @@ CASES: Mapping[str, tuple[str, Reference]] = {
     "y[t, i] = w[ids[t], i] * cast(i, f32)": ("f32[4, N]", lambda x, w, v, ids: w[ids] * np.arange(w.shape[1])),
     "y[t] = w[ids[t], ids[t] - ids[t] + 1]": ("f32[4]", lambda x, w, v, ids: w[ids, 1]),
     "y[i] = v[i] * v[2 - i]": ("f32[3]", lambda x, w, v, ids: v * v[::-1]),
+    "y[b, i] = x[b, i - 1] * v[0] if i * i > 0 and ids[0] < 1 else v[1]": (
+        "f32[B, N]",
+        lambda x, w, v, ids: np.where(np.arange(x.shape[1]) > 0, v[0] * _shifted(x, 1), v[1]),
+    ),
+    "y[t, i] = w[ids[t] + 3, i] if ids[t] < 2 else v[0]": (
+        "f32[4, N]",
+        lambda x, w, v, ids: np.stack([w[k + 3] if k < 2 else v[0] + 0 * w[0] for k in ids]),
+    ),
+    "y[b, i] = x[b, N - 1 - i]": ("f32[B, N]", lambda x, w, v, ids: x[:, ::-1]),
+    "y[i] = sum(b) x[b, N - 1 - 2 * i]": ("f32[(N + 1)//2]", lambda x, w, v, ids: x[:, ::-2].sum(0)),
     "y[k] = w[2 - k, 2 * k - k] + v[k]": ("f32[3]", lambda x, w, v, ids: w[[2, 1, 0], [0, 1, 2]] + v),
 }
 
@@ -71,7 +83,7 @@ def test_compiled(level: int, tmp_path: Path) -> None:
             expected = reference(x, w, v, ids)
             found = model.entries[f"m{number}"](x, w, v, ids)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=line)
-    with pytest.raises(nacre.NacreError):
+    with pytest.raises(nacre.NacreError, match="index 5 is out of range"):
         gathered = next(n for n, line in enumerate(CASES) if "w[ids[t], i]" in line)
         model.entries[f"m{gathered}"](x, w, v, np.array([0, 5, 0, 0]))
 
@@ -113,6 +125,34 @@ def test_gradients() -> None:
     outcomes = check_gradients(load_module(source(), text=True).module, lambda _: np.zeros(0))
     assert len(outcomes) == len(CASES)
     assert [outcome.detail for outcome in outcomes if not outcome.passed] == []
+
+
+GUARDED = """language 1
+dim N in 2..64
+model wrong(x: f32[N]) -> f32[N] {
+  y[i] = x[i - 1] if i >= 0 else 0
+  return y
+}
+model f(x: f32[N], w: f32[N]) -> f32 {
+  y[i] = w[i] / x[i + 1] if not (i >= N - 1) else w[0]
+  return sum(y)
+}
+"""
+
+
+def test_guards() -> None:
+    """A selected access is inside, or the call fails; the gradient of one that is not selected is 0."""
+    module = load_module(GUARDED, text=True).module
+    with pytest.raises(DiagnosticError, match="index -4 is out of range for an axis of size 3"):
+        Interpreter(module, lambda _: np.zeros(0)).run("wrong", [np.ones(3, np.float32)])
+    checks = {node.attribute("mode") for node in walk(module.function("f").body) if node.op == "gather"}
+    assert checks == {"clamp"}
+    x, w = np.random.default_rng(0).standard_normal((2, 5))
+    x[0] = 0
+    derived = with_gradients(module, "f", ["x", "w"])
+    _, dx, dw = Interpreter(derived, lambda _: np.zeros(0), precision=F64).run("f", [x, w])
+    np.testing.assert_allclose(dx, [0, *(-w[:-1] / x[1:] ** 2)])
+    np.testing.assert_allclose(dw, [*(1 / x[1:]), 0] + np.eye(5)[0])
 
 
 def test_a_sum_of_products_is_a_contraction() -> None:
