@@ -15,8 +15,7 @@ def _softmax_of_matrix(name: str) -> Convert:
 
     def convert(use: Use) -> Sequence[Tensor]:
         x, g = use.input(), use.g
-        axis = use.integer("axis", 1)
-        axis = axis + x.rank if axis < 0 else axis
+        axis = use.axis(x.rank, 1)
         if axis == x.rank - 1:
             return g.apply(name, [x], {"axis": -1})
         flat = g.reshape(x, shape=(product(x.shape[:axis]), product(x.shape[axis:])))

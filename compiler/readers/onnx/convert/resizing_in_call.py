@@ -56,7 +56,8 @@ def resize_in_call(use: Use, x: Tensor, axes: Sequence[int], mode: str, coordina
         window = None
         extent = _f64(old)
         if coordinates == "tf_crop_and_resize":
-            assert region is not None
+            if region is None:
+                use.fail("has no region of interest", code="wrong-operands")
             start, end = (
                 g.cast(g.gather(region, known(np.int64(position + k * len(axes))), axis=0), dtype=F64) for k in (0, 1)
             )

@@ -77,10 +77,12 @@ def _reshape_declared(use: Use, x: Tensor, given: Tensor) -> Tensor:
     if declared:
         sizes, zero = g.cast(given, dtype=I64), known(np.int64(0))
         expected = of_sizes(declared)
-        matches = g.logical_or(g.equal(sizes, expected), g.equal(sizes, known(np.int64(-1))))
+        matches = g.equal(sizes, expected)
         if not use.integer("allowzero", 0):
+            # A size of 0 is that of the operand's axis.
             kept = [axis < x.rank and x.shape[axis] == size for axis, size in enumerate(declared)]
-            matches = g.logical_or(matches, g.logical_and(g.equal(sizes, zero), known(np.array(kept))))
+            matches = g.where(g.equal(sizes, zero), known(np.array(kept)), matches)
+        matches = g.logical_or(matches, g.equal(sizes, known(np.int64(-1))))
         use.require(g.all(matches))
     return result
 

@@ -131,7 +131,7 @@ def _pad(use: Use) -> Sequence[Tensor]:
     if use.optional(3) is not None and use.input(3).sizes is None:
         return [_pad_in_call(use, x, pads=use.input(1), axes=None, mode=mode, value=value)]
     if use.optional(3) is not None:
-        axes = tuple(axis % x.rank for axis in use.ints(3, "axes"))
+        axes = use.axes_in(x.rank, use.ints(3, "axes"))
     pads = use.input(1)
     if pads.sizes is None:
         return [_pad_in_call(use, x, pads, axes, mode, value)]
@@ -140,10 +140,12 @@ def _pad(use: Use) -> Sequence[Tensor]:
         use.fail(f"has {len(pads.sizes)} widths for {len(axes)} axes", code="shape-mismatch")
     for position, axis in enumerate(axes):
         widths[axis], widths[axis + x.rank] = pads.sizes[position], pads.sizes[position + len(axes)]
+    if value is not None and value.type.elements != 1:
+        use.fail(f"takes one value, not {value.type}", code="wrong-operands")
     if mode != "constant" or value is None:
         return [padded(use, x, widths, mode, 0.0)]
     if value.array is not None:
-        return [padded(use, x, widths, mode, value.array.reshape(-1)[0].item())]
+        return [padded(use, x, widths, mode, value.array.item())]
     inside = padded(use, g.broadcast_to(known(True), shape=x.shape), widths, "constant", 0.0)
     return [g.where(inside, padded(use, x, widths, "constant", 0.0), g.reshape(value, shape=()))]
 
@@ -229,8 +231,10 @@ def _wrapped(use: Use, x: Tensor, pairs: Sequence[tuple[Size, Size]]) -> Tensor:
 
 def _center_crop_pad(use: Use) -> Sequence[Tensor]:
     x = use.input()
-    axes = tuple(axis % x.rank for axis in use.ints_of("axes", tuple(range(x.rank))))
+    axes = use.axes_in(x.rank, use.ints_of("axes", tuple(range(x.rank))))
     given = use.input(1)
+    if given.shape != (len(axes),):
+        use.fail(f"has sizes of type {given.type} for {len(axes)} axes", code="shape-mismatch")
     if given.sizes is None:
         declared = use.declared_shape("a shape")
         sizes: tuple[Size, ...] = tuple(declared[axis] for axis in axes)

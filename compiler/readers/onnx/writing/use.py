@@ -168,6 +168,12 @@ class Use:
             self.fail(f"has no axis {axis}: the operand has rank {rank}", code="bad-axis")
         return axis % rank
 
+    def axes_in(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+        """Returns axes counted from 0. Fails if the operand lacks one, or if one occurs twice."""
+        if any(not -rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) != len(axes):
+            self.fail(f"has the axes {list(axes)} for an operand of rank {rank}", code="bad-axis")
+        return tuple(axis % rank for axis in axes)
+
     def element_type(self, name: str, default: DType | None = None) -> DType:
         """Returns the dtype that an attribute gives by its ONNX number."""
         number = self.integer(name)
