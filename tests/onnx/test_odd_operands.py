@@ -9,7 +9,7 @@ import onnx
 import pytest
 from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.dialect.diagnostics import DiagnosticError
-from nacre.dialect.interpreter import Interpreter, load_parameter
+from nacre.dialect.interpreter import IndexRangeError, Interpreter, load_parameter
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
@@ -122,7 +122,28 @@ def test_sequences_of_a_scan_have_one_length() -> None:
 
 ERASED = "net (float[3] x) => (int64 y) { s = SequenceEmpty() "
 REFUSED = {
-    "Mod of floats": ("net (float[3] x) => (float[3] y) { y = Mod(x, x) }", "bad-attribute"),
+    "boxes of fewer images": (
+        "net (float[2, 1, 4, 4] x, float[3, 4] b, int64[1] i) => (float[3, 1, 2, 2] y) "
+        "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, b, i) }",
+        "shape-mismatch",
+    ),
+    "an image of one axis": (
+        "net (float[4] x, float[3, 4] b, int64[3] i) => (float[N] y) { y = RoiAlign<sampling_ratio = 2>(x, b, i) }",
+        "rank-mismatch",
+    ),
+    "results of a form without them": (
+        "net (float[2, 3] x, float[3] a) => (float[2, 3] y, float[3] m, float[3] v) "
+        "{ y, m, v = BatchNormalization(x, a, a, a, a) }",
+        "wrong-operands",
+    ),
+    "a shape of no sizes": (
+        "net (float[3, 1] x, int64[0] s) => (float[3, 4] y) { y = Expand(x, s) }",
+        "type-mismatch",
+    ),
+    "widths of a result of another rank": (
+        "net (float[1, 2] x, int64[4] w) => (float[4] y) { y = Pad(x, w) }",
+        "type-mismatch",
+    ),
     "Mod with fmod 2": ("net (int8[3] x) => (int8[3] y) { y = Mod<fmod = 2>(x, x) }", "bad-attribute"),
     "a position beyond": (f"{TWO}{{3}}>() t = SequenceInsert(s, e, k) z = Exp(x) }}", "bad-index"),
     "erasing from nothing": (f"{ERASED} t = SequenceErase(s) y = SequenceLength(t) }}", "bad-index"),
@@ -170,6 +191,19 @@ REFUSED = {
 def test_a_contradiction_is_a_diagnostic(name: str) -> None:
     text, code = REFUSED[name]
     assert code_of(text) == code
+
+
+RESIZED = "net (float[2, 3] x, float[2] scales) => (float[1, 6] y) { y = Resize(x, , scales) }"
+
+
+def test_scales_of_the_call_give_the_declared_sizes() -> None:
+    """Twice the size of an axis of 2 is 4, and not the declared 1."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (found,) = results(model_of(RESIZED), x, np.array([0.5, 2], np.float32))
+    assert found.shape == (1, 6)
+    for scales in ([1, 2], [2, 2], [0.4, 2]):
+        with pytest.raises(IndexRangeError):
+            results(model_of(RESIZED), x, np.array(scales, np.float32))
 
 
 def test_an_axis_that_the_operand_lacks() -> None:

@@ -30,7 +30,7 @@ def _check_windows(
 
 
 def _deform_conv(use: Use) -> Sequence[Tensor]:
-    x, weight, offset, g = use.input(0), use.input(1), use.input(2), use.g
+    x, weight, offset, g = use.input(0), use.input(1), use.ranked(2, 4), use.g
     bias, mask = use.optional(3), use.optional(4)
     if x.rank != 4 or weight.rank != 4:
         use.fail(f"takes images of two axes, not {x.type} and {weight.type}")

@@ -74,11 +74,10 @@ def _never_negative(x: Tensor) -> bool:
 def _mod(use: Use) -> Sequence[Tensor]:
     x, y, g = use.input(0), use.input(1), use.g
     has_sign_of_x = use.integer("fmod", 0)
-    if has_sign_of_x not in (0, 1) or (x.dtype.is_float and not has_sign_of_x):
-        expected = "1 for floats" if x.dtype.is_float else "0 or 1"
-        use.fail(f"has `fmod` = {has_sign_of_x}, expected {expected}", code="bad-attribute")
+    if has_sign_of_x not in (0, 1):
+        use.fail(f"has `fmod` = {has_sign_of_x}, expected 0 or 1", code="bad-attribute")
     # The remainder of C has the sign of x; the graph's has the sign of y.
-    if x.dtype.is_float:
+    if has_sign_of_x and x.dtype.is_float:
         magnitude = g.remainder(g.abs(x), g.abs(y))
         return [g.where(g.less(x, g.like(0, x)), g.negate(magnitude), magnitude)]
     rest = g.remainder(x, y)

@@ -59,9 +59,9 @@ def _ngrams(use: Use) -> Sequence[Tensor]:
     indices = use.ints_of("ngram_indexes", REQUIRED)
     weights = use.floats_of("weights") or (1.0,) * len(indices)
     shortest, longest = use.integer("min_gram_length", REQUIRED), use.integer("max_gram_length", REQUIRED)
-    width, mode = x.shape[-1], use.string("mode", REQUIRED)
+    width, mode = x.shape[-1] if x.rank else None, use.string("mode", REQUIRED)
     if not isinstance(width, int):
-        use.fail(f"counts in rows of {width} elements", code="data-dependent")
+        use.fail(f"counts in {x.type}, whose rows have no known length", code="data-dependent")
     if not 0 < shortest <= longest:
         use.fail(f"counts n-grams of {shortest} to {longest} elements", code="bad-attribute")
     if mode not in ("TF", "IDF", "TFIDF") or len(weights) != len(indices) or len(set(indices)) != len(indices):

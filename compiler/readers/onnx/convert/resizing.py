@@ -166,8 +166,8 @@ def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> 
 def _upsample(use: Use) -> Sequence[Tensor]:
     x = use.input()
     if use.version >= 9 and use.input(1).elements is None:
-        new, old = use.declared_shape("scales"), x.shape
-        if not all(isinstance(size, int) for size in (*new, *old)):
+        new, old = use.declared_shape("scales", rank=x.rank), x.shape
+        if not all(isinstance(size, int) and size for size in (*new, *old)):
             use.fail_unknown("scales")
         scales = [a / b for a, b in zip(new, old, strict=True) if isinstance(a, int) and isinstance(b, int)]
         use.require(use.g.all(use.g.equal(use.input(1), known(scales, F32))))

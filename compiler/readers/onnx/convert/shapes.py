@@ -149,6 +149,8 @@ def _require_axes(use: Use, axes: Tensor, longer: Sequence[Size], shorter: Seque
     """Adds a check of the axes that the call passes: inserting axes of size 1 there must turn the shorter shape into
     the longer one. Several choices of axes may do so."""
     g, rank = use.g, len(longer)
+    if rank < len(shorter):
+        use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
     choices = [
         subset
         for subset in itertools.combinations(range(rank), rank - len(shorter))
@@ -194,7 +196,9 @@ def _expand(use: Use) -> Sequence[Tensor]:
         count = given.shape[0] if given.rank == 1 else None
         if not isinstance(count, int) or count > len(declared):
             use.fail_unknown("a shape")
-        tail = declared[len(declared) - count :]
+        front, tail = declared[: len(declared) - count], declared[len(declared) - count :]
+        if front != x.shape[: len(front)]:
+            use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
         same = g.equal(g.cast(given, dtype=I64), of_sizes(tail))
         padded = (*(1,) * (count - x.rank), *x.shape)[-count:] if count else ()
         kept = np.array([a == b for a, b in zip(padded, tail, strict=True)], bool)
@@ -213,7 +217,7 @@ def _tile(use: Use) -> Sequence[Tensor]:
         return [g.tile(x, repeats=tuple(count if i == axis % x.rank else 1 for i in range(x.rank)))]
     repeats = use.input(1)
     if repeats.sizes is None:
-        declared = use.declared_shape("repeats")
+        declared = use.declared_shape("repeats", rank=x.rank)
         parts = [_quotient(use, new, old) for new, old in zip(declared, x.shape, strict=True)]
         require_equal(use, repeats, parts)
         return [g.tile(x, repeats=tuple(parts))]
