@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+import numpy as np
+
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol, static_size
 from ...dialect.graph import Constant, Parameter, Value
@@ -52,11 +54,11 @@ class LoweredWeight:
         if self.packing is None:
             return data
         try:
-            packed = self.packing(data.reshape(tuple(static_size(size) for size in self.seen.shape)))
+            packed = np.asarray(self.packing(data.reshape(tuple(static_size(size) for size in self.seen.shape))))
         except Exception as error:
             raise PackingError(self.name, f"{type(error).__name__}: {error}") from error
-        if packed.shape != self.type.shape:
-            raise PackingError(self.name, f"it gives {list(packed.shape)}, where {self.type} is read")
+        if packed.shape != self.type.shape or packed.dtype != data.dtype:
+            raise PackingError(self.name, f"it gives {packed.dtype}{list(packed.shape)}, where {self.type} is read")
         return packed
 
 

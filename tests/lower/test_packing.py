@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from nacre.compiler.api import in_precision, read_model
 from nacre.compiler.codegen.jit import build_functions
+from nacre.compiler.lower.lowered import PackingError
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.packing import Packing, read_packing
 from nacre.compiler.pipeline import Build
@@ -242,3 +243,14 @@ def test_scales_have_the_panels_of_their_values(dtype: str, activations: str, co
     packings = [weight.packing for weight in lower_module(module, pack=sizes).weights]
     assert len(packings) == 2 + ("zero" in dtype)
     assert len({packing and packing.width for packing in packings}) == 1
+
+
+@pytest.mark.parametrize(
+    "made", [None, np.zeros((1, 8, 16)), np.zeros((8, 16), np.float32)], ids=["none", "f64", "flat"]
+)
+def test_a_packing_that_gives_another_type_is_named(made: Array | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    (weight,) = lower_module(product(2, 8, 16), pack=WIDE).weights
+    assert weight.store(np.ones((8, 16), np.float32)).shape == (1, 8, 16)
+    monkeypatch.setattr(Packing, "__call__", lambda self, data: made)
+    with pytest.raises(PackingError, match=r"`w\..*` cannot be packed: it gives .*, where f32\[1, 8, 16\] is read"):
+        weight.store(np.ones((8, 16), np.float32))

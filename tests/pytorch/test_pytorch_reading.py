@@ -261,6 +261,24 @@ def test_a_damaged_file_is_a_diagnostic(tmp_path: Path) -> None:
         read_file(tmp_path / "none.pt2")
 
 
+def test_nodes_that_contradict_each_other_are_a_diagnostic(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing but the error is printed, whether PyTorch finds it while it loads the program, or later."""
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8)), (torch.zeros(3, 4),)), path)
+    whole = path.read_bytes()
+    for old, new, reason in (
+        (rb'"as_ints": ?\[8\]', b'"as_ints": [7]', "contradicts itself"),
+        (rb'"as_ints": ?\[8\]', b'"as_ints": 7', "cannot be read"),
+    ):
+        path.write_bytes(whole)
+        rewritten(path, lambda name, data: re.sub(old, new, data) if name.endswith("models/model.json") else data)  # noqa: B023
+        with pytest.raises(DiagnosticError, match=reason) as caught:
+            read_file(path)
+        assert caught.value.diagnostics[0].code == "bad-pt2"
+    captured = capfd.readouterr()
+    assert not captured.out and not captured.err
+
+
 def test_torch_is_not_imported_unless_used() -> None:
     code = "import nacre, sys; nacre.from_torch; import nacre.compiler.readers.table; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,9 +4,9 @@
     python tests/readers/damaged_files.py h5 --count 1000
 
 Files are those of the readers' tests. Damage changes bytes (a flip, a cut, a copied or a removed part). That of
-`config` changes values, keys and lists in the configuration of a Keras model, and leaves its weights; that of `mlir`
-exchanges, removes and replaces words of StableHLO text. Processes of BATCH files each read them, so that a crash, a
-long read or much memory names its batch.
+`config` changes values, keys and lists in the configuration of a Keras model, and leaves its weights; that of `pt2`
+changes them in the program of an exported module; that of `mlir` exchanges, removes and replaces words of StableHLO
+text. Processes of BATCH files each read them, so that a crash, a long read or much memory names its batch.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ import sys
 import tempfile
 import time
 import traceback
+import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +251,42 @@ def _configured(archive: Archive, rng: random.Random) -> Archive:
     return replace(archive, config=damaged_config(archive.config, rng))
 
 
+def _programs() -> Sequence[Mapping[str, bytes]]:
+    """Returns the entries of archives with exported modules. PyTorch is imported for this kind alone."""
+    torch: Any = import_module("torch")
+    nn, batch = torch.nn, torch.export.Dim("batch", max=64)
+    modules = (
+        (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2)), (3, 4)),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.MaxPool2d(2), nn.Flatten()), (2, 1, 8, 8)),
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
+    )
+    found = []
+    for module, shape in modules:
+        stream = io.BytesIO()
+        exported = torch.export.export(module.eval(), (torch.zeros(shape),), dynamic_shapes=({0: batch},))
+        torch.export.save(exported, stream)
+        with zipfile.ZipFile(stream) as archive:
+            found.append({name: archive.read(name) for name in archive.namelist()})
+    return found
+
+
+def _damaged_program(parts: Mapping[str, bytes], rng: random.Random) -> bytes:
+    """Returns an archive with a changed program, and sometimes another changed entry."""
+    changed = dict(parts)
+    for name in [name for name in parts if name.endswith("models/model.json")]:
+        changed[name] = json.dumps(damaged_config(json.loads(parts[name]), rng)).encode()
+    if rng.randrange(4) == 0:
+        name = rng.choice(sorted(changed))
+        changed[name] = damaged_bytes(changed[name], rng)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in changed.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
 KINDS: dict[str, Kind] = {
+    "pt2": Kind(_programs, _damaged_program, read_as(".pt2")),
     "gguf": Kind(_gguf, damaged_bytes, read_as(".gguf")),
     "mlir": Kind(_mlir, damaged_words, read_mlir_text),
     "safetensors": Kind(_safetensors, damaged_bytes, _checkpoint),

@@ -243,6 +243,9 @@ class _Run:
                 for diagnostic in error.diagnostics:
                     self.errors.report(diagnostic)
                 made = ()
+            if made and any(node.outputs[len(made) :]):
+                message = f"`{node.op}` names {len(node.outputs)} results; in this form, it has {len(made)}"
+                self.errors.report(Diagnostic("wrong-operands", message, self._span(node)))
             for number, name in enumerate(node.outputs):
                 if name:
                     held = made[number] if number < len(made) else MISSING

@@ -15,6 +15,8 @@ from .writing.records import NodeRecord
 _LISTED: Mapping[tuple[str, str], Sequence[int | bytes]] = {
     **{(op, "layout"): (0, 1) for op in ("RNN", "GRU", "LSTM")},
     ("Attention", "is_causal"): (0, 1),
+    ("NegativeLogLikelihoodLoss", "reduction"): (b"none", b"sum", b"mean"),
+    ("SoftmaxCrossEntropyLoss", "reduction"): (b"none", b"sum", b"mean"),
     ("Attention", "qk_matmul_output_mode"): (0, 1, 2, 3),
     **{(op, "round_mode"): (b"up", b"down", b"nearest") for op in ("Cast", "CastLike")},
     **{

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import warnings
 import zipfile
@@ -35,7 +36,7 @@ def load_program(path: Path) -> Any:
     _check(path)
     package = load_torch("export")
     try:
-        with warnings.catch_warnings(), _tensors_only(path):
+        with warnings.catch_warnings(), _tensors_only(path), _without_log():
             warnings.simplefilter("ignore")
             return package.load(str(path))
     except DiagnosticError:
@@ -117,6 +118,17 @@ def _tensors_only(path: Path) -> Iterator[None]:
         raise
     finally:
         torch.load = original
+
+
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Keeps PyTorch from logging the traceback of an error before it raises the error."""
+    logger = logging.getLogger("torch.export")
+    was, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was
 
 
 def _load_tensors(original: Any, file: Any, *args: Any, **options: Any) -> Any:

@@ -20,7 +20,13 @@ from .writing.package import load_torch
 
 def read_pt2(path: Path, weights: WeightSource | None = None) -> SourceModel:
     """Reads a file of `torch.export.save`; `weights` replace its parameters, by name. Raises DiagnosticError."""
-    return read_exported(load_program(path), path.stem, str(path), weights)
+    exported = load_program(path)
+    try:
+        lowered = _lowered(exported)
+    except Exception as error:  # torch raises errors of many classes for nodes that contradict each other
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise _error("bad-pt2", f"the program of `{path}` contradicts itself: {reason}") from error
+    return assemble(describe(lowered, path.stem), str(path), weights)
 
 
 def refuse_pickle(path: Path, weights: WeightSource | None = None) -> SourceModel:
@@ -35,11 +41,15 @@ def read_exported(
     weights: WeightSource | None = None,
     names: Mapping[str, str] | None = None,
 ) -> SourceModel:
-    """Reads an exported program. Operators without a converter are decomposed to core ATen first."""
+    """Reads an exported program."""
+    return assemble(describe(_lowered(exported), name, names), file, weights)
+
+
+def _lowered(exported: Any) -> Any:
+    """Returns a program in which operators without a converter are decomposed to core ATen."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        lowered = exported.run_decompositions(decompositions())
-    return assemble(describe(lowered, name, names), file, weights)
+        return exported.run_decompositions(decompositions())
 
 
 def decompositions() -> Any:

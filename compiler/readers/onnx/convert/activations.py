@@ -24,7 +24,10 @@ def _elu(use: Use) -> Sequence[Tensor]:
 
 
 def _celu(use: Use) -> Sequence[Tensor]:
-    return [use.g.celu(use.input(), alpha=use.number("alpha", 1.0))]
+    alpha = use.number("alpha", 1.0)
+    if not alpha or not math.isfinite(alpha):
+        use.fail(f"has `alpha` = {alpha}, by which it divides", code="bad-attribute")
+    return [use.g.celu(use.input(), alpha=alpha)]
 
 
 def _selu(use: Use) -> Sequence[Tensor]:

@@ -42,10 +42,17 @@ def _constant_of_shape(use: Use) -> Sequence[Tensor]:
 
 
 def _range(use: Use) -> Sequence[Tensor]:
-    start, limit, delta = (use.input(i) for i in range(3))
-    g = use.g
+    g, bounds_given = use.g, [use.input(i) for i in range(3)]
+    if any(bound.type.elements != 1 for bound in bounds_given):
+        use.fail("takes scalars as its bounds and its step", code="wrong-operands")
+    start, limit, delta = (g.reshape(bound, shape=()) if bound.rank else bound for bound in bounds_given)
+    if delta.array is not None and not delta.array:
+        use.fail("has the step 0", code="bad-size")
     if start.array is not None and limit.array is not None and delta.array is not None:
-        count: Size = max(int(np.ceil((limit.array.item() - start.array.item()) / delta.array.item())), 0)
+        number = np.ceil((limit.array.item() - start.array.item()) / delta.array.item())
+        if not np.isfinite(number):
+            use.fail(f"has {number} elements", code="bad-size")
+        count: Size = max(int(number), 0)
     elif start.sizes is not None and limit.sizes is not None and delta.array is not None:
         step = int(delta.array.item())
         extent = limit.sizes[0] - start.sizes[0]
@@ -61,6 +68,8 @@ def _range(use: Use) -> Sequence[Tensor]:
 def _eye_like(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     dtype = use.element_type("dtype", x.dtype)
+    if x.rank != 2:
+        use.fail(f"takes a matrix, not {x.type}", code="rank-mismatch")
     rows, columns = x.shape
     line = g.reshape(g.iota(shape=(rows,)), shape=(rows, 1))
     hit = g.equal(g.subtract(g.iota(shape=(columns,)), line), known(np.int64(use.integer("k", 0))))

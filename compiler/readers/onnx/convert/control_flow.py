@@ -3,7 +3,7 @@
 If the condition of an `If` is known while the file is read, only its branch is converted. If the condition compares
 sizes and the results of the branches differ in type, only the first branch is converted, and calls that would take the
 other branch fail. A loop with a known number of iterations becomes a `scan`, or is unrolled if a carried value changes
-its type. Any other loop becomes a `while`.
+its type. Any other loop becomes a `while`, or a `scan` of the declared length if it collects values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....dialect.dims import Size
+from .....dialect.dims import Size, maximum
 from .....dialect.graph import Region
 from .....dialect.types import BOOL, I64, TensorType
 from ...writing.tensors import BoundedTensor, Held, Tensor, TensorSequence, known
@@ -23,7 +23,11 @@ _MOST_UNROLLED = 128
 
 
 class _TypesDifferError(Exception):
-    """A carried value changes its type in an iteration."""
+    """A carried value changes its type in an iteration, or the loop ends after the first one."""
+
+
+class _EarlyEndError(Exception):
+    """An iteration may end the loop, by a condition that it computes in the call."""
 
 
 def _tensors(use: Use, held: Sequence[Held]) -> list[Tensor]:
@@ -35,14 +39,20 @@ def _tensors(use: Use, held: Sequence[Held]) -> list[Tensor]:
     return [each for each in held if isinstance(each, Tensor)]
 
 
+def _flag(use: Use, condition: Tensor) -> Tensor:
+    """Returns a condition as a scalar. Raises DiagnosticError if it is not a single boolean."""
+    if condition.dtype != BOOL or any(size != 1 for size in condition.shape if isinstance(size, int)):
+        use.fail(f"has a condition of type {condition.type}, expected one boolean", code="wrong-operands")
+    return use.g.reshape(condition, shape=()) if condition.rank else condition
+
+
 def _if(use: Use) -> Sequence[Held]:
-    condition, g = use.input(), use.g
+    condition, g = _flag(use, use.input()), use.g
     then, otherwise = use.graph("then_branch"), use.graph("else_branch")
     if not len(then.outputs) == len(otherwise.outputs) == len(use.node.outputs):
         use.fail("has branches whose number of results differs from its own", code="wrong-operands")
     if condition.array is not None:
-        return use.run_graph(then if bool(condition.array.reshape(-1)[0]) else otherwise, ())
-    condition = g.reshape(condition, shape=()) if condition.rank else condition
+        return use.run_graph(then if bool(condition.array) else otherwise, ())
 
     def build(graph: GraphRecord) -> Region:
         return g.region([], lambda _: _tensors(use, use.run_graph(graph, ())))
@@ -66,6 +76,9 @@ def _if(use: Use) -> Sequence[Held]:
 def _loop(use: Use) -> Sequence[Held]:
     body = use.graph("body")
     trips, condition = use.optional(0), use.optional(1)
+    condition = None if condition is None else _flag(use, condition)
+    if trips is not None and (not trips.dtype.is_integer or trips.type.elements != 1):
+        use.fail(f"has a number of iterations of type {trips.type}, expected one integer", code="wrong-operands")
     carries = len(use.operands) - 2
     if (
         len(body.inputs) != carries + 2
@@ -77,7 +90,9 @@ def _loop(use: Use) -> Sequence[Held]:
         return _unrolled(use, body, trips, condition)
     carried = [use.input(index) for index in range(2, len(use.operands))]
     count = None if trips is None or trips.sizes is None else trips.sizes[0]
-    starts = condition is None or (condition.array is not None and bool(condition.array.reshape(-1)[0]))
+    # A negative number of iterations is none.
+    count = None if count is None else maximum(count, 0)
+    starts = condition is None or (condition.array is not None and bool(condition.array))
     if condition is not None and condition.array is not None and not starts:
         count = 0
     if count is not None and (starts or count == 0):
@@ -85,6 +100,8 @@ def _loop(use: Use) -> Sequence[Held]:
             return _counted(use, body, carried, count)
         except _TypesDifferError:
             return _unrolled(use, body, trips, condition)
+        except _EarlyEndError:
+            pass
     return _while(use, body, carried, trips, condition)
 
 
@@ -95,9 +112,12 @@ def _counted(use: Use, body: GraphRecord, carried: Sequence[Tensor], count: Size
     def build(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         step, *values = arguments
         goes_on, *results = _tensors(use, use.run_graph(body, [step, known(True), *values]))
-        if goes_on.array is None or not bool(goes_on.array.reshape(-1)[0]):
-            raise _TypesDifferError
+        goes_on = _flag(use, goes_on)
         if any(a.type != b.type for a, b in zip(results, carried, strict=False)):
+            raise _TypesDifferError
+        if goes_on.array is None:
+            raise _EarlyEndError
+        if not bool(goes_on.array):
             raise _TypesDifferError
         return results
 
@@ -124,12 +144,12 @@ def _unrolled(use: Use, body: GraphRecord, trips: Tensor | None, condition: Tens
     while step < limit:
         if going.array is None:
             use.fail_unknown("a condition")
-        if not bool(going.array.reshape(-1)[0]):
+        if not bool(going.array):
             break
         if step >= _MOST_UNROLLED:
             use.fail(f"has more than {_MOST_UNROLLED} iterations, with values that change their type")
         found = use.run_graph(body, [known(np.int64(step)), going, *values])  # type: ignore[list-item]  # tensors
-        (going, *_), after = _tensors(use, found[:1]), found[1:]
+        going, after = _flag(use, _tensors(use, found[:1])[0]), found[1:]
         values = after[: len(values)]
         slices = _tensors(use, after[len(values) :])
         stacks = stacks or [[] for _ in slices]
@@ -148,7 +168,7 @@ def _while(
     if len(body.outputs) > 1 + len(carried):
         return _collecting(use, body, carried, trips, condition)
     zero, one = known(np.int64(0)), known(np.int64(1))
-    first = known(True) if condition is None else g.reshape(condition, shape=())
+    first = known(True) if condition is None else condition
     types = [TensorType(I64), TensorType(BOOL), *(x.type for x in carried)]
     limit = None if trips is None else g.cast(g.reshape(trips, shape=()), dtype=I64)
 
@@ -163,7 +183,7 @@ def _while(
             if a.type != b.type:
                 name = use.node.inputs[number + 2]
                 use.fail(f"carries `{name}` as {b.type} and then as {a.type}", code="data-dependent")
-        return [g.add(step, one), g.reshape(next_going, shape=()), *results]
+        return [g.add(step, one), _flag(use, next_going), *results]
 
     regions = [g.region(types, goes_on), g.region(types, build)]
     return g.control("while", [zero, first, *carried], {}, regions, types)[2:]
@@ -175,7 +195,7 @@ def _collecting(
     """Writes a loop that collects values. The declared shape gives the number of iterations, which the call checks."""
     g, count = use.g, use.declared_shape("a number of iterations", len(carried))[0]
     zero, one = known(np.int64(0)), known(np.int64(1))
-    first = known(True) if condition is None else g.reshape(condition, shape=())
+    first = known(True) if condition is None else condition
 
     def build(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         step, going, taken, *values = arguments
@@ -183,7 +203,7 @@ def _collecting(
         for a, b in zip(results, carried, strict=False):
             if a.type != b.type:
                 use.fail(f"carries a value as {b.type} and then as {a.type}", code="data-dependent")
-        goes = g.logical_and(going, g.reshape(next_going, shape=()))
+        goes = g.logical_and(going, _flag(use, next_going))
         return [goes, g.add(taken, g.where(going, one, zero)), *results]
 
     types = [TensorType(I64), TensorType(BOOL), TensorType(I64), *(x.type for x in carried)]
@@ -218,8 +238,13 @@ def _scan(use: Use) -> Sequence[Tensor]:
     out_directions = use.ints_of("scan_output_directions", (0,) * outputs)
     if [len(axes), len(directions), len(out_axes), len(out_directions)] != [count, count, outputs, outputs]:
         use.fail("has axes or directions that do not fit its sequences", code="bad-attribute")
+    if not set((*directions, *out_directions)) <= {0, 1}:
+        use.fail(f"has the directions {list(directions)} and {list(out_directions)}", code="bad-attribute")
     axes = [_axis_in(use, axis, x) for axis, x in zip(axes, sequences, strict=True)]
     length = sequences[0].shape[axes[0]]
+    for x, axis in zip(sequences[1:], axes[1:], strict=True):
+        if x.shape[axis] != length:
+            _require_length(use, x.shape[axis], length)
 
     def build(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         step, *values = arguments
@@ -239,6 +264,12 @@ def _scan(use: Use) -> Sequence[Tensor]:
         order = [*range(1, axis + 1), 0, *range(axis + 1, x.rank)]
         results.append(g.transpose(x, axes=tuple(order)) if axis else x)
     return results
+
+
+def _require_length(use: Use, length: Size, first: Size) -> None:
+    if isinstance(length, int) and isinstance(first, int):
+        use.fail(f"has sequences of {first} and of {length} elements", code="shape-mismatch")
+    use.require(use.g.equal(use.g.size(length), use.g.size(first)))
 
 
 def _axis_in(use: Use, axis: int, x: Tensor) -> int:

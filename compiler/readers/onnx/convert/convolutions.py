@@ -36,8 +36,12 @@ def window_padding(
 
 
 def window_attributes(use: Use, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns strides and dilations."""
-    return per_axis(use, "strides", rank, 1), per_axis(use, "dilations", rank, 1)
+    """Returns strides and dilations, which are positive."""
+    strides, dilations = per_axis(use, "strides", rank, 1), per_axis(use, "dilations", rank, 1)
+    for name, found in (("strides", strides), ("dilations", dilations)):
+        if min(found, default=1) < 1:
+            use.fail(f"has `{name}` = {list(found)}, expected positive numbers", code="bad-attribute")
+    return strides, dilations
 
 
 def per_axis(use: Use, name: str, rank: int, default: int) -> tuple[int, ...]:
@@ -83,7 +87,9 @@ def _conv_transpose(use: Use) -> Sequence[Tensor]:
     strides, dilations = window_attributes(use, rank)
     extra = per_axis(use, "output_padding", rank, 0)
     given = use.ints_of("output_shape")
-    if given is not None and len(given) < rank:
+    if min(extra, default=0) < 0:
+        use.fail(f"has `output_padding` = {list(extra)}", code="bad-attribute")
+    if given is not None and len(given) not in (rank, rank + 2):
         use.fail(f"has {len(given)} numbers as `output_shape` for {rank} spatial axes", code="bad-attribute")
     extents = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilations, strict=True)]
     full = [(size - 1) * s + e for size, s, e in zip(x.shape[2:], strides, extents, strict=True)]

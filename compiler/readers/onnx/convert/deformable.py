@@ -7,15 +7,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....dialect.dims import divide_exactly
+from .....dialect.dims import Size, divide_exactly, floor_divide
 from .....dialect.types import F64
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 from .convolutions import window_attributes
 
 
+def _check_windows(
+    use: Use, kernel: Sequence[int], sizes: Sequence[Size], counts: Sequence[Size], pads: Sequence[int]
+) -> None:
+    """Fails if the attributes contradict the shape of the weights or the number of offsets."""
+    given = use.ints_of("kernel_shape", kernel)
+    if list(given) != list(kernel):
+        use.fail(f"has `kernel_shape` = {list(given)}, but weights of {list(kernel)}", code="bad-attribute")
+    strides, dilations = window_attributes(use, 2)
+    for i in (0, 1):
+        extent = dilations[i] * (kernel[i] - 1) + 1
+        count = floor_divide(sizes[i] + pads[i] + pads[i + 2] - extent, strides[i]) + 1
+        if isinstance(count, int) and isinstance(counts[i], int) and count != counts[i]:
+            use.fail(f"has offsets of {counts[i]} windows along an axis of {count}", code="shape-mismatch")
+
+
 def _deform_conv(use: Use) -> Sequence[Tensor]:
-    x, weight, offset, g = use.input(0), use.input(1), use.input(2), use.g
+    x, weight, offset, g = use.input(0), use.input(1), use.ranked(2, 4), use.g
     bias, mask = use.optional(3), use.optional(4)
     if x.rank != 4 or weight.rank != 4:
         use.fail(f"takes images of two axes, not {x.type} and {weight.type}")
@@ -28,6 +43,7 @@ def _deform_conv(use: Use) -> Sequence[Tensor]:
     pads, parts, groups = use.ints_of("pads", (0, 0, 0, 0)), use.integer("offset_group", 1), use.integer("group", 1)
     if len(pads) != 4 or parts < 1 or groups < 1:
         use.fail(f"has `pads` = {list(pads)}, {groups} groups and {parts} groups of offsets", code="bad-attribute")
+    _check_windows(use, kernel, sizes, offset.shape[2:], pads)
     taps, rows, columns = kernel[0] * kernel[1], *offset.shape[2:]
     inner = divide_exactly(channels, parts)
     if inner is None or not isinstance(channels, int):

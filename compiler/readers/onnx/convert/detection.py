@@ -19,8 +19,8 @@ from .control_flow import scan
 
 
 def _non_max_suppression(use: Use) -> Sequence[Tensor]:
-    boxes, scores, g = use.input(0), use.input(1), use.g
-    selected = use.declared_shape("a number of boxes")[0]
+    boxes, scores, g = use.ranked(0, 3), use.ranked(1, 3), use.g
+    selected = use.declared_shape("a number of boxes", rank=2)[0]
     limits = [None if (x := use.optional(index)) is None else x.array for index in (2, 3, 4)]
     is_known = all(use.optional(index) is None or limits[index - 2] is not None for index in (2, 3, 4))
     if is_known and boxes.dtype in (F32, F64):

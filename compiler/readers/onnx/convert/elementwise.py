@@ -52,11 +52,17 @@ def divide(use: Use) -> Sequence[Tensor]:
 def divide_integers(use: Use, x: Tensor, y: Tensor) -> Tensor:
     """Returns x / y rounded toward zero; the graph's `floor_divide` rounds down."""
     g = use.g
+    quotient = g.floor_divide(x, y)
     if x.dtype.is_signed and not (_never_negative(x) and _never_negative(y)):
-        quotient = g.floor_divide(g.abs(x), g.abs(y))
-        differ = g.not_equal(g.less(x, g.like(0, x)), g.less(y, g.like(0, y)))
-        return g.where(differ, g.negate(quotient), quotient)
-    return g.floor_divide(x, y)
+        # No magnitude is computed: the least integer has none.
+        is_lower = g.logical_and(_signs_differ(use, x, y), g.not_equal(g.multiply(quotient, y), x))
+        return g.where(is_lower, g.add(quotient, g.like(1, x)), quotient)
+    return quotient
+
+
+def _signs_differ(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    g = use.g
+    return g.not_equal(g.less(x, g.like(0, x)), g.less(y, g.like(0, y)))
 
 
 def _never_negative(x: Tensor) -> bool:
@@ -67,13 +73,18 @@ def _never_negative(x: Tensor) -> bool:
 
 def _mod(use: Use) -> Sequence[Tensor]:
     x, y, g = use.input(0), use.input(1), use.g
-    if not use.integer("fmod", 0):
-        return [g.remainder(x, y)]
+    has_sign_of_x = use.integer("fmod", 0)
+    if has_sign_of_x not in (0, 1):
+        use.fail(f"has `fmod` = {has_sign_of_x}, expected 0 or 1", code="bad-attribute")
     # The remainder of C has the sign of x; the graph's has the sign of y.
-    magnitude = g.remainder(g.abs(x), g.abs(y)) if x.dtype.is_signed or x.dtype.is_float else g.remainder(x, y)
-    if not (x.dtype.is_signed or x.dtype.is_float):
-        return [magnitude]
-    return [g.where(g.less(x, g.like(0, x)), g.negate(magnitude), magnitude)]
+    if has_sign_of_x and x.dtype.is_float:
+        magnitude = g.remainder(g.abs(x), g.abs(y))
+        return [g.where(g.less(x, g.like(0, x)), g.negate(magnitude), magnitude)]
+    rest = g.remainder(x, y)
+    if not (has_sign_of_x and x.dtype.is_signed):
+        return [rest]
+    is_other = g.logical_and(_signs_differ(use, x, y), g.not_equal(rest, g.like(0, rest)))
+    return [g.where(is_other, g.subtract(rest, y), rest)]
 
 
 def _power(use: Use) -> Sequence[Tensor]:

@@ -11,6 +11,10 @@ from ...writing.tensors import Tensor, known
 from ..writing.string_tensors import index_in
 from ..writing.use import REQUIRED, Converters, Use
 
+_MOST_BANDS = 1 << 16
+_MOST_COLUMNS = 1 << 24
+"""The maximum number of elements that a node may store."""
+
 
 def _binarizer(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
@@ -21,7 +25,13 @@ def _binarizer(use: Use) -> Sequence[Tensor]:
 def _mel_weights(use: Use) -> Sequence[Tensor]:
     """Computes triangular filters over the frequencies of a spectrum, which are equally wide on the mel scale."""
     what = "sizes and frequencies"
-    bands, length, rate, low, high = (float(use.known_array(index, what).reshape(())) for index in range(5))
+    given = [use.known_array(index, what) for index in range(5)]
+    if any(array.size != 1 for array in given):
+        use.fail(f"takes single {what}, not {[array.size for array in given]} of them", code="wrong-operands")
+    bands, length, rate, low, high = (float(array.item()) for array in given)
+    is_usual = 0 <= bands < _MOST_BANDS and 0 <= length < _MOST_COLUMNS and rate > 0 and 0 <= low <= high < np.inf
+    if not is_usual or bands * length > _MOST_COLUMNS:
+        use.fail(f"has {bands:g} bands of {low:g} to {high:g} Hz, {length:g} samples at {rate:g} Hz", code="bad-size")
     ends = 2595 * np.log10(1 + np.array([low, high]) / 700)
     mels = ends[0] + np.arange(int(bands) + 2) * (ends[1] - ends[0]) / (int(bands) + 2)
     edges = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(np.int64)
@@ -33,9 +43,6 @@ def _mel_weights(use: Use) -> Sequence[Tensor]:
     inside = (line >= left) & (line <= middle)
     weights = np.where(inside, rising, np.where((line > middle) & (line < right), falling, 0.0))
     return [known(weights, use.element_type("output_datatype", F32))]
-
-
-_MOST_COLUMNS = 1 << 24
 
 
 def _ngrams(use: Use) -> Sequence[Tensor]:
@@ -52,9 +59,11 @@ def _ngrams(use: Use) -> Sequence[Tensor]:
     indices = use.ints_of("ngram_indexes", REQUIRED)
     weights = use.floats_of("weights") or (1.0,) * len(indices)
     shortest, longest = use.integer("min_gram_length", REQUIRED), use.integer("max_gram_length", REQUIRED)
-    width, mode = x.shape[-1], use.string("mode", REQUIRED)
+    width, mode = x.shape[-1] if x.rank else None, use.string("mode", REQUIRED)
     if not isinstance(width, int):
-        use.fail(f"counts in rows of {width} elements", code="data-dependent")
+        use.fail(f"counts in {x.type}, whose rows have no known length", code="data-dependent")
+    if not 0 < shortest <= longest:
+        use.fail(f"counts n-grams of {shortest} to {longest} elements", code="bad-attribute")
     if mode not in ("TF", "IDF", "TFIDF") or len(weights) != len(indices) or len(set(indices)) != len(indices):
         use.fail("has a mode, weights or indices that do not fit", code="bad-attribute")
     parts: list[Tensor] = []

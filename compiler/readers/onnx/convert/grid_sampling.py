@@ -34,7 +34,9 @@ def _grid_sample(use: Use) -> Sequence[Tensor]:
 
 
 def _roi_align(use: Use) -> Sequence[Tensor]:
-    x, boxes, image = use.inputs
+    x, boxes, image = use.ranked(0, 4), use.ranked(1, 2), use.ranked(2, 1)
+    if image.shape != boxes.shape[:1]:
+        use.fail(f"has images of type {image.type} for boxes of {boxes.type}", code="shape-mismatch")
     mode, samples = use.string("mode", "avg"), use.integer("sampling_ratio", 0)
     if mode not in ("avg", "max"):
         use.fail(f"has the mode {mode!r}", code="bad-attribute")

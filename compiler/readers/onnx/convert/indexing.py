@@ -20,6 +20,8 @@ def _gather(use: Use) -> Sequence[Tensor]:
 def _gather_elements(use: Use) -> Sequence[Tensor]:
     x, indices, g = use.input(0), use.input(1), use.g
     axis = use.axis(x.rank, 0)
+    if indices.rank != x.rank:
+        use.fail(f"takes indices of the rank of the operand, not {indices.type} for {x.type}", code="rank-mismatch")
     # Other axes of the indices may be shorter than those of x.
     parts = [slice_to(a, b) if i != axis else None for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))]
     if any(part is not None for part in parts):
@@ -49,8 +51,13 @@ def _one_hot(use: Use) -> Sequence[Tensor]:
     indices, g = use.input(0), use.g
     depth, values = use.input(1), use.input(2)
     axis = use.axis(indices.rank + 1, -1)
+    if depth.type.elements != 1 or values.shape != (2,):
+        use.fail(f"takes one depth and two values, not {depth.type} and {values.type}", code="wrong-operands")
     if depth.array is not None:
-        count: Size = int(depth.array.reshape(-1)[0])
+        number = float(depth.array.item())
+        if not 0 <= number < 1 << 47:
+            use.fail(f"has the depth {number:g}", code="bad-size")
+        count: Size = int(number)
     elif depth.sizes is not None:
         count = depth.sizes[0]
     else:
@@ -92,7 +99,9 @@ def _compress_in_call(use: Use, x: Tensor, condition: Tensor) -> Tensor:
 
 def _reverse_sequence(use: Use) -> Sequence[Tensor]:
     x, lengths, g = use.input(0), use.input(1), use.g
-    time, batch = use.axis(x.rank, 0, "time_axis"), use.axis(x.rank, 1, "batch_axis")
+    time, batch = use.integer("time_axis", 0), use.integer("batch_axis", 1)
+    if {time, batch} != {0, 1} or x.rank < 2:
+        use.fail(f"has the axes {time} of time and {batch} of the batch, for {x.type}", code="bad-axis")
     count = g.cast(lengths, dtype=I64)
     shape = [1] * x.rank
     steps = g.reshape(g.iota(shape=(x.shape[time],)), shape=(*shape[:time], x.shape[time], *shape[time + 1 :]))
@@ -105,6 +114,8 @@ def _trilu(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     upper = use.integer("upper", 1)
     given = use.optional(1)
+    if given is not None and given.type.elements != 1:
+        use.fail(f"takes one diagonal, not {given.type}", code="wrong-operands")
     if given is None or given.sizes is not None:
         diagonal = 0 if given is None else given.sizes[0]  # type: ignore[index]  # sizes are known here
         return [g.apply("triu" if upper else "tril", [x], {"diagonal": diagonal})[0]]

@@ -45,8 +45,13 @@ def split_sizes(use: Use, x: Tensor, axis: int, count: int) -> tuple[Size, ...]:
 
 def parts_of(use: Use, x: Tensor, axis: int, parts: Sequence[Size]) -> tuple[Tensor, ...]:
     """Returns the parts of the given sizes along an axis."""
-    if len(parts) == 1:
-        return (x,)
+    size, total = x.shape[axis], sum(parts, start=0)
+    if isinstance(size, int) and isinstance(total, int) and total != size:
+        use.fail(f"splits an axis of {size} into {list(parts)}", code="shape-mismatch")
+    if total != size:
+        use.require(use.g.equal(use.g.size(total), use.g.size(size)))
+    if len(parts) < 2:
+        return (x,) * len(parts)
     if all(isinstance(part, int) for part in parts):
         return use.g.apply("split", [x], {"parts": tuple(parts), "axis": axis})
     made: list[Tensor] = []
@@ -61,6 +66,8 @@ def parts_of(use: Use, x: Tensor, axis: int, parts: Sequence[Size]) -> tuple[Ten
 
 def _concat_from_sequence(use: Use) -> Sequence[Tensor]:
     items, g = use.sequence().items, use.g
+    if not items:
+        use.fail("joins an empty sequence", code="wrong-operands")
     new_axis = use.integer("new_axis", 0)
     axis = use.axis(items[0].rank + bool(new_axis), None)
     if new_axis:
@@ -80,6 +87,8 @@ def _split_to_sequence(use: Use) -> Sequence[Held]:
         kept = parts if use.integer("keepdims", 1) else tuple(g.squeeze(part, axes=(axis,)) for part in parts)
         return [TensorSequence(kept)]
     sizes = use.ints(1, "sizes of parts")
+    if any(part < 0 for part in sizes) or (given.rank == 0 and sizes[0] == 0):
+        use.fail(f"splits into parts of {list(sizes)}", code="bad-size")
     if given.rank == 0:
         if not isinstance(size, int):
             use.fail("splits an axis of symbolic size", code="data-dependent")

@@ -15,8 +15,7 @@ def _softmax_of_matrix(name: str) -> Convert:
 
     def convert(use: Use) -> Sequence[Tensor]:
         x, g = use.input(), use.g
-        axis = use.integer("axis", 1)
-        axis = axis + x.rank if axis < 0 else axis
+        axis = use.axis(x.rank, 1)
         if axis == x.rank - 1:
             return g.apply(name, [x], {"axis": -1})
         flat = g.reshape(x, shape=(product(x.shape[:axis]), product(x.shape[axis:])))
@@ -94,9 +93,10 @@ def _rms_norm(use: Use) -> Sequence[Tensor]:
 
 def _group_norm(use: Use) -> Sequence[Tensor]:
     x, weight, bias, g = use.input(0), use.input(1), use.input(2), use.g
-    groups, channels = use.integer("num_groups"), x.shape[1]
-    if groups < 1:
-        use.fail(f"has {groups} groups", code="bad-attribute")
+    groups = use.integer("num_groups")
+    if groups < 1 or x.rank < 2:
+        use.fail(f"has {groups} groups for {x.type}", code="bad-attribute")
+    channels = x.shape[1]
     if use.version < 21:
         # One factor for each group.
         if not isinstance(channels, int) or channels % groups:
@@ -119,9 +119,9 @@ _MOST_TERMS = 1024
 def _local_response(use: Use) -> Sequence[Tensor]:
     x, g, size = use.input(), use.g, use.integer("size")
     alpha, beta, bias = use.number("alpha", 1e-4), use.number("beta", 0.75), use.number("bias", 1.0)
-    channels = x.shape[1] if x.rank > 1 else 0
-    if size < 1:
-        use.fail(f"has windows of {size} channels", code="bad-attribute")
+    if size < 1 or x.rank < 2:
+        use.fail(f"has windows of {size} channels, for {x.type}", code="bad-attribute")
+    channels = x.shape[1]
     low, high = (size - 1) // 2, size // 2
     if isinstance(channels, int):
         # The part of a window outside of the channels contains only zeros.

@@ -18,6 +18,8 @@ def _top_k(use: Use) -> Sequence[Tensor]:
         count = use.integer("k")
     else:
         given = use.input(1)
+        if given.type.elements != 1:
+            use.fail(f"takes one count, not {given.type}", code="wrong-operands")
         if given.sizes is not None:
             count = given.sizes[0]
         else:
@@ -31,6 +33,8 @@ def _cumulative(name: str) -> Convert:
     def convert(use: Use) -> Sequence[Tensor]:
         x, given, g = use.input(), use.input(1), use.g
         attributes = {"exclusive": bool(use.integer("exclusive", 0)), "reverse": bool(use.integer("reverse", 0))}
+        if given.type.elements != 1 or not x.rank:
+            use.fail(f"takes one axis, not {given.type}, for {x.type}", code="wrong-operands")
         if given.sizes is not None:
             axis = use.ints(1, "an axis")[0]
             return g.apply(name, [x], {"axis": axis, **attributes})
@@ -48,7 +52,7 @@ def _cumulative(name: str) -> Convert:
 def _hardmax(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     if use.version < 13:
-        axis = use.integer("axis", 1) % max(x.rank, 1)
+        axis = use.axis(x.rank, 1)
         shape = x.shape
         rows = 1
         for size in shape[:axis]:

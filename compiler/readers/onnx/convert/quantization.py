@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .....dialect.types import F32, F64, I32, U8, DType
 from ...writing.tensors import Tensor
-from ..writing.narrow import ELEMENTS, NARROW
+from ..writing.narrow import ELEMENTS, NARROW, element_of
 from ..writing.use import Converters, Use
 from .contractions import integer_matmul, shifted
 from .convolutions import convolved
@@ -21,6 +21,8 @@ def _spread(use: Use, scale: Tensor, x: Tensor, axis: int) -> Tensor:
     block = use.integer("block_size", 0)
     if scale.rank == 0 or scale.shape == (1,):
         return g.reshape(scale, shape=())
+    if not -x.rank <= axis < x.rank:
+        use.fail(f"has no axis {axis}: the operand has rank {x.rank}", code="bad-axis")
     axis = axis % x.rank
     size = x.shape[axis]
     is_single = scale.rank == x.rank and scale.shape[axis] == 1
@@ -43,6 +45,8 @@ def _dequantize(use: Use) -> Sequence[Tensor]:
     axis = use.integer("axis", 1)
     number = use.integer("output_dtype", 0)
     dtype = use.dtype(number) if number else scale.dtype
+    if not dtype.is_float or dtype.is_storage:
+        use.fail(f"has a result of {dtype}, expected a float", code="bad-attribute")
     wide = F32 if scale.dtype.is_half or scale.dtype == F32 else scale.dtype
     value = g.cast(q, dtype=I32) if q.dtype.is_integer and zero is not None else q
     if zero is not None and q.dtype.is_integer:
@@ -55,11 +59,16 @@ def _quantize(use: Use) -> Sequence[Tensor]:
     x, scale, zero, g = use.input(0), use.input(1), use.optional(2), use.g
     axis = use.integer("axis", 1)
     number = use.integer("output_dtype", 0)
-    element = "" if zero is None else zero.element
+    element = "" if zero is None else element_of(zero)
+    if number and zero is not None and use.element_name(number) != element:
+        name = use.element_name(number)
+        use.fail(f"has `output_dtype` = {name}, and a zero point of {element}", code="bad-attribute")
     if zero is None and number:
         element = use.element_name(number)
     narrow = NARROW.get(element)
-    dtype = zero.dtype if zero is not None else ELEMENTS[element] if element else U8
+    dtype = ELEMENTS[element] if element else U8
+    if narrow is None and not dtype.is_integer and not dtype.is_storage:
+        use.fail(f"has a result of {dtype}, expected quantized values", code="bad-attribute")
     precision = use.integer("precision", 0)
     wide = use.dtype(precision) if precision else (F32 if x.dtype.is_half or not x.dtype.is_float else x.dtype)
     if not precision and scale.dtype.is_half and x.dtype == scale.dtype:

@@ -99,6 +99,8 @@ def _layer(use: Use, kind: _Kind) -> Sequence[Tensor]:
     names = use.strings_of("activations", kind.defaults * count)
     alphas, betas = use.floats_of("activation_alpha", ()), use.floats_of("activation_beta", ())
     clip = use.number("clip")
+    if clip is not None and not clip >= 0:
+        use.fail(f"has `clip` = {clip}, expected a positive number", code="bad-attribute")
 
     def clipped(value: Tensor) -> Tensor:
         if clip is None:

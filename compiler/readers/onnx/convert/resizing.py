@@ -23,7 +23,7 @@ import numpy as np
 from .....dialect.dims import Size
 from .....dialect.types import F32
 from ...writing.tensors import Tensor, known
-from ..writing.use import Converters, Use
+from ..writing.use import REQUIRED, Converters, Use
 from .resizing_in_call import finish_resize, resize_in_call
 
 _NEAREST: dict[str, Callable[[float], int]] = {
@@ -32,6 +32,10 @@ _NEAREST: dict[str, Callable[[float], int]] = {
     "floor": math.floor,
     "ceil": math.ceil,
 }
+
+
+_MOST_WEIGHTS = 1 << 26
+"""The maximum number of weights that are computed for one axis while the file is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ def _cubic_weights(fraction: float, stretch: float, a: float) -> tuple[int, list
 
 def _matrix(use: Use, axis: _Axis, mode: str, coordinates: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Returns the weights [new, old] of an axis, and whether each result is outside of the operand."""
+    if not 0 <= axis.new * axis.old <= _MOST_WEIGHTS or (axis.new and not axis.old):
+        use.fail(f"resamples an axis of {axis.old} to {axis.new}", code="bad-size")
     made = np.zeros((axis.new, axis.old))
     outside = np.zeros(axis.new, bool)
     antialias = bool(use.integer("antialias", 0))
@@ -118,7 +124,7 @@ def _matrix(use: Use, axis: _Axis, mode: str, coordinates: str) -> tuple[np.ndar
         positions = [base + first + i for i in range(len(weights))]
         if use.integer("exclude_outside", 0) and mode == "cubic":
             weights = [w if 0 <= p < axis.old else 0.0 for p, w in zip(positions, weights, strict=True)]
-        total = sum(weights)
+        total = sum(weights) or 1.0
         for position, weight in zip(positions, weights, strict=True):
             made[at, min(max(position, 0), axis.old - 1)] += weight / total
     return made, outside
@@ -132,7 +138,8 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[_Axis], mode: str, coordinate
     for axis in axes:
         weights, outside = _matrix(use, axis, mode, coordinates)
         if mode == "nearest":
-            wide = g.gather(wide, known(weights.argmax(1).astype(np.int64)), axis=axis.axis)
+            positions = weights.argmax(1) if axis.old else np.zeros(0)
+            wide = g.gather(wide, known(positions.astype(np.int64)), axis=axis.axis)
         else:
             wide = _weighted(use, wide, axis.axis, weights)
         if outside.any():
@@ -159,8 +166,8 @@ def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> 
 def _upsample(use: Use) -> Sequence[Tensor]:
     x = use.input()
     if use.version >= 9 and use.input(1).elements is None:
-        new, old = use.declared_shape("scales"), x.shape
-        if not all(isinstance(size, int) for size in (*new, *old)):
+        new, old = use.declared_shape("scales", rank=x.rank), x.shape
+        if not all(isinstance(size, int) and size for size in (*new, *old)):
             use.fail_unknown("scales")
         scales = [a / b for a, b in zip(new, old, strict=True) if isinstance(a, int) and isinstance(b, int)]
         use.require(use.g.all(use.g.equal(use.input(1), known(scales, F32))))
@@ -169,9 +176,11 @@ def _upsample(use: Use) -> Sequence[Tensor]:
     elif use.version >= 7:
         scales = list(use.floats_of("scales"))
     else:
-        scales = [1.0, 1.0, use.number("height_scale"), use.number("width_scale")]
+        scales = [1.0, 1.0, use.number("height_scale", REQUIRED), use.number("width_scale", REQUIRED)]
     mode = use.string("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
+    if mode not in ("nearest", "linear"):
+        use.fail(f"has the attribute `mode` = {mode!r}", code="bad-attribute")
     return [_by_scales(use, x, tuple(range(x.rank)), scales, mode, "asymmetric", None)]
 
 
@@ -184,12 +193,14 @@ def _resize(use: Use) -> Sequence[Tensor]:
         scales = [float(s) for s in use.known_array(1, "scales").reshape(-1)]
         return [_by_scales(use, x, tuple(range(x.rank)), scales, mode, "asymmetric", None)]
     coordinates = use.string("coordinate_transformation_mode", "half_pixel")
-    axes = tuple(axis % x.rank for axis in use.ints_of("axes", tuple(range(x.rank))))
+    axes = use.axes_in(x.rank, use.ints_of("axes", tuple(range(x.rank))))
     if any(held.elements is None for held in use.inputs_given()[1:]):
         return [resize_in_call(use, x, axes, mode, coordinates)]
     region = None
     if coordinates == "tf_crop_and_resize":
         region = [float(r) for r in use.known_array(1, "a region of interest").reshape(-1)]
+        if len(region) != 2 * len(axes):
+            use.fail(f"has a region of {len(region)} numbers for {len(axes)} axes", code="shape-mismatch")
     given_scales, given_sizes = use.optional(2), use.optional(3)
     if given_scales is not None and given_scales.shape != (0,):
         scales = [float(s) for s in use.known_array(2, "scales").reshape(-1)]
@@ -197,6 +208,11 @@ def _resize(use: Use) -> Sequence[Tensor]:
     if given_sizes is None:
         use.fail("has neither scales nor sizes", code="wrong-operands")
     return [_by_sizes(use, x, axes, use.sizes(3, "sizes"), mode, coordinates, region)]
+
+
+def _check_lengths(use: Use, given: Sequence[object], axes: Sequence[int]) -> None:
+    if len(given) != len(axes):
+        use.fail(f"has {len(given)} scales or sizes for {len(axes)} axes", code="shape-mismatch")
 
 
 def _by_scales(
@@ -208,6 +224,9 @@ def _by_scales(
     coordinates: str,
     region: Sequence[float] | None,
 ) -> Tensor:
+    _check_lengths(use, scales, axes)
+    if not all(0 < scale < math.inf for scale in scales):
+        use.fail(f"has scales of {list(scales)}", code="bad-size")
     chosen = []
     for position, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
         old = x.shape[axis]
@@ -230,11 +249,12 @@ def _by_sizes(
     coordinates: str,
     region: Sequence[float] | None,
 ) -> Tensor:
+    _check_lengths(use, sizes, axes)
     if any(not isinstance(size, int) for size in (*sizes, *(x.shape[axis] for axis in axes))):
         return _symbolic(use, x, axes, None, sizes, mode, coordinates)
     olds = [size for axis in axes if isinstance(size := x.shape[axis], int)]
     news = [size for size in sizes if isinstance(size, int)]
-    scales = [new / old for new, old in zip(news, olds, strict=True)]
+    scales = [new / max(old, 1) for new, old in zip(news, olds, strict=True)]
     policy = use.string("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         common = min(scales) if policy == "not_larger" else max(scales)

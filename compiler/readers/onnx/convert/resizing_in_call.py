@@ -36,7 +36,7 @@ def _f64(value: float) -> Tensor:
 
 def resize_in_call(use: Use, x: Tensor, axes: Sequence[int], mode: str, coordinates: str) -> Tensor:
     """Returns the operand resampled along the axes."""
-    g, declared = use.g, use.declared_shape("scales, sizes or a region")
+    g, declared = use.g, use.declared_shape("scales, sizes or a region", rank=x.rank)
     region, scales, sizes = use.optional(1), use.optional(2), use.optional(3)
     if scales is not None and scales.shape == (0,):
         scales = None
@@ -47,7 +47,8 @@ def resize_in_call(use: Use, x: Tensor, axes: Sequence[int], mode: str, coordina
         if not isinstance(old, int) or not isinstance(new, int):
             use.fail("resamples a symbolic size by values of the call", code="data-dependent")
         given = scales if scales is not None else sizes
-        assert given is not None
+        if given is None:
+            use.fail("has neither scales nor sizes", code="wrong-operands")
         value = g.cast(g.gather(given, known(np.int64(position)), axis=0), dtype=F64)
         found.append((old, new, value if scales is not None else g.divide(value, _f64(old))))
     common = _common(use, [scale for *_, scale in found]) if scales is None and found else None
@@ -56,7 +57,8 @@ def resize_in_call(use: Use, x: Tensor, axes: Sequence[int], mode: str, coordina
         window = None
         extent = _f64(old)
         if coordinates == "tf_crop_and_resize":
-            assert region is not None
+            if region is None:
+                use.fail("has no region of interest", code="wrong-operands")
             start, end = (
                 g.cast(g.gather(region, known(np.int64(position + k * len(axes))), axis=0), dtype=F64) for k in (0, 1)
             )
@@ -79,9 +81,10 @@ def _common(use: Use, scales: Sequence[Tensor]) -> Tensor | None:
 
 
 def _require_size(use: Use, size: Tensor, new: int, *, exact: bool) -> None:
-    """Adds a check that the computed size is the declared one. The check tolerates the rounding of scales in f32."""
+    """Adds a check that the computed size is the declared one. Sizes are rounded down; a scale that is rounded in f32
+    may give slightly less than the size."""
     g = use.g
-    low, high = (new - 0.51, new + 0.51) if exact else (new - 1e-3, new + 1 + 1e-3)
+    low, high = (new - 0.51, new + 0.51) if exact else (new - 1e-3, new + 1)
     use.require(g.logical_and(g.greater(size, _f64(low)), g.less(size, _f64(high))))
 
 

@@ -16,6 +16,8 @@ _REDUCTIONS = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimu
 def _scatter_elements(use: Use) -> Sequence[Tensor]:
     x, indices, updates, g = use.input(0), use.input(1), use.input(2), use.g
     axis, reduction = use.axis(x.rank, 0), use.string("reduction", "none")
+    if indices.rank != x.rank:
+        use.fail(f"takes indices of the rank of the operand, not {indices.type} for {x.type}", code="rank-mismatch")
     if reduction == "none" and indices.shape[:axis] + indices.shape[axis + 1 :] == x.shape[:axis] + x.shape[axis + 1 :]:
         return [g.scatter(x, indices, updates, axis=axis)]
     # Other axes of the indices may be shorter than those of x: rows of indices name whole positions.
@@ -50,8 +52,8 @@ def _scattered(use: Use, x: Tensor, indices: Tensor, updates: Tensor, reduction:
 def _one_by_one(use: Use, x: Tensor, indices: Tensor, updates: Tensor, operator: str) -> Tensor:
     """Applies the updates in order, in a loop, because indices may repeat."""
     g, depth = use.g, indices.shape[-1]
-    if not isinstance(depth, int):
-        use.fail("has indices of unknown length", code="data-dependent")
+    if not isinstance(depth, int) or not depth:
+        use.fail(f"has indices of length {depth}", code="data-dependent")
     rows = indices.type.elements // depth
     rest = x.shape[depth:]
     flat_indices = g.reshape(indices, shape=(rows, depth))

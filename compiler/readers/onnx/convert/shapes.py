@@ -77,10 +77,12 @@ def _reshape_declared(use: Use, x: Tensor, given: Tensor) -> Tensor:
     if declared:
         sizes, zero = g.cast(given, dtype=I64), known(np.int64(0))
         expected = of_sizes(declared)
-        matches = g.logical_or(g.equal(sizes, expected), g.equal(sizes, known(np.int64(-1))))
+        matches = g.equal(sizes, expected)
         if not use.integer("allowzero", 0):
+            # A size of 0 is that of the operand's axis.
             kept = [axis < x.rank and x.shape[axis] == size for axis, size in enumerate(declared)]
-            matches = g.logical_or(matches, g.logical_and(g.equal(sizes, zero), known(np.array(kept))))
+            matches = g.where(g.equal(sizes, zero), known(np.array(kept)), matches)
+        matches = g.logical_or(matches, g.equal(sizes, known(np.int64(-1))))
         use.require(g.all(matches))
     return result
 
@@ -147,6 +149,8 @@ def _require_axes(use: Use, axes: Tensor, longer: Sequence[Size], shorter: Seque
     """Adds a check of the axes that the call passes: inserting axes of size 1 there must turn the shorter shape into
     the longer one. Several choices of axes may do so."""
     g, rank = use.g, len(longer)
+    if rank < len(shorter):
+        use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
     choices = [
         subset
         for subset in itertools.combinations(range(rank), rank - len(shorter))
@@ -192,7 +196,9 @@ def _expand(use: Use) -> Sequence[Tensor]:
         count = given.shape[0] if given.rank == 1 else None
         if not isinstance(count, int) or count > len(declared):
             use.fail_unknown("a shape")
-        tail = declared[len(declared) - count :]
+        front, tail = declared[: len(declared) - count], declared[len(declared) - count :]
+        if front != x.shape[: len(front)]:
+            use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
         same = g.equal(g.cast(given, dtype=I64), of_sizes(tail))
         padded = (*(1,) * (count - x.rank), *x.shape)[-count:] if count else ()
         kept = np.array([a == b for a, b in zip(padded, tail, strict=True)], bool)
@@ -211,7 +217,7 @@ def _tile(use: Use) -> Sequence[Tensor]:
         return [g.tile(x, repeats=tuple(count if i == axis % x.rank else 1 for i in range(x.rank)))]
     repeats = use.input(1)
     if repeats.sizes is None:
-        declared = use.declared_shape("repeats")
+        declared = use.declared_shape("repeats", rank=x.rank)
         parts = [_quotient(use, new, old) for new, old in zip(declared, x.shape, strict=True)]
         require_equal(use, repeats, parts)
         return [g.tile(x, repeats=tuple(parts))]

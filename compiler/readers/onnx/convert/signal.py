@@ -117,7 +117,10 @@ def _frame_step(use: Use) -> int:
     """Returns the distance between frames. If it is an argument of the call, the declared number of frames gives it."""
     given, g = use.input(1), use.g
     if given.sizes is not None:
-        return use.ints(1, "a step")[0]
+        steps = use.ints(1, "a step")
+        if len(steps) != 1 or steps[0] < 1:
+            use.fail(f"has frames {list(steps)} elements apart", code="bad-size")
+        return steps[0]
     declared, size = use.declared_shape("a step"), use.input(0).shape[1]
     window, length = use.optional(2), use.optional(3)
     frame = window.shape[0] if window is not None else length.sizes[0] if length is not None and length.sizes else None
@@ -131,6 +134,8 @@ def _frame_step(use: Use) -> int:
 
 def _stft(use: Use) -> Sequence[Tensor]:
     signal, g = use.input(0), use.g
+    if signal.rank not in (2, 3):
+        use.fail(f"takes a signal of rank 2 or 3, not {signal.type}", code="rank-mismatch")
     step = _frame_step(use)
     window, given = use.optional(2), use.optional(3)
     if given is not None:

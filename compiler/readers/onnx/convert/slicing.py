@@ -84,13 +84,13 @@ def _slice_in_call(use: Use, x: Tensor, starts: Tensor, ends: Tensor, count: int
 
     Elements are gathered along each axis at start + i * step, with bounds clipped as the standard specifies.
     """
-    g, declared = use.g, use.declared_shape("bounds")
+    g, declared = use.g, use.declared_shape("bounds", rank=x.rank)
     rank = x.rank
     axes_given, steps_given = use.optional(3), use.optional(4)
     if axes_given is None:
         axes: tuple[int, ...] = tuple(range(count))
     elif axes_given.sizes is not None:
-        axes = tuple(axis % rank for axis in use.ints(3, "axes"))
+        axes = use.axes_in(rank, use.ints(3, "axes"))
     else:
         axes = tuple(range(count))
         if count != rank:
@@ -100,6 +100,8 @@ def _slice_in_call(use: Use, x: Tensor, starts: Tensor, ends: Tensor, count: int
             axes = tuple(differing)
         normal = g.remainder(g.cast(axes_given, dtype=I64), known(np.int64(rank)))
         use.require(g.all(g.equal(normal, known(np.array(axes, np.int64)))))
+    if len(axes) != count or count > rank:
+        use.fail(f"has {count} bounds for {len(axes)} axes of {x.type}", code="shape-mismatch")
     for position, axis in enumerate(axes):
         at = known(np.int64(position))
         size = g.size(x.shape[axis])
@@ -131,7 +133,7 @@ def _pad(use: Use) -> Sequence[Tensor]:
     if use.optional(3) is not None and use.input(3).sizes is None:
         return [_pad_in_call(use, x, pads=use.input(1), axes=None, mode=mode, value=value)]
     if use.optional(3) is not None:
-        axes = tuple(axis % x.rank for axis in use.ints(3, "axes"))
+        axes = use.axes_in(x.rank, use.ints(3, "axes"))
     pads = use.input(1)
     if pads.sizes is None:
         return [_pad_in_call(use, x, pads, axes, mode, value)]
@@ -140,10 +142,12 @@ def _pad(use: Use) -> Sequence[Tensor]:
         use.fail(f"has {len(pads.sizes)} widths for {len(axes)} axes", code="shape-mismatch")
     for position, axis in enumerate(axes):
         widths[axis], widths[axis + x.rank] = pads.sizes[position], pads.sizes[position + len(axes)]
+    if value is not None and value.type.elements != 1:
+        use.fail(f"takes one value, not {value.type}", code="wrong-operands")
     if mode != "constant" or value is None:
         return [padded(use, x, widths, mode, 0.0)]
     if value.array is not None:
-        return [padded(use, x, widths, mode, value.array.reshape(-1)[0].item())]
+        return [padded(use, x, widths, mode, value.array.item())]
     inside = padded(use, g.broadcast_to(known(True), shape=x.shape), widths, "constant", 0.0)
     return [g.where(inside, padded(use, x, widths, "constant", 0.0), g.reshape(value, shape=()))]
 
@@ -152,10 +156,10 @@ def _pad_in_call(
     use: Use, x: Tensor, pads: Tensor, axes: Sequence[int] | None, mode: str, value: Tensor | None
 ) -> Tensor:
     """Pads by widths of the call. The declared shape gives the sizes, which the call checks."""
-    g, declared = use.g, use.declared_shape("widths")
+    g, declared = use.g, use.declared_shape("widths", rank=x.rank)
     zero, one = known(np.int64(0)), known(np.int64(1))
     inside = g.broadcast_to(known(True), shape=(1,) * x.rank)
-    count = pads.shape[0]
+    count = pads.shape[0] if pads.rank == 1 else None
     if not isinstance(count, int) or mode not in ("constant", "edge", "reflect", "wrap"):
         use.fail_unknown("widths")
     widths = g.cast(pads, dtype=I64)
@@ -229,10 +233,12 @@ def _wrapped(use: Use, x: Tensor, pairs: Sequence[tuple[Size, Size]]) -> Tensor:
 
 def _center_crop_pad(use: Use) -> Sequence[Tensor]:
     x = use.input()
-    axes = tuple(axis % x.rank for axis in use.ints_of("axes", tuple(range(x.rank))))
+    axes = use.axes_in(x.rank, use.ints_of("axes", tuple(range(x.rank))))
     given = use.input(1)
+    if given.shape != (len(axes),):
+        use.fail(f"has sizes of type {given.type} for {len(axes)} axes", code="shape-mismatch")
     if given.sizes is None:
-        declared = use.declared_shape("a shape")
+        declared = use.declared_shape("a shape", rank=x.rank)
         sizes: tuple[Size, ...] = tuple(declared[axis] for axis in axes)
         g = use.g
         use.require(g.all(g.equal(g.cast(given, dtype=I64), known(np.array(sizes, np.int64)))))

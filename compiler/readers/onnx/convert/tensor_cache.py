@@ -12,7 +12,8 @@ from ..writing.use import Converters, Use
 
 
 def _tensor_scatter(use: Use) -> Sequence[Tensor]:
-    cache, update, given, g = use.input(0), use.input(1), use.optional(2), use.g
+    cache, given, g = use.input(0), use.optional(2), use.g
+    update = use.ranked(1, cache.rank)
     axis = use.axis(cache.rank, -2)
     mode = use.string("mode", "linear")
     if mode not in ("linear", "circular") or axis == 0:

@@ -25,7 +25,10 @@ def _groups(use: Use, kinds: int) -> list[tuple[Tensor, ...]]:
 def _momentum(use: Use) -> Sequence[Tensor]:
     g = use.g
     alpha, beta, decay = use.number("alpha"), use.number("beta"), use.number("norm_coefficient")
-    nesterov = use.string("mode") == "nesterov"
+    mode = use.string("mode")
+    if mode not in ("nesterov", "standard"):
+        use.fail(f"has the mode {mode!r}", code="bad-attribute")
+    nesterov = mode == "nesterov"
     values, moments = [], []
     for x, gradient, moment in _groups(use, 3):
         rate, step = _scalar(use, use.input(0), x.dtype), use.input(1)

@@ -66,6 +66,14 @@ class Use:
             self.fail(f"lacks operand {index}", code="wrong-operands")
         return held
 
+    def ranked(self, index: int, *ranks: int) -> Tensor:
+        """Returns an operand, which must have one of these ranks."""
+        held = self.input(index)
+        if held.rank not in ranks:
+            expected = " or ".join(map(str, ranks))
+            self.fail(f"takes operand {index} of rank {expected}, not {held.type}", code="rank-mismatch")
+        return held
+
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """All operands; none may be omitted."""
@@ -168,6 +176,12 @@ class Use:
             self.fail(f"has no axis {axis}: the operand has rank {rank}", code="bad-axis")
         return axis % rank
 
+    def axes_in(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+        """Returns axes counted from 0. Fails if the operand lacks one, or if one occurs twice."""
+        if any(not -rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) != len(axes):
+            self.fail(f"has the axes {list(axes)} for an operand of rank {rank}", code="bad-axis")
+        return tuple(axis % rank for axis in axes)
+
     def element_type(self, name: str, default: DType | None = None) -> DType:
         """Returns the dtype that an attribute gives by its ONNX number."""
         number = self.integer(name)
@@ -200,11 +214,14 @@ class Use:
         elif not bool(holds.array):
             self.fail("has operands that contradict the declared type of its result", code="type-mismatch")
 
-    def declared_shape(self, what: str, index: int = 0) -> tuple[Size, ...]:
-        """Returns the declared shape of a result, for operands that are computed in a call."""
+    def declared_shape(self, what: str, index: int = 0, *, rank: int | None = None) -> tuple[Size, ...]:
+        """Returns the declared shape of a result, for operands that are computed in a call. Fails if the result must
+        have another rank."""
         type = self.declared[index] if index < len(self.declared) else None
         if type is None:
             self.fail_unknown(what)
+        if rank not in (None, type.rank):
+            self.fail(f"has a result that is declared {type}, of rank {rank}", code="type-mismatch")
         return type.shape
 
 
