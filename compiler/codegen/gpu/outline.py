@@ -27,7 +27,7 @@ from ..tiler.functions import append_functions
 from .bodies import describe_nest, operands_of, take_beside, take_body
 from .contraction import find_groups
 from .decoding import take_decoding
-from .find_attention import join_attention, take_attention
+from .find_attention import join_attention, take_attention, unmask_values
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
@@ -247,15 +247,23 @@ def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: G
     of_device, of_count = (
         [[_computing(clone)[n] for n in launch.members] for launch in group.attention] for clone in clones
     )
+    mask = None
+    if group.masks_values:
+        for launches in (of_count, of_device):
+            mask, product = launches[-2][0], launches[-1][1]
+            unmask_values(product, mask)
     first, last = of_device[0], of_device[-1]
-    attention, passed = take_attention(module, f"{name}_nest", first, last)
+    attention, passed = take_attention(module, f"{name}_nest", first, last, mask)
     bodies = "".join(map(declare_body, (*attention.scores.bodies, *attention.values.bodies)))
-    append_functions(module, bodies + write_flash(attention, f"{name}_nest", tf32=rounding.tf32))
+    bodies += "".join(length.declare() for length in attention.lengths)
+    text = write_flash(attention, f"{name}_nest", tf32=rounding.tf32, combines=group.combines)
+    append_functions(module, bodies + text)
     _call(last[-1], f"{name}_nest", passed)
     _leave_only(device, [], keep_calls=True)
     (q, k), (_, v), (result,) = operands_of(of_count[0][1])[0], *operands_of(of_count[-1][1])
     _compute_on_host(count, of_count[-1][1], f"{name}_nest_count", values=[q, k, v, result])
-    return Launch("flash attention", THREADS, blocks_at_once(attention))
+    schedule = "combined attention" if group.combines else "flash attention"
+    return Launch(schedule, THREADS, blocks_at_once(attention))
 
 
 def _outline_rows(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:
