@@ -35,25 +35,16 @@ class FlashWriter(FlashEnd):
     """The writer of the threads' function."""
 
     def write(self) -> str:
-        text, attention = self.text, self.attention
         self.place_block()
-        if self.combines or attention.scores.static_extent(attention.of_scores()[attention.key]):
-            self.compute()
-        else:
-            is_empty = text.let(f"arith.cmpi eq, {self.shape.total_keys}, {text.constant(0)} : index")
-            with text.block(f"scf.if {is_empty}", "} else {"):
-                self.store_empty_sums()
-            with text.next_region():
-                self.compute()
-        arguments = ", ".join(f"{argument}: {type}" for argument, type in flash_arguments(self.attention))
-        memory = f'memref.global "private" @{self.name}_memory : memref<{self.bytes}xi8, 3> = uninitialized'
-        return f"{memory} {{alignment = 16 : i64}}\n" + self.text.function(f"@{self.name}({arguments})")
-
-    def compute(self) -> None:
         self.place_tiles()
         if not self.combines:
             self.load_queries()
         self.finish(self.run_passes())
+        if not self.combines:
+            self.store_empty_sums()
+        arguments = ", ".join(f"{argument}: {type}" for argument, type in flash_arguments(self.attention))
+        memory = f'memref.global "private" @{self.name}_memory : memref<{self.bytes}xi8, 3> = uninitialized'
+        return f"{memory} {{alignment = 16 : i64}}\n" + self.text.function(f"@{self.name}({arguments})")
 
     def run_passes(self) -> list[str]:
         lowest, none = (self.text.let(f"arith.constant {n} : f32") for n in (LOWEST, "0.0"))

@@ -54,12 +54,20 @@ class FlashEnd(FlashParts):
             self.store(self.row_numbers[part // 2], column, result)
 
     def store_empty_sums(self) -> None:
-        """Stores the results of a call without keys, which are 0. Warps that share the keys have the same rows."""
-        text = self.text
-        none, one = (text.let(f"arith.constant {n} : f32") for n in ("0.0", "1.0"))
-        own = text.constant(0) if self.shape.shares_keys else self.warp
-        with text.block(f"scf.if {text.let(f'arith.cmpi eq, {own}, {self.warp} : index')}"):
-            self.divide([one, one], [none] * (self.shape.columns // 2))
+        """Stores the results of a call without keys, sums of nothing. They replace 0 divided by 0, at the end, where
+        registers are free."""
+        text, attention = self.text, self.attention
+        if attention.scores.static_extent(attention.of_scores()[attention.key]):
+            return
+        is_empty = text.let(f"arith.cmpi eq, {self.shape.total_keys}, {text.constant(0)} : index")
+        with text.block(f"scf.if {is_empty}"):
+            none, one = (text.let(f"arith.constant {n} : f32") for n in ("0.0", "1.0"))
+            if self.shape.shares_keys:
+                # Other threads stored the results of these rows.
+                text.barrier()
+            own = text.constant(0) if self.shape.shares_keys else self.warp
+            with text.block(f"scf.if {text.let(f'arith.cmpi eq, {own}, {self.warp} : index')}"):
+                self.divide([one, one], [none] * (self.shape.columns // 2))
 
     def store(self, row: str, column: str, value: str) -> None:
         text, attention = self.text, self.attention
