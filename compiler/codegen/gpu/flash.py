@@ -12,7 +12,7 @@ The products are those of a subclass: on tensor cores for f16 and bf16 here, for
 overlap the first product, those of the next k the second one. With a causal mask, the kernel skips tiles whose keys all
 follow the last row, and never reads their keys and values, unless the maximum of a row is a masked score, as in a row
 without any key. Where a block has 16 rows or fewer, as with one query, its warps share the keys instead of the rows,
-and combine their partial results at the end.
+and combine their partial results at the end; `flash_split` splits the keys among blocks.
 
 Dao et al., FlashAttention-2, https://arxiv.org/abs/2307.08691
 """
