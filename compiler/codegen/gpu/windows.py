@@ -7,8 +7,8 @@ pooling with the channels last: a thread computes neighbouring channels.
                aligned:    for each (k, l): a vector of x and one of w, a call of the body for each channel
                otherwise:  the channels one after another, as in `plain`
 
-The width is 4, or 2 where threads of four channels would be too few for a device. Sums of more elements than a window
-has stay with a thread each, unless two are enough.
+The width is 4, or 2 where threads of four channels would be too few for a device. Where those of two are too few also,
+the width is 2 for elements of less than 4 bytes in short windows, and 1 for others.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .row_elements import is_contiguous
 from .text import Text
 
 _WIDTHS = (4, 2)
+_WORD = 4
 _SHORT = 64
 """The elements of a window, which take a thread less time than a launch."""
 _ENOUGH = CHIPS["h100"].processors * THREADS
@@ -53,11 +54,12 @@ def width_of_window(nest: Nest) -> int:
         return 1
     written = written_operands(nest, last)
     is_short = (nest.static_count(nest.reductions) or _SHORT + 1) <= _SHORT
+    is_narrow = all(BYTES.get(operand.element, _WORD) < _WORD for operand in moving)
     for width in _WIDTHS:
         ends = [is_contiguous(operand, loop, width) for _, operand, loop in written]
         known = all(operand.element in BYTES for operand in (*moving, *(operand for _, operand, _ in written)))
         fits = known and all(is_contiguous(operand, last, width) for operand in moving) and all(ends)
-        is_enough = count is None or count >= width * _ENOUGH or (width == _WIDTHS[-1] and is_short)
+        is_enough = count is None or count >= width * _ENOUGH or (width == _WIDTHS[-1] and is_short and is_narrow)
         if fits and is_enough and size % width == 0:
             return width
     return 1
