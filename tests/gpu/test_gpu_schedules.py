@@ -71,7 +71,7 @@ SCHEDULES = {
     **dict.fromkeys(("words", "one"), "few rows of 256 threads"),
     "columns": "plain of 256 threads",
     **dict.fromkeys(("greatest", "depthwise"), "windows of 256 threads"),
-    **dict.fromkeys(("turned", "turned rows", "turned bytes"), "turned of 256 threads"),
+    **dict.fromkeys(("turned", "turned rows", "turned bytes"), "transpose of 256 threads"),
     **dict.fromkeys(("shares", "norm", "narrow"), "rows per warp of 256 threads"),
     **dict.fromkeys(("long shares", "root"), "rows of 256 threads"),
     "average": "row per warp of 256 threads",

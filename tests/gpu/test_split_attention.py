@@ -188,6 +188,18 @@ def test_keys_after_the_length_are_not_read(
     assert np.nanmax(np.abs(result - expected), initial=0) <= tolerance_of(name)
 
 
+@pytest.mark.parametrize("name", MASKED)
+def test_tiles_after_the_length_take_no_time(machine: Machine, built: tuple[Build, Path], name: str) -> None:
+    """Their scores are masked, so that only the accesses to shared memory show that keys are read."""
+    model = nacre.load(built[1], device="cuda")
+    arrays = make_arrays(model, name, 1025)
+    phases = []
+    for length in (64, 1025):
+        arrays[3][...] = length
+        phases.append(machine.count_banks(lambda: model.entries[name](*arrays)).phases)
+    assert 2 * phases[0] < phases[1]
+
+
 def test_values_that_are_not_finite(machine: Machine, built: tuple[Build, Path]) -> None:
     """A score that is NaN makes its row NaN, in whichever part it is."""
     model = nacre.load(built[1], device="cuda")

@@ -20,9 +20,9 @@ from typing import Any
 
 from ...base.mlir import ir
 from .bodies import describe_nest
+from .body_slices import begin_slice
 from .contraction import find_groups
 from .nest import Decoding, Nest
-from .slices import begin_slice
 
 _ROUNDED = ("f16", "bf16")
 

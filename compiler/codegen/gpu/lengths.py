@@ -14,10 +14,10 @@ from typing import Any
 
 from ...base.mlir import ir
 from .bodies import describe_nest, iterators, maps_of, operands_of
+from .body_slices import begin_slice, operations_for
 from .causal import constant_of, position_of
 from .nest import Nest
 from .plain import load
-from .slices import begin_slice, operations_for
 from .text import Text
 
 _LESS = 2
@@ -75,7 +75,10 @@ def find_bound(op: Any, fill: float, *, nested: bool = False) -> Bound | None:
     """Returns the length that an op masks its result with: it selects the constant `fill` from there on. A `nested`
     one may be inside other masks with this constant."""
     value = list(op.regions[0].blocks[0].operations)[-1].operation.operands[0]
-    while not isinstance(value.owner, ir.Block) and value.owner.name == "arith.select":
+    while not isinstance(value.owner, ir.Block) and value.owner.name in ("arith.select", "arith.extf"):
+        if value.owner.name == "arith.extf":
+            value = value.owner.operands[0]
+            continue
         condition, kept, other = value.owner.operands
         if constant_of(other) != fill:
             return None

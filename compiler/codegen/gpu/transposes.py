@@ -91,7 +91,7 @@ def _other_of(operand: Operand, last: int) -> int | None:
     return other if operand.strides and operand.strides[-1] == 1 else None
 
 
-def write_turned(nest: Nest, crossing: Crossing) -> str:
+def write_transpose(nest: Nest, crossing: Crossing) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
     writer = _Writer(nest, crossing)
     writer.write()
