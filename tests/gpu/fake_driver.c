@@ -91,9 +91,9 @@ static int contexts_of[2];
 int fake_contexts(int number) { return contexts_of[number]; }
 void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = loaded_cubins = 0; }
 int fake_launches(void) { return launches; }
-/* The blocks of the last launch. */
-static uint32_t launched_blocks;
-int fake_blocks(void) { return (int)launched_blocks; }
+/* The blocks of the last launches. */
+static uint32_t launched_blocks[256];
+int fake_blocks_of(int number) { return (int)launched_blocks[number % 256]; }
 int fake_left(void) { return device.count + contexts + streams + events + modules + graphs; }
 int fake_depth(void) { return depth; }
 
@@ -250,7 +250,7 @@ static operation *add_operation(graph *to) {
 }
 static int run_operation(const operation *each) {
     if (each->f) {
-        launches++, launched_blocks = each->blocks;
+        launched_blocks[launches++ % 256] = each->blocks;
         if (launches == exit_at) _exit(7);
         if (launches == fault_at) snprintf(device.error, sizeof device.error, "an injected fault");
         /* Like a GPU, it reports a failure when the host next waits. */

@@ -121,7 +121,11 @@ class Machine:
     @property
     def blocks(self) -> int:
         """The blocks of the last launch."""
-        return int(self.library.fake_blocks())
+        return self.blocks_of(self.launches - 1)
+
+    def blocks_of(self, number: int) -> int:
+        """Returns the blocks of a launch, one of the last 256, by its number from 0."""
+        return int(self.library.fake_blocks_of(number))
 
     @property
     def left(self) -> int:

@@ -120,8 +120,9 @@ def test_no_kernel_has_more_conflicts_than_before(
     known = read_figures(SECTION)
     assert made.keys() == known.keys()
     assert [(name, made[name], known[name], worst[name]) for name in made if worse(made[name], known[name])] == []
-    # The others use shared memory.
-    assert {name for name in made if made[name]["phases"] == 0} <= {"turn_f32", "turn_f16"}
+    assert all(figures["phases"] for figures in made.values())
+    # Rows of a tile have a word more than elements.
+    assert made["turn_f32"]["conflicts"] == made["turn_f16"]["conflicts"] == 0
 
 
 @pytest.mark.parametrize("name", ["m_bf16", "grouped"])

@@ -57,6 +57,15 @@ model one_bf16(x: bf16[1, 4096], w: bf16[4096, 4096], b: bf16[4096]) -> bf16[1, 
 model elements(x: f32[T, 1024], y: f32[T, 1024]) -> f32[T, 1024] { return relu(x + y) }
 model bytes(x: u8[T, 512], w: i8[512, 512]) -> i32[T, 512] { return einsum("mk,nk->mn", x, w, into=i32) }
 model order(x: f32[T, 1000]) -> f32[T, 1000] { return sort(x) }
+model cached(q: f32[8, 4, 128], k: f32[8, 128, S], v: f32[8, S, 128], length: i64) -> f32[8, 4, 128] {
+  scores = mask_after(q @ k, length, fill=-inf, mode="clamp")
+  return softmax(scores) @ mask_after(v, length, axis=-2, mode="clamp")
+}
+model depthwise(x: f16[1, 112, 112, 32], w: f16[3, 3, 1, 32], b: f16[32]) -> f16[1, 112, 112, 32] {
+  return relu(conv2d(x, w, b, padding=1, groups=32, layout="channels_last"))
+}
+model turned_f32(x: f32[T, 512]) -> f32[512, T] { return x.T }
+model turned_f16(x: f16[8, T, 128]) -> f16[8, 128, T] { return x.mT }
 """
 WEIGHTS = """language 1
 dim T in 1..4096 multiple 8

@@ -55,6 +55,12 @@ MODELS = {
     "narrow": "model m(x: bf16[B, 45]) -> bf16[B, 45] { return softmax(x) }",
     "average": "model m(x: bf16[B, 45]) -> bf16[B] { return mean(x, axis=1) }",
     "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
+    "depthwise": """model m(x: f16[B, 7, 6, 20], w: f16[3, 3, 1, 20], b: f16[20]) -> f16[B, 4, 3, 20] {
+        return relu(conv2d(x, w, b, stride=2, padding=1, groups=20, layout="channels_last"))
+    }""",
+    "turned": "model m(x: f16[3, B, 76], y: f16[B]) -> f16[3, 76, B] { return relu(transpose(x, (0, 2, 1))) + y }",
+    "turned rows": "model m(x: f32[B, 68, 3, 20]) -> f32[B, 3, 20, 68] { return transpose(x, (0, 2, 3, 1)) }",
+    "turned bytes": "model m(x: i8[72, B]) -> i8[B, 72] { return x.T }",
 }
 SCHEDULES = {
     **dict.fromkeys(("contraction", "batched", "bias"), "contraction of 256 threads"),
@@ -63,7 +69,9 @@ SCHEDULES = {
     **dict.fromkeys(("rows", "f64", "mean", "weights", "wide"), "row per warp of 256 threads"),
     "whole": "row of 256 threads",
     **dict.fromkeys(("words", "one"), "few rows of 256 threads"),
-    **dict.fromkeys(("columns", "greatest"), "plain of 256 threads"),
+    "columns": "plain of 256 threads",
+    **dict.fromkeys(("greatest", "depthwise"), "windows of 256 threads"),
+    **dict.fromkeys(("turned", "turned rows", "turned bytes"), "transpose of 256 threads"),
     **dict.fromkeys(("shares", "norm", "narrow"), "rows per warp of 256 threads"),
     **dict.fromkeys(("long shares", "root"), "rows of 256 threads"),
     "average": "row per warp of 256 threads",
@@ -82,12 +90,14 @@ TOLERANCES = {
     "root": 1e-3,
     "narrow": 4e-3,
     "average": 4e-3,
+    "depthwise": 2e-3,
+    "turned": 1e-3,
 }
 """Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
 UNALIGNED = ("f16", "channels")
 ALONE = (
     *("shares", "long shares", "bias", "padded", "sides", "greatest", "channels", "mean", "f16", "weights", "few"),
-    *("norm", "root", "narrow", "average"),
+    *("norm", "root", "narrow", "average", "depthwise", "turned", "turned rows", "turned bytes"),
 )
 """Models of one launch: elementwise ops are computed where the sums are, padding is not stored, and neither are tensors
 that only have a wider dtype."""
@@ -135,6 +145,14 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         return np.asarray(powers / powers.sum(-1, keepdims=True))
     if name == "vectors":
         return np.maximum(x, 0) + others[0]
+    if name == "depthwise":
+        x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))[:, ::2, ::2]
+        return np.maximum(np.einsum("bijckl,klc->bijc", windows, others[0][:, :, 0]) + others[1], 0)
+    if name == "turned":
+        return np.maximum(x.swapaxes(1, 2), 0) + others[0]
+    if name in ("turned rows", "turned bytes"):
+        return x.T if name == "turned bytes" else x.transpose(0, 2, 3, 1)
     if name == "f64":
         return np.asarray(x.max(-1))
     if name == "wide":
@@ -148,7 +166,14 @@ def entry_of(name: str) -> str:
 
 def arrays_of(model: nacre.Model, name: str, batch: int) -> list[np.ndarray]:
     rng = np.random.default_rng(batch)
-    types = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32}
+    types = {
+        "bf16": ml_dtypes.bfloat16,
+        "f16": np.float16,
+        "f32": np.float32,
+        "f64": np.float64,
+        "i32": np.int32,
+        "i8": np.int8,
+    }
     made = []
     (entry,) = (entry for entry in model.describe()["entries"] if entry["name"] == entry_of(name))
     for argument in entry["arguments"]:

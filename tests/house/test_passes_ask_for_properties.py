@@ -17,7 +17,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     "layout/einsum_order.py": ("turns the results of `einsum`", {"einsum"}),
     "layout/split_reductions.py": (
         "a table with one rule for each operator; a mean divides its sum",
-        {"_COMBINING", "mean"},
+        {"_COMBINING", "_POSITIONS", "mean"},
     ),
     "layout/split_scans.py": ("splits the running sums of `cumsum`", {"cumsum"}),
     "layout/split_sums.py": ("splits the sums of `matmul`", {"matmul"}),

@@ -9,18 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .causal import Causal
+from .lengths import Length
 from .nest import Nest
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The products of an attention. `rows` and `batch` are axes of the scores."""
+    """The products of an attention. `rows` and `batch` are axes of the scores. Scores of keys from `length` on are
+    -inf, and values from `kept` on are 0."""
 
     scores: Nest
     values: Nest
     rows: tuple[int, ...]
     batch: tuple[int, ...]
     causal: Causal | None
+    length: Length | None = None
+    kept: Length | None = None
+
+    @property
+    def lengths(self) -> tuple[Length, ...]:
+        return tuple(length for length in (self.length, self.kept) if length is not None)
 
     @property
     def depth(self) -> int | None:

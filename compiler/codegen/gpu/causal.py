@@ -64,7 +64,7 @@ def _find_bound(condition: Any, key: int, captured: Sequence[Any], low: float) -
         return None
     sign, is_exchanged = _BEFORE[predicate]
     left, right = reversed(list(owner.operands)) if is_exchanged else owner.operands
-    if _position(left) != key:
+    if position_of(left) != key:
         return None
     number, position = (-1 if sign == "<" else 0), None
     if not isinstance(right.owner, ir.Block) and right.owner.name == "arith.addi":
@@ -76,11 +76,11 @@ def _find_bound(condition: Any, key: int, captured: Sequence[Any], low: float) -
             position = list(captured).index(distance)
         else:
             return None
-    axis = _position(right)
+    axis = position_of(right)
     return None if axis is None or axis == key else Causal(axis, number, position, low)
 
 
-def _position(value: Any) -> int | None:
+def position_of(value: Any) -> int | None:
     """Returns the loop that a number is the position of."""
     owner = value.owner
     if not isinstance(owner, ir.Block) and owner.name == "arith.index_cast":

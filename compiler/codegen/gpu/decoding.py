@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.mlir import ir
-from .bodies import captured_by, describe_nest, empty_function
+from .bodies import describe_nest
+from .body_slices import begin_slice
 from .contraction import find_groups
 from .nest import Decoding, Nest
 
@@ -169,31 +170,14 @@ def _write_function(
 ) -> bool:
     """Writes the function of the quantized values, the loops and the captured values that returns the weights. Returns
     whether the body has no loops or branches among the operations that decode."""
-    block = op.regions[0].blocks[0]
+    arguments = list(op.regions[0].blocks[0].arguments)
     values = [value for factors in weights for value in factors or ()]
-    needed = _needed(block, values)
-    if any(len(list(each.regions)) for each in needed):
-        return False
-    captured = list(captured_by(block))
-    given = [argument for n, argument in enumerate(list(block.arguments)[: len(nest.inputs)]) if n not in activations]
-    types = [*(value.type for value in given), *[ir.IndexType.get()] * len(nest.parallel), *(v.type for v in captured)]
+    given = [argument for n, argument in enumerate(arguments[: len(nest.inputs)]) if n not in activations]
     result = {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type}[element].get()
-    target = empty_function(module, symbol, types, [result] * len(weights)).regions[0].blocks[0]
-    arguments = list(target.arguments)
-    loops = arguments[len(given) : len(given) + len(nest.parallel)]
-    known = dict(
-        zip((*given, *captured), (*arguments[: len(given)], *arguments[len(given) + len(loops) :]), strict=True)
-    )
-    for each in needed:
-        if each.name == "linalg.index":
-            known[each.results[0]] = loops[ir.IntegerAttr(each.attributes["dim"]).value]
-            continue
-        with ir.InsertionPoint(target):
-            clone = each.clone().operation
-        for operand in list(clone.operands):
-            if operand in known:
-                clone.replace_uses_of_with(operand, known[operand])
-        known |= dict(zip(each.results, clone.results, strict=True))
+    begun = begin_slice(module, op, symbol, given, values, [result] * len(weights))
+    if begun is None:
+        return False
+    target, known = begun
     with ir.InsertionPoint(target), op.location:
         made = [_rounded(_multiply([known[value] for value in factors or ()]), result) for factors in weights]
         ir.Operation.create("func.return", operands=made)
@@ -212,13 +196,3 @@ def _rounded(value: Any, type: Any) -> Any:
     if value.type == type:
         return value
     return ir.Operation.create("arith.truncf", results=[type], operands=[value]).results[0]
-
-
-def _needed(block: Any, values: Sequence[Any]) -> list[Any]:
-    """Returns the operations of a block that compute values, in their order."""
-    wanted, found = list(values), []
-    for op in reversed([each.operation for each in block.operations]):
-        if any(result in wanted for result in op.results):
-            found.append(op)
-            wanted += list(op.operands)
-    return found[::-1]

@@ -7,7 +7,8 @@
     shares   = weights / total           rounded to the dtype of the values
     result   = shares v                  perhaps with an epilogue: rounding
 
-The search depends neither on names of operators nor on dims.
+The values may be zeros from a length on: an op that copies them so, between the shares and the result, is left out. The
+search depends neither on names of operators nor on dims.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import Any
 
 from ...base.mlir import ir
 from .attention import Attention, describe_attention
-from .bodies import describe_nest, maps_of, operands_of, take_beside, take_body
+from .bodies import captured_by, describe_nest, maps_of, operands_of, take_beside, take_body
 from .causal import constant_of, find_causal
+from .flash_split import can_split
 from .groups import Group, root_of, touches
+from .lengths import Bound, find_bound, masked_operand, take_length
 
 
 def join_attention(
@@ -30,58 +33,106 @@ def join_attention(
     scratch: Collection[Any],
     fits: Callable[[Attention | None], bool],
 ) -> list[Group]:
-    """Returns the launches; one launch replaces each group of six that form an attention which `fits`."""
+    """Returns the launches; one launch replaces each group of six that form an attention which `fits`, or two if its
+    keys may be split."""
     made: list[Group] = []
     position = 0
     while position < len(groups):
-        six = groups[position : position + 6]
-        found = len(six) == 6 and _is_attention(computing, six, scratch)
-        if found and fits(_read_attention(computing, six)):
-            made.append(Group(tuple(n for group in six for n in group.members), attention=tuple(six)))
-            position += 6
+        for count in (6, 7):
+            several = groups[position : position + count]
+            if len(several) == count and (found := _find(computing, several, scratch)) is not None and fits(found):
+                joined = Group(tuple(n for group in several for n in group.members), attention=tuple(several))
+                made += [joined, *([replace(joined, combines=True)] if can_split(found) else [])]
+                break
         else:
+            count = 1
             made.append(groups[position])
-            position += 1
+        position += count
     return made
 
 
-def _read_attention(computing: Sequence[Any], six: Sequence[Group]) -> Attention | None:
-    first, last = six[0], six[-1]
+def _find(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection[Any]) -> Attention | None:
+    """Returns the attention of six launches, or of seven with a mask of the values; None if they are none."""
+    masks = [computing[group.members[-1]] for group in groups[5:-1]]
+    if not _is_attention(computing, groups, scratch):
+        return None
+    first, last = groups[0], groups[-1]
     scores, values = (describe_nest(computing[group.members[1]], "", [True]) for group in (first, last))
     end = computing[first.members[2]] if first.has_epilogue else None
-    causal = None if end is None else find_causal(end)
-    return describe_attention(scores, values, causal)
+    found = describe_attention(scores, values, None if end is None else find_causal(end))
+    return found if found is None or not masks or _bound_of_values(found, masks[0]) is not None else None
 
 
-def take_attention(module: Any, name: str, first: Sequence[Any], last: Sequence[Any]) -> tuple[Attention, list[Any]]:
+def _bound_of_scores(attention: Attention, end: Any) -> Bound | None:
+    """Returns the length from which on scores are -inf, if it is the same for all rows."""
+    bound = find_bound(end, -float("inf"), nested=True)
+    is_own = bound is not None and bound.axis == attention.key and bound.loops <= set(attention.batch)
+    return bound if is_own else None
+
+
+def _bound_of_values(attention: Attention, mask: Any) -> Bound | None:
+    """Returns the length from which on values are 0, if it is the same for all columns."""
+    found = masked_operand(mask)
+    if found is None:
+        return None
+    _, bound = found
+    axes, later = attention.values.inputs[1].plain_axes(), attention.of_values()
+    batch = {later[axis] for axis in attention.batch}
+    is_own = axes[bound.axis] == later[attention.key] and {axes[loop] for loop in bound.loops} <= batch
+    return bound if is_own else None
+
+
+def unmask_values(product: Any, mask: Any) -> None:
+    """Makes a product read the values that a mask copies."""
+    number, _ = masked_operand(mask) or (None, None)
+    assert number is not None, mask
+    product.operands[1] = operands_of(mask)[0][number]
+
+
+def take_attention(
+    module: Any, name: str, first: Sequence[Any], last: Sequence[Any], mask: Any = None
+) -> tuple[Attention, list[Any]]:
     """Moves the bodies of an attention's products, and of their epilogues, into functions of a module: those of two
-    launches, each the fill, the product and perhaps the epilogue. Returns it, and the values its schedule takes."""
-    causal = find_causal(first[2]) if len(first) > 2 else None
+    launches, each the fill, the product and perhaps the epilogue. The product reads values that are 0 from a length on
+    if there is a `mask`, an op. Returns the attention, and the values its schedule takes."""
+    end = first[2] if len(first) > 2 else None
+    causal = None if end is None else find_causal(end)
+    found = describe_attention(describe_nest(first[1], "", [True]), describe_nest(last[1], "", [True]), causal)
+    assert found is not None, name
+    length = kept = None
+    if end is not None and (bound := _bound_of_scores(found, end)) is not None:
+        length = take_length(module, end, bound, f"{name}_length", "%x")
+    if mask is not None:
+        bound = _bound_of_values(found, mask)
+        kept = None if bound is None else take_length(module, mask, bound, f"{name}_kept", "%l")
+        assert kept is not None, name
     scores, _ = take_body(module, first[1], f"{name}_scores", [True])
     (q, k), results = operands_of(first[1])
-    passed = [q, k]
-    if len(first) > 2:
-        epilogue, others = take_beside(module, f"{scores.name}_last", results[0], first[2])
-        scores, passed = replace(scores, epilogue=epilogue), passed + others
+    parts, passed = results, list[Any]()
+    if end is not None:
+        epilogue, passed = take_beside(module, f"{scores.name}_last", results[0], end)
+        scores = replace(scores, epilogue=epilogue)
+    if kept is not None:
+        inputs, _ = operands_of(mask)
+        passed += [*(inputs[number] for number in kept.reads), *captured_by(mask.regions[0].blocks[0])]
     values, _ = take_body(module, last[1], name, [True])
     inputs, results = operands_of(last[1])
     passed += [*inputs, *results, operands_of(last[0])[0][0]]
     if len(last) > 2:
         epilogue, others = take_beside(module, f"{name}_last", results[0], last[2])
         values, passed = replace(values, epilogue=epilogue), passed + others
-    found = describe_attention(scores, values, causal)
-    assert found is not None, name
-    return found, passed
+    found = replace(found, scores=scores, values=values, length=length, kept=kept)
+    return found, [q, k, *(parts if can_split(found) else ()), *passed]
 
 
-def _is_attention(computing: Sequence[Any], six: Sequence[Group], scratch: Collection[Any]) -> bool:
-    first, most, weights, total, shares, last = six
-    if any(group.has_prologue for group in six) or any(g.has_epilogue for g in (most, weights, total, shares)):
+def _is_attention(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection[Any]) -> bool:
+    first, most, _, total, _, *masks, last = groups
+    if any(group.has_prologue for group in groups) or any(g.has_epilogue for g in groups[1:-1]):
         return False
-    lengths = [len(group.members) - group.has_epilogue for group in six]
-    if lengths != [2, 2, 1, 2, 1, 2]:
+    lengths = [len(group.members) - group.has_epilogue for group in groups]
+    if lengths != [2, 2, 1, 2, 1, *(1 for _ in masks), 2]:
         return False
-    ops = [computing[group.members[length - 1]] for group, length in zip(six, lengths, strict=True)]
+    ops = [computing[group.members[length - 1]] for group, length in zip(groups, lengths, strict=True)]
     if any(op.name != "linalg.generic" for op in ops):
         return False
     scores = operands_of(computing[first.members[-1]])[1]
@@ -92,16 +143,25 @@ def _is_attention(computing: Sequence[Any], six: Sequence[Group], scratch: Colle
     rank = ir.MemRefType(scores[0].type).rank
     return (
         str(ir.MemRefType(scores[0].type).element_type) == "f32"
-        and (not first.has_epilogue or maps_of(computing[first.members[-1]])[-1] == _identity(rank))
+        and (not first.has_epilogue or _keeps_axes(computing[first.members[-1]], operands_of(ops[0])[1][0], rank))
         and _starts_with(computing[most.members[0]], lambda value: value == -float("inf"))
         and all(_starts_with(computing[g.members[0]], lambda value: value == 0) for g in (first, total, last))
         and _folds(ops[1], "arith.maximumf", memory[0], rank)
         and _computes(ops[2], ["arith.subf", "math.exp"], memory[:2], rank)
         and _folds(ops[3], "arith.addf", memory[2], rank)
         and _computes(ops[4], ["arith.divf"], [memory[2], memory[3]], rank)
-        and root_of(operands_of(ops[5])[0][0]) == memory[4]
-        and _are_own(computing, six, memory[:5], scratch)
+        and root_of(operands_of(ops[-1])[0][0]) == memory[4]
+        and (not masks or operands_of(ops[-1])[0][1] == made[5][0])
+        and _are_own(computing, groups, memory[:-1], scratch)
     )
+
+
+def _keeps_axes(end: Any, total: Any, rank: int) -> bool:
+    """Returns whether an epilogue reads each sum where it writes its result."""
+    inputs, _ = operands_of(end)
+    maps = maps_of(end)
+    read = [map for value, map in zip(inputs, maps, strict=False) if value == total]
+    return all(map == _identity(rank) for map in (*read, maps[-1]))
 
 
 def _identity(rank: int) -> Any:
@@ -145,9 +205,11 @@ def _computes(op: Any, names: Sequence[str], read: Sequence[Any], rank: int) -> 
     return all(after.operands[0] == before.results[0] for before, after in pairwise(operations))
 
 
-def _are_own(computing: Sequence[Any], six: Sequence[Group], memory: Sequence[Any], scratch: Collection[Any]) -> bool:
+def _are_own(
+    computing: Sequence[Any], groups: Sequence[Group], memory: Sequence[Any], scratch: Collection[Any]
+) -> bool:
     """Returns whether no other op reads or writes the tensors between the products and the softmax."""
-    members = {number for group in six for number in group.members}
+    members = {number for group in groups for number in group.members}
     own = [each for each in memory if each in scratch]
     return len(own) == len(memory) and not any(
         touches(op, each) for number, op in enumerate(computing) if number not in members for each in own

@@ -12,7 +12,7 @@ The products are those of a subclass: on tensor cores for f16 and bf16 here, for
 overlap the first product, those of the next k the second one. With a causal mask, the kernel skips tiles whose keys all
 follow the last row, and never reads their keys and values, unless the maximum of a row is a masked score, as in a row
 without any key. Where a block has 16 rows or fewer, as with one query, its warps share the keys instead of the rows,
-and combine their partial results at the end.
+and combine their partial results at the end; `flash_split` splits the keys among blocks.
 
 Dao et al., FlashAttention-2, https://arxiv.org/abs/2307.08691
 """
@@ -24,6 +24,7 @@ from itertools import product
 
 from .flash_end import FlashEnd
 from .flash_shape import WARPS, flash_arguments
+from .flash_split import FEW
 from .flash_tiles import LOG2E, LOWEST
 from .fragments import round_pair, wait_for_copies
 from .mma import float_product, multiply
@@ -36,31 +37,53 @@ class FlashWriter(FlashEnd):
     def write(self) -> str:
         self.place_block()
         self.place_tiles()
-        self.load_queries()
-        totals = self.run_passes()
-        self.finish(totals)
+        if not self.combines:
+            self.load_queries()
+        self.finish(self.run_passes())
+        if not self.combines:
+            self.store_empty_sums()
         arguments = ", ".join(f"{argument}: {type}" for argument, type in flash_arguments(self.attention))
         memory = f'memref.global "private" @{self.name}_memory : memref<{self.bytes}xi8, 3> = uninitialized'
         return f"{memory} {{alignment = 16 : i64}}\n" + self.text.function(f"@{self.name}({arguments})")
 
     def run_passes(self) -> list[str]:
-        text, shape = self.text, self.shape
-        lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOWEST, "0.0"))
-        starts = [lowest, lowest, none, none] + [none] * (shape.columns // 2)
-        types = ["f32"] * len(starts)
-        zero, one = text.constant(0), text.constant(1)
+        lowest, none = (self.text.let(f"arith.constant {n} : f32") for n in (LOWEST, "0.0"))
+        starts = [lowest, lowest, none, none] + [none] * (self.shape.columns // 2)
+        if self.combines:
+            starts = self.load_parts(starts)
+            return self.add_masked_keys(starts) if self.reads_keys else starts
         if self.attention.causal is None:
-            return self.run_tiles(zero, shape.total_keys, starts)
+            return self.run_tiles(*self.own_keys(self.end), starts)
+        return self.run_causal(starts)
+
+    def run_causal(self, starts: Sequence[str]) -> list[str]:
+        """Computes the keys before the limit of a causal mask, then the others if a row needs them. If the keys are
+        split, the launch that combines the parts computes the others."""
+        text, shape, types = self.text, self.shape, ["f32"] * len(starts)
+        zero, one, two = text.constant(0), text.constant(1), text.constant(2)
         limit = self.find_limit()
+        own = self.own_keys(limit)
+        passes = two if shape.parts is None else text.let(f"arith.select {self.is_whole()}, {two}, {one} : index")
         carried, number = [text.fresh() for _ in types], text.fresh()
-        with text.loop(f"{number} = {zero} to {text.constant(2)} step {one}", carried, starts, types) as results:
+        with text.loop(f"{number} = {zero} to {passes} step {one}", carried, starts, types) as results:
             again = self.is_masked(carried)
-            rest = text.let(f"arith.select {again}, {shape.total_keys}, {limit} : index")
+            rest = text.let(f"arith.select {again}, {self.end}, {limit} : index")
             first = text.let(f"arith.cmpi eq, {number}, {zero} : index")
-            begin = text.let(f"arith.select {first}, {zero}, {limit} : index")
-            end = text.let(f"arith.select {first}, {limit}, {rest} : index")
+            begin = text.let(f"arith.select {first}, {own[0]}, {limit} : index")
+            end = text.let(f"arith.select {first}, {own[1]}, {rest} : index")
             text.carry(self.run_tiles(begin, end, carried), types)
         return results
+
+    def add_masked_keys(self, starts: Sequence[str]) -> list[str]:
+        """Adds the keys behind the limit of a causal mask if a row needs them."""
+        text, types = self.text, ["f32"] * len(starts)
+        made, again = text.fresh(), self.is_masked(starts)
+        with text.block(f"{made}:{len(types)} = scf.if {again} -> ({', '.join(types)})", "} else {"):
+            self.load_queries()
+            text.carry(self.run_tiles(self.find_limit(), self.end, starts), types)
+        with text.next_region():
+            text.carry(starts, types)
+        return [f"{made}#{number}" for number in range(len(types))]
 
     def find_limit(self) -> str:
         """Returns the first key, at the begin of a tile, after which a causal mask keeps none for the block's rows."""
@@ -91,29 +114,49 @@ class FlashWriter(FlashEnd):
         kept = text.index("maxsi", kept, text.constant(0))
         tile = text.constant(shape.keys)
         whole = text.multiply(text.index("ceildivui", kept, tile), tile)
-        return text.index("minui", whole, shape.total_keys)
+        return text.index("minui", whole, self.end)
 
     def is_masked(self, carried: Sequence[str]) -> str:
         """Returns whether the greatest score of a row in the block is that of a masked key."""
         text, causal = self.text, self.attention.causal
         assert causal is not None
         least = text.let(f"arith.constant {_f32(causal.low / 2)} : f32")
-        low = [text.let(f"arith.cmpf olt, {value}, {least} : f32") for value in carried[:2]]
+        most = self.join_maxima(carried[:2]) if self.shape.shares_keys else carried[:2]
+        low = [text.let(f"arith.cmpf olt, {value}, {least} : f32") for value in most]
         real = [text.below(row, self.shape.total_rows) for row in self.row_numbers]
         each = [text.let(f"arith.andi {a}, {b} : i1") for a, b in zip(low, real, strict=True)]
         word = text.let(f"arith.extui {text.let(f'arith.ori {each[0]}, {each[1]} : i1')} : i1 to i32")
         for distance in (1, 2, 4, 8, 16):
             other = text.exchange(word, "i32", distance)
             word = text.let(f"arith.ori {word}, {other} : i32")
-        view = self.words("i32")
+        if not self.shape.shares_keys:
+            (word,) = self.exchange_words(self.text.constant(0), [word], "i32", "arith.ori")
+        return text.let(f"arith.cmpi ne, {word}, {text.constant(0, 'i32')} : i32")
+
+    def join_maxima(self, own: Sequence[str]) -> list[str]:
+        """Returns the maxima of this thread's rows among all warps, which share the keys."""
+        return self.exchange_words(self.group, own, "f32", "arith.maximumf")
+
+    def exchange_words(self, place: str, own: Sequence[str], element: str, joins: str) -> list[str]:
+        """Returns numbers of the warps joined by an operation: those that threads have at the same place, of 8."""
+        text, (view, type) = self.text, self.words(element)
+
+        def position(warp: str, number: int) -> str:
+            return text.add(text.multiply(warp, text.constant(FEW)), text.add(place, text.constant(8 * number)))
+
         text.barrier()
-        text.line(f"memref.store {word}, {view[0]}[{self.warp}] : {view[1]}")
+        for number, value in enumerate(own):
+            text.line(f"memref.store {value}, {view}[{position(self.warp, number)}] : {type}")
         text.barrier()
-        words = [text.let(f"memref.load {view[0]}[{text.constant(n)}] : {view[1]}") for n in range(WARPS)]
-        for other in words[1:]:
-            words[0] = text.let(f"arith.ori {words[0]}, {other} : i32")
+        made = []
+        for number in range(len(own)):
+            warps = [position(text.constant(warp), number) for warp in range(WARPS)]
+            joined, *others = (text.let(f"memref.load {view}[{at}] : {type}") for at in warps)
+            for other in others:
+                joined = text.let(f"{joins} {joined}, {other} : {element}")
+            made.append(joined)
         text.barrier()
-        return text.let(f"arith.cmpi ne, {words[0]}, {text.constant(0, 'i32')} : i32")
+        return made
 
     def run_tiles(self, begin: str, end: str, starts: Sequence[str]) -> list[str]:
         text, types = self.text, ["f32"] * len(starts)

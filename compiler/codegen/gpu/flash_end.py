@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from .flash_shape import FEW, THREADS, WARPS
-from .flash_tiles import LOG2E, LOWEST, FlashTiles
+from .flash_parts import FlashParts
+from .flash_shape import THREADS, WARPS
+from .flash_split import FEW
+from .flash_tiles import LOWEST
 from .plain import split_number, store_total
 
 
-class FlashEnd(FlashTiles):
+class FlashEnd(FlashParts):
     """The writer of the end."""
-
-    def power(self, value: str) -> str:
-        """Returns 2 to the power of a number, with an error of 2 units in the last place of f32."""
-        return self.text.let(f"llvm.intr.exp2({value}) : (f32) -> f32")
 
     def finish(self, totals: Sequence[str]) -> None:
         text, shape = self.text, self.shape
@@ -26,6 +24,27 @@ class FlashEnd(FlashTiles):
         if shape.shares_keys:
             self.combine(most, parts, sums)
             return
+        if not self.stores_parts:
+            self.divide(parts, sums)
+            return
+        with text.block(f"scf.if {self.is_whole()}", "} else {"):
+            self.divide(parts, sums)
+        with text.next_region():
+            first_lane = text.let(f"arith.cmpi eq, {self.pair}, {text.constant(0)} : index")
+            for row in range(2):
+                self.store_totals(self.row_numbers[row], first_lane, most[row], parts[row])
+            for number, value in enumerate(sums):
+                tile, part = divmod(number, 4)
+                self.store_part(self.row_numbers[part // 2], self.place_column(tile, part), value)
+
+    @property
+    def stores_parts(self) -> bool:
+        """Whether the launch stores parts in some calls."""
+        return self.shape.parts is not None and not self.combines
+
+    def divide(self, parts: Sequence[str], sums: Sequence[str]) -> None:
+        """Stores the results of this thread."""
+        text = self.text
         one = text.let("arith.constant 1.0 : f32")
         inverse = [text.let(f"arith.divf {one}, {part} : f32") for part in parts]
         for number, value in enumerate(sums):
@@ -33,6 +52,22 @@ class FlashEnd(FlashTiles):
             column = text.add(self.first_column, self.place_column(tile, part))
             result = text.let(f"arith.mulf {value}, {inverse[part // 2]} : f32")
             self.store(self.row_numbers[part // 2], column, result)
+
+    def store_empty_sums(self) -> None:
+        """Stores the results of a call without keys, sums of nothing. They replace 0 divided by 0, at the end, where
+        registers are free."""
+        text, attention = self.text, self.attention
+        if attention.scores.static_extent(attention.of_scores()[attention.key]):
+            return
+        is_empty = text.let(f"arith.cmpi eq, {self.shape.total_keys}, {text.constant(0)} : index")
+        with text.block(f"scf.if {is_empty}"):
+            none, one = (text.let(f"arith.constant {n} : f32") for n in ("0.0", "1.0"))
+            if self.shape.shares_keys:
+                # Other threads stored the results of these rows.
+                text.barrier()
+            own = text.constant(0) if self.shape.shares_keys else self.warp
+            with text.block(f"scf.if {text.let(f'arith.cmpi eq, {own}, {self.warp} : index')}"):
+                self.divide([one, one], [none] * (self.shape.columns // 2))
 
     def store(self, row: str, column: str, value: str) -> None:
         text, attention = self.text, self.attention
@@ -51,7 +86,7 @@ class FlashEnd(FlashTiles):
         text, shape = self.text, self.shape
         view, type = self.words("f32")
         width = shape.columns + 2
-        log2e, lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOG2E, LOWEST, "0.0"))
+        lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOWEST, "0.0"))
 
         def position(warp: str, row: str, column: str) -> str:
             number = text.add(text.multiply(warp, text.constant(FEW)), row)
@@ -85,9 +120,25 @@ class FlashEnd(FlashTiles):
             safe = text.let(f"arith.select {empty}, {none}, {greatest} : f32")
             total, sum = none, none
             for warp, value in zip(warps, maxima, strict=True):
-                lower = text.let(f"arith.subf {value}, {safe} : f32")
-                factor = self.power(text.let(f"arith.mulf {lower}, {log2e} : f32"))
+                factor = self.lower(value, safe)
                 total = text.let(f"math.fma {read(warp, text.constant(shape.columns + 1))}, {factor}, {total} : f32")
                 sum = text.let(f"math.fma {read(warp, index_in_row)}, {factor}, {sum} : f32")
+            self.end_row(own_row, index_in_row, greatest, total, sum)
+
+    def end_row(self, own_row: str, column: str, most: str, total: str, sum: str) -> None:
+        """Stores a result, or a sum of a part, of the warps together."""
+        text, row = self.text, self.text.add(self.first_row, own_row)
+
+        def store_result() -> None:
             result = text.let(f"arith.divf {sum}, {total} : f32")
-            self.store(text.add(self.first_row, own_row), text.add(self.first_column, index_in_row), result)
+            self.store(row, text.add(self.first_column, column), result)
+
+        if not self.stores_parts:
+            store_result()
+            return
+        with text.block(f"scf.if {self.is_whole()}", "} else {"):
+            store_result()
+        with text.next_region():
+            first = text.let(f"arith.cmpi eq, {column}, {text.constant(0)} : index")
+            self.store_totals(row, first, most, total)
+            self.store_part(row, column, sum)

@@ -9,16 +9,23 @@ from .flash_words import ExactWriter, Tf32Writer
 from .text import Text
 
 
-def write_flash(attention: Attention, name: str, *, tf32: bool) -> str:
-    """Returns the text of the schedule. Products of f32 may be those of `tf32`."""
+def write_flash(attention: Attention, name: str, *, tf32: bool, combines: bool = False) -> str:
+    """Returns the text of the schedule, or of that which `combines` the parts of the keys. Products of f32 may be those
+    of `tf32`."""
     is_exact = attention.values.inputs[1].element == "f32"
     writer = FlashWriter if not is_exact else Tf32Writer if tf32 else ExactWriter
-    return writer(attention, name).write() + _write_count(attention, name)
+    return writer(attention, name, combines=combines).write() + _write_count(attention, name, combines=combines)
 
 
-def _write_count(attention: Attention, name: str) -> str:
+def _write_count(attention: Attention, name: str, *, combines: bool) -> str:
     text = Text()
     shape = Shape(text, attention)
-    blocks = text.multiply(shape.batches, shape.row_tiles, text.constant(shape.parts))
+    blocks = shape.whole
+    if combines:
+        assert shape.parts is not None
+        is_whole = text.let(f"arith.cmpi eq, {shape.parts}, {text.constant(1)} : index")
+        blocks = text.let(f"arith.select {is_whole}, {text.constant(0)}, {blocks} : index")
+    elif shape.parts is not None:
+        blocks = text.multiply(blocks, shape.parts)
     arguments = ", ".join(f"{argument}: {type}" for argument, type in counted_arguments(attention))
     return text.function(f"@{name}_count({arguments}) -> index", [blocks], ["index"])

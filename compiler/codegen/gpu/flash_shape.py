@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from .attention import Attention
+from .flash_split import FEW, WIDE, can_split, column_blocks, count_parts, count_rows
 from .fragments import BYTES
 from .nest import arguments_beside, arguments_of
 from .text import Text
 
 WARPS = 4
 THREADS = 32 * WARPS
-FEW = 16
-"""The rows of a warp."""
+PARTS = "%q2"
+"""The memory of the scores."""
 _MOST = 256
-_WIDE = 128
-"""The most columns of the values that a block computes."""
 
 
 def fits_flash(attention: Attention | None) -> bool:
@@ -27,12 +26,16 @@ def fits_flash(attention: Attention | None) -> bool:
 
 
 def flash_arguments(attention: Attention) -> list[tuple[str, str]]:
-    """Returns the arguments of the threads' function: queries, keys, the epilogue of scores, then those of the second
-    product."""
+    """Returns the arguments of the threads' function: queries, keys, the memory of the scores if it holds parts, the
+    epilogue of scores, the length of the values, then those of the second product."""
     q, k = attention.scores.inputs
     named = [("%q0", q.type), ("%q1", k.type)]
+    if can_split(attention):
+        named.append((PARTS, attention.scores.results[0].type))
     if attention.scores.epilogue is not None:
         named += arguments_beside("x", attention.scores.epilogue)
+    if attention.kept is not None:
+        named += attention.kept.arguments()
     return named + arguments_of(attention.values)
 
 
@@ -44,19 +47,17 @@ def counted_arguments(attention: Attention) -> list[tuple[str, str]]:
 
 def shares_keys(attention: Attention) -> bool:
     """Returns whether the warps of a block share the keys: there are never more rows than one warp computes."""
-    total = 1
-    axes = attention.of_values()
-    for axis in attention.rows:
-        size = attention.values.static_extent(axes[axis])
-        total = FEW + 1 if size is None else total * size
-    return total <= FEW and (attention.depth or 0) <= _WIDE
+    return count_rows(attention) <= FEW and (attention.depth or 0) <= WIDE
 
 
 def blocks_at_once(attention: Attention) -> int:
-    """Returns the least number of blocks of a processor; 0 leaves it to ptxas. By default, ptxas
-    limits the registers of a thread so that four blocks fit. The products of f32 need more, and masks need more than
-    three blocks leave on some processors."""
-    return 2 if BYTES[attention.values.inputs[1].element] == 4 else 0
+    """Returns the least number of blocks of a processor; 0 leaves it to ptxas. By default, ptxas limits the registers
+    of a thread so that three or four blocks fit, or more if their tiles are small, as those of few rows are. The
+    products of f32 need more, and so do few rows, and a causal mask beside another one."""
+    end = attention.scores.epilogue
+    has_masks = attention.causal is not None and end is not None and len(end.nest.inputs) > 1
+    is_wide = BYTES[attention.values.inputs[1].element] == 4
+    return 2 if is_wide or has_masks or shares_keys(attention) else 0
 
 
 class Shape:
@@ -66,13 +67,13 @@ class Shape:
         self.shares_keys = shares_keys(attention)
         self.rows = FEW if self.shares_keys else FEW * WARPS
         self.depth = -(-(attention.depth or 0) // 16) * 16
-        is_wide = self.depth > _WIDE
+        is_wide = self.depth > WIDE
         if BYTES[attention.values.inputs[1].element] == 2 or self.shares_keys:
             self.keys = FEW if is_wide else 64
         else:
             self.keys = FEW if is_wide else 32
-        self.columns = min(-(-(attention.columns or 0) // 16) * 16, _WIDE)
-        self.parts = -(-(attention.columns or 0) // self.columns)
+        self.columns = min(-(-(attention.columns or 0) // 16) * 16, WIDE)
+        self.column_blocks = column_blocks(attention)
         sizes = {axis: _size_of(text, attention, axis) for axis in range(attention.key + 1)}
         self.row_sizes = [sizes[axis] for axis in attention.rows]
         self.batch_sizes = [sizes[axis] for axis in attention.batch]
@@ -80,6 +81,10 @@ class Shape:
         self.total_keys = sizes[attention.key]
         self.batches = text.multiply(text.constant(1), *self.batch_sizes)
         self.row_tiles = text.index("ceildivui", self.total_rows, text.constant(self.rows))
+        self.whole = text.multiply(self.batches, self.row_tiles, text.constant(self.column_blocks))
+        """The blocks of whole rows."""
+        self.parts = count_parts(text, attention, self.whole, self.total_keys) if can_split(attention) else None
+        """The parts of the keys, which are blocks of their own; None if the keys are never split."""
 
 
 def _size_of(text: Text, attention: Attention, axis: int) -> str:

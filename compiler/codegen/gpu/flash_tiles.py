@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .attention import Attention
-from .flash_shape import FEW, THREADS, WARPS, Shape
+from .flash_shape import THREADS, WARPS, Shape
+from .flash_split import FEW
 from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
 from .plain import split_number
 from .text import Text
@@ -19,23 +20,34 @@ LOG2E, LOWEST = "0x3FB8AA3B", "0xFF800000"
 
 class FlashTiles:
     """The tiles of the threads' function; `place_block` and `place_tiles` come first. `at` maps axes of the scores to
-    positions."""
+    positions. The function of a launch that `combines` parts is another one."""
 
-    def __init__(self, attention: Attention, name: str) -> None:
-        self.attention, self.name, self.text = attention, name, Text()
+    def __init__(self, attention: Attention, name: str, *, combines: bool = False) -> None:
+        self.attention, self.name, self.combines, self.text = attention, name, combines, Text()
         self.element = attention.values.inputs[1].element
         self.size = BYTES[self.element]
         self.keeps_queries = self.size == 4
+        self.part = ""
+        """The part of the keys that this block computes, where they are split."""
         self.at: dict[int, str] = {}
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether this launch computes scores. One that combines parts does if the scores of a causal mask are finite:
+        rows without any other key attend to the masked ones."""
+        causal = self.attention.causal
+        return not self.combines or (causal is not None and causal.low != -float("inf"))
 
     def place_block(self) -> None:
         """Computes the batch element, the rows, the columns and the keys of this thread."""
         text = self.text
         shape = self.shape = Shape(text, self.attention)
-        part, rest = self._split(text.special("ctaid.x"), text.constant(shape.parts))
-        tile, batch = self._split(rest, shape.row_tiles)
-        self.at |= zip(self.attention.batch, split_number(text, batch, shape.batch_sizes), strict=True)
-        self.first_column = text.multiply(part, text.constant(shape.columns))
+        columns, rest = self._split(text.special("ctaid.x"), text.constant(shape.column_blocks))
+        if shape.parts is not None and not self.combines:
+            self.part, rest = self._split(rest, shape.parts)
+        tile, self.batch = self._split(rest, shape.row_tiles)
+        self.at |= zip(self.attention.batch, split_number(text, self.batch, shape.batch_sizes), strict=True)
+        self.first_column = text.multiply(columns, text.constant(shape.columns))
         self.first_row = text.multiply(tile, text.constant(shape.rows))
         lane, warp = self._split(text.special("tid.x"), text.constant(32))
         quarter, self.group = self._split(lane, text.constant(4))
@@ -54,6 +66,25 @@ class FlashTiles:
         self.row_positions = [
             split_number(text, text.index("minui", row, last), shape.row_sizes) for row in self.row_numbers
         ]
+
+        self.end = shape.total_keys
+        """The end of the keys that have a weight, at the end of a tile."""
+        if self.attention.length is not None:
+            positions = self._of_scores({})
+            loops = [positions[loop] for loop in self.attention.of_scores()]
+            length = self.attention.length.evaluate(text, loops, shape.total_keys)
+            tile = text.constant(shape.keys)
+            whole = text.multiply(text.index("ceildivui", length, tile), tile)
+            self.end = text.index("minui", whole, shape.total_keys)
+
+    def _find_end_of_values(self) -> str:
+        """Returns the end of the keys whose values are not 0."""
+        kept = self.attention.kept
+        if kept is None:
+            return self.shape.total_keys
+        positions = self._of_values({}, self.text.constant(0))
+        loops = [positions[loop or 0] for loop in self.attention.values.inputs[1].plain_axes()]
+        return kept.evaluate(self.text, loops, self.shape.total_keys)
 
     def _split(self, number: str, by: str) -> tuple[str, str]:
         """Returns the remainder and the quotient."""
@@ -79,7 +110,8 @@ class FlashTiles:
         bytes = [slow * (fast * self.size + CHUNK) for slow, fast in sizes]
         combined = WARPS * FEW * (shape.columns + 2) * 4 if shape.shares_keys else 0
         both = bytes[1] + bytes[2]
-        self.bytes = max(both + bytes[0] if self.keeps_queries else max(bytes[0], both), combined)
+        tiles = both + bytes[0] if self.keeps_queries else max(bytes[0], both)
+        self.bytes = max(tiles if self.reads_keys else CHUNK, combined)
         memory = text.let(f"memref.get_global @{self.name}_memory : {type.format(self.bytes)}")
         self.memory = memory
         begin = text.let(f"memref.extract_aligned_pointer_as_index {memory} : {type.format(self.bytes)} -> index")
@@ -89,7 +121,7 @@ class FlashTiles:
         self.q, self.k, self.v = (
             Tile(text, base, self.element, *size) for base, size in zip(bases, sizes, strict=True)
         )
-        sides = [(shape.total_rows, depth), (shape.total_keys, depth), (shape.total_keys, column)]
+        sides = [(shape.total_rows, depth), (shape.total_keys, depth), (self._find_end_of_values(), column)]
         names = ("%q0", "%q1", "%m1")
         loops = (last_row, of_scores[attention.key], of_values[attention.key])
         made = []

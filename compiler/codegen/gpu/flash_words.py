@@ -51,16 +51,17 @@ class ExactWriter(_WordsWriter):
         self.query_address = self.q.address(text.add(self.own_row, self.group), zero)
         self.key_address = self.k.address(text.add(self.own_key, self.pair), zero)
         quarter = text.index("divui", self.pair, text.constant(2))
-        self.first_columns = text.multiply(quarter, text.constant(_VECTOR))
+        first_columns = text.multiply(quarter, text.constant(_VECTOR))
         self.value_addresses = []
         for distance in range(4):
             other = text.index("xori", quarter, text.constant(distance))
             key = text.add(self.own_key, text.multiply(other, text.constant(2)))
-            self.value_addresses.append(self.v.address(key, self.first_columns))
+            self.value_addresses.append(self.v.address(key, first_columns))
 
     def place_column(self, tile: int, part: int) -> str:
         text = self.text
-        return text.add(self.first_columns, text.constant(16 * (tile // 2) + 2 * (tile % 2) + part % 2))
+        first = text.multiply(self.pair, text.constant(_VECTOR // 2))
+        return text.add(first, text.constant(16 * (tile // 2) + 2 * (tile % 2) + part % 2))
 
     def multiply_keys(self, starts: Sequence[str]) -> list[str]:
         text, types = self.text, ["f32"] * len(starts)

@@ -31,12 +31,19 @@ class Group:
     has_epilogue: bool = False
     attention: tuple[Group, ...] = ()
     """The launches that are computed as one attention."""
+    combines: bool = False
+    """Whether the launch combines the parts of an attention whose keys are split."""
     rows: tuple[Group, ...] = ()
     """The launches that run one after another on each row."""
     padded: tuple[int, int] | None = None
     """The fill and the copy that pad an input of the main operation, which reads the copied tensor instead."""
     on_warpgroups: bool | None = None
     """Whether the launch is for calls that fit products of warpgroups, or for the others; None: for all calls."""
+
+    @property
+    def masks_values(self) -> bool:
+        """Whether the launch before the last one of an attention masks its values."""
+        return len(self.attention) > 6
 
 
 def group_operations(computing: Sequence[Any], scratch: Collection[Any]) -> list[Group]:

@@ -27,7 +27,7 @@ from ..tiler.functions import append_functions
 from .bodies import describe_nest, operands_of, take_beside, take_body
 from .contraction import find_groups
 from .decoding import take_decoding
-from .find_attention import join_attention, take_attention
+from .find_attention import join_attention, take_attention, unmask_values
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
@@ -37,6 +37,7 @@ from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
 from .rows import WARP, lanes_of
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
+from .updates import Updates, find_updates, take_updates
 from .warpgroups import fits_warpgroups
 from .widened_reads import fold_widening
 
@@ -192,6 +193,9 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         module.body.append(clone)
         _rename(clone, symbol)
     of_device, of_count = ([_computing(clone)[n] for n in group.members] for clone in (device, count))
+    updates = find_updates(of_device[0]) if len(of_device) == 1 and not is_sequence else None
+    if updates is not None:
+        return _outline_updates(module, (device, count), name, updates)
     if is_sequence or not of_device or of_device[-1].name != GENERIC:
         _leave_only(device, of_device)
         _count_one(count)
@@ -247,15 +251,36 @@ def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: G
     of_device, of_count = (
         [[_computing(clone)[n] for n in launch.members] for launch in group.attention] for clone in clones
     )
+    mask = None
+    if group.masks_values:
+        for launches in (of_count, of_device):
+            mask, product = launches[-2][0], launches[-1][1]
+            unmask_values(product, mask)
     first, last = of_device[0], of_device[-1]
-    attention, passed = take_attention(module, f"{name}_nest", first, last)
+    attention, passed = take_attention(module, f"{name}_nest", first, last, mask)
     bodies = "".join(map(declare_body, (*attention.scores.bodies, *attention.values.bodies)))
-    append_functions(module, bodies + write_flash(attention, f"{name}_nest", tf32=rounding.tf32))
+    bodies += "".join(length.declare() for length in attention.lengths)
+    text = write_flash(attention, f"{name}_nest", tf32=rounding.tf32, combines=group.combines)
+    append_functions(module, bodies + text)
     _call(last[-1], f"{name}_nest", passed)
     _leave_only(device, [], keep_calls=True)
     (q, k), (_, v), (result,) = operands_of(of_count[0][1])[0], *operands_of(of_count[-1][1])
     _compute_on_host(count, of_count[-1][1], f"{name}_nest_count", values=[q, k, v, result])
-    return Launch("flash attention", THREADS, blocks_at_once(attention))
+    schedule = "combined attention" if group.combines else "flash attention"
+    return Launch(schedule, THREADS, blocks_at_once(attention))
+
+
+def _outline_updates(module: Any, clones: tuple[Any, Any], name: str, updates: Updates) -> Launch:
+    device, count = clones
+    (loops,), (counted,) = _computing(device), _computing(count)
+    text, passed = take_updates(module, f"{name}_nest", updates)
+    append_functions(module, text)
+    _call(loops, f"{name}_nest", passed)
+    _leave_only(device, [], keep_calls=True)
+    ends = find_updates(counted)
+    assert ends is not None, name
+    _compute_on_host(count, counted, f"{name}_nest_count", values=ends.ends)
+    return Launch("updates", ROW_THREADS)
 
 
 def _outline_rows(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:

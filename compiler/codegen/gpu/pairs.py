@@ -50,7 +50,7 @@ class Pairs:
 
 def find_pairs(text: Text, nest: Nest, column: int) -> Pairs:
     """Returns the stores of a product's results; `column` is the loop along which pairs are neighbours."""
-    written = _written(nest, column)
+    written = written_operands(nest, column)
     size = nest.static_extent(column)
     if size is None or size % 2 or not all(_has_pairs(operand, loop) for _, operand, loop in written):
         return Pairs(text, nest, None)
@@ -61,7 +61,7 @@ def find_pairs(text: Text, nest: Nest, column: int) -> Pairs:
     return Pairs(text, nest, text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index"))
 
 
-def _written(nest: Nest, column: int) -> list[tuple[str, Operand, int]]:
+def written_operands(nest: Nest, column: int) -> list[tuple[str, Operand, int]]:
     """Returns the tensors that are written, each with its name and the loop of its own nest that is the column."""
     if nest.epilogue is None:
         return [(f"%m{len(nest.inputs)}", nest.results[0], column)]

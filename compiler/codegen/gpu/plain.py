@@ -37,7 +37,7 @@ def write_plain(nest: Nest) -> str:
     with text.block(f"scf.if {text.below(number, count_elements(text, nest, sizes))}"):
         positions = split_number(text, number, [sizes[loop] for loop in nest.outer])
         loops = dict(zip(nest.outer, positions, strict=True))
-        _accumulate(text, nest, sizes, loops)
+        accumulate_results(text, nest, sizes, loops)
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     return text.function(f"@{nest.name}({arguments})") + write_count(nest, THREADS)
 
@@ -160,7 +160,7 @@ def call_beside(text: Text, nest: Nest, beside: Beside, letter: str, value: str,
     return text.let_many(len(own.results), call_body(own, elements, at, f"%{letter}c"))
 
 
-def _accumulate(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, str]) -> None:
+def accumulate_results(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, str]) -> None:
     """Runs the reduction loops. A result whose index depends on them is written in every iteration."""
     zero, one = text.constant(0), text.constant(1)
     at = [outer.get(loop, zero) for loop in range(len(nest.parallel))]

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import contraction, decoded_weights, few_rows, plain, rows, tensor_cores, tile_maps, vectors, warpgroups
+from . import (
+    channel_windows,
+    contraction,
+    decoded_weights,
+    few_rows,
+    plain,
+    rows,
+    tensor_cores,
+    tile_maps,
+    transposes,
+    vectors,
+    warpgroups,
+)
 from .mma import product_of
 from .nest import Nest
 
@@ -45,8 +57,16 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     lanes = rows.lanes_of(nest)
     if lanes is not None:
         return Schedule("row per warp" if lanes == rows.WARP else "row", plain.THREADS, rows.write_rows(nest, lanes))
+    width = channel_windows.width_of_window(nest)
+    if width > 1:
+        return Schedule(
+            "windows", plain.THREADS, channel_windows.write_windows(nest, width), plain.blocks_at_once(nest)
+        )
     if vectors.can_vectorize(nest):
         return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest))
+    crossing = transposes.find_crossing(nest)
+    if crossing is not None:
+        return Schedule("transpose", plain.THREADS, transposes.write_transpose(nest, crossing))
     return Schedule("plain", plain.THREADS, plain.write_plain(nest), plain.blocks_at_once(nest))
 
 
