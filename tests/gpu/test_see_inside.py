@@ -85,10 +85,10 @@ def test_kernels_of_a_single_thread_are_named(model: Path, capsys: pytest.Captur
     assert run(command) == 0
     said = " ".join(capsys.readouterr().err.split())
     expected = "warning[untiled-kernels]: 1 kernel is computed by one thread of cuda:sm_80"
-    assert expected in said and "each step depends on earlier ones" in said, said
+    assert expected in said and "its loops run step by step" in said, said
     assert run([*command, "-v"]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "one thread of cuda:sm_80: each step" in said and "launches for cuda:sm_80: sequence of 1 threads" in said
+    assert "one thread of cuda:sm_80: its loops" in said and "launches for cuda:sm_80: sequence of 1 threads" in said
     assert run(["inspect", "m.so"]) == 0
     assert "one thread of cuda:sm_80: " in capsys.readouterr().out
     with pytest.warns(nacre.NacreWarning, match="computed by one thread of cuda:sm_80"):

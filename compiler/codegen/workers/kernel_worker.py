@@ -323,7 +323,7 @@ def _outline(module: Any, task: Task) -> None:
     job = task.job
     rounding = Rounding(job.strict, job.tf32 and not job.strict)
     launches = outline(module, job.keep[0], rounding, scratch=job.scratch, has_warpgroups=job.cpu in WARPGROUPS)
-    alone = "each step depends on earlier ones" if any(launch.schedule == SEQUENCE for launch in launches) else ""
+    alone = "its loops run step by step" if any(launch.schedule == SEQUENCE for launch in launches) else ""
     steps = tuple(sorted({*_TILES, *(launch.threads for launch in launches)}))
     task.report = replace(task.report, schedules=tuple(map(str, launches)), reason=alone, steps=steps)
 
