@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
 from ..runtime.loader import Model
@@ -24,8 +24,14 @@ from .validate.devices import find_runnable
 _NAMED = 3
 """The maximum number of kernels that a warning names."""
 
-UntiledKernel: TypeAlias = tuple[str, str, str]
-"""A kernel that was compiled to plain loops, the target, and the reason."""
+
+class UntiledKernel(NamedTuple):
+    """A kernel that was compiled to plain loops, or to those of a single thread of a device, with the reason."""
+
+    kernel: str
+    target: str
+    reason: str
+    on_device: bool = False
 
 
 def with_warnings(source_model: SourceModel, targets: Sequence[Target], *, check: bool) -> SourceModel:
@@ -60,22 +66,28 @@ def precision_notes(source_model: SourceModel, targets: Sequence[Target]) -> Ite
 
 
 def untiled_in_build(build: Build) -> Iterator[UntiledKernel]:
-    for left in build.program.untiled if build.program is not None else ():
-        yield left.kernel, left.target.name, left.reason
+    for each in (build, *build.further):
+        for left in each.program.untiled if each.program is not None else ():
+            yield UntiledKernel(left.kernel, left.target.name, left.reason, left.target.is_device)
 
 
 def warn_of_untiled(untiled: Iterable[UntiledKernel]) -> tuple[Diagnostic, ...]:
-    """Returns a warning if kernels are far slower than they could be."""
+    """Returns a warning for CPUs, and one for GPUs, if kernels are far slower than they could be."""
     found = list(untiled)
-    if not found:
-        return ()
-    names = list(dict.fromkeys(kernel for kernel, _, _ in found))
-    targets = ", ".join(dict.fromkeys(target for _, target, _ in found))
+    sides = ([left for left in found if left.on_device == on_device] for on_device in (False, True))
+    return tuple(_warn_of_untiled(side) for side in sides if side)
+
+
+def _warn_of_untiled(found: Sequence[UntiledKernel]) -> Diagnostic:
+    names = list(dict.fromkeys(left.kernel for left in found))
+    targets = ", ".join(dict.fromkeys(left.target for left in found))
     count = "1 kernel is" if len(names) == 1 else f"{len(names)} kernels are"
     named = ", ".join(f"`{name}`" for name in names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
-    message = f"{count} plain loops for {targets}, which may be much slower than vector code: {named}"
-    help_text = f"{found[0][2]}; `nacre compile -v` lists every kernel with its reason"
-    return (Diagnostic("untiled-kernels", message, severity="warning", help=help_text),)
+    what = f"plain loops for {targets}, which may be much slower than vector code"
+    if found[0].on_device:
+        what = f"computed by one thread of {targets}, which may be much slower than a CPU"
+    help_text = f"{found[0].reason}; `nacre compile -v` lists every kernel with its reason"
+    return Diagnostic("untiled-kernels", f"{count} {what}: {named}", severity="warning", help=help_text)
 
 
 def issue_warnings(build: Build, model: Model) -> None:
@@ -84,8 +96,13 @@ def issue_warnings(build: Build, model: Model) -> None:
     The description of a cached model lists its untiled kernels; the causes of its size are known only during
     compilation.
     """
-    levels = model.describe()["target"]["levels"]
-    untiled = [(u["kernel"], level["name"], u["reason"]) for level in levels for u in level.get("untiled", ())]
+    target = model.describe()["target"]
+    untiled = [
+        UntiledKernel(left["kernel"], level["name"], left["reason"])
+        for level in target["levels"]
+        for left in level.get("untiled", ())
+    ]
+    untiled += [UntiledKernel(**left, on_device=True) for left in target.get("device", {}).get("untiled", ())]
     for diagnostic in (*build.source_model.warnings, *warn_of_untiled(untiled)):
         _issue(str(DiagnosticError([diagnostic], build.source_model.sources)))
     for note in initial_value_notes(build.source_model):

@@ -75,28 +75,29 @@ def specify(
             **{name: getattr(options, name) for name in ("level", "passes", "strict", "debug")},
         },
     )
-    return _move_to_device(made, options) if options.family.device else made
+    return _move_to_device(made, options, program) if options.family.device else made
 
 
 def _graphs(source_model: SourceModel, optimized: Module) -> tuple[str, ...]:
     return print_module(relative_to(source_model.module, source_model.file)), print_module(optimized)
 
 
-def _move_to_device(spec: ArtifactSpec, options: Options) -> ArtifactSpec:
+def _move_to_device(spec: ArtifactSpec, options: Options, program: Program) -> ArtifactSpec:
     """Returns the description of an artifact whose machine code is for devices alone."""
     device = DeviceSpec(
-        tuple(_specify_device_level(target, options) for target in options.own_targets),
-        tuple(DeviceEntrySpec(entry.symbol, entry.workspace, entry.checks, entry.calls) for entry in spec.entries),
+        tuple(_specify_device_level(target, options, program) for target in options.own_targets),
+        tuple(DeviceEntrySpec(e.symbol, e.observed, e.workspace, e.checks, e.calls) for e in spec.entries),
         options.family.runtime,
     )
     entries = tuple(replace(entry, observed="", calls=(), workspace=0) for entry in spec.entries)
     return replace(spec, entries=entries, levels=(), device=device)
 
 
-def _specify_device_level(target: Target, options: Options) -> DeviceLevelSpec:
+def _specify_device_level(target: Target, options: Options, program: Program) -> DeviceLevelSpec:
     number = target.cpu.removeprefix("sm_")
     capability, exact = int(number.removesuffix("a")), number.endswith("a")
-    return DeviceLevelSpec(target.name, target.suffix, capability, exact, options.assembler(target))
+    assembler, untiled = options.assembler(target), _untiled_for(program, target)
+    return DeviceLevelSpec(target.name, target.suffix, capability, exact, assembler, untiled)
 
 
 def join_device(spec: ArtifactSpec, other: ArtifactSpec) -> ArtifactSpec:
@@ -113,10 +114,14 @@ def _made_for(program: Program, target: Target) -> MadeFor:
     return next(iter(program.kernels[target].values())).report.made_for
 
 
+def _untiled_for(program: Program, target: Target) -> tuple[tuple[str, str], ...]:
+    return tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
+
+
 def _specify_level(program: Program, target: Target) -> LevelSpec:
     made_for = _made_for(program, target)
     suffix = target.suffix if len(program.kernels) > 1 else ""
-    untiled = tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
+    untiled = _untiled_for(program, target)
     loops = tuple(str(loop.report) for loop in program.loops if loop.target == target)
     # LLVM uses tile registers only where the tiler does, and the runtime asks the system for them.
     in_tiles = any(MATRIX_TILE in kernel.report.schedules for kernel in program.kernels[target].values())

@@ -156,10 +156,7 @@ class Build:
         memory of calls if code has been generated."""
         assert self.optimized is not None, "there is nothing to report yet"
         lowered = self.lowered or self.lower(self.optimized)
-        if self.program is None:
-            return report_kernels(self.optimized, lowered, self.remarks, dims)
-        made = self.program
-        return report_kernels(self.optimized, lowered, self.remarks, dims, made.entries, made.untiled, made.loops)
+        return report_kernels(self.optimized, lowered, self.remarks, dims, self.program)
 
     def generate(self, lowered: Lowered) -> Program:
         """Generates the code of the kernels and plans the memory of all tensors. Raises CompilerError."""

@@ -14,7 +14,7 @@ from ..dialect.graph import Function, Module, Node
 from ..dialect.wrapping import NO_BREAK, counted, fit
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec
-from .codegen.objects import LoopCode, Untiled
+from .codegen.objects import Launches, LoopCode, Program, Untiled
 from .host.calls import Calls, maker_inside
 from .host.plan import LoweredEntry
 from .host.states import StateReport
@@ -38,7 +38,7 @@ class Neighbour:
 class KernelReport:
     """A kernel as one function calls it, `calls` times; each iteration of a `scan` counts, one of a `while`, and both
     sides of an `if`. Operations (`flops`) and `bytes` are those of one call. The kernel is compiled to plain loops for
-    the targets that `untiled` names."""
+    the targets that `untiled` names. `launches` are those on each device."""
 
     name: str
     kind: str
@@ -48,6 +48,7 @@ class KernelReport:
     calls: Size
     neighbours: tuple[Neighbour, ...]
     untiled: tuple[Untiled, ...] = ()
+    launches: tuple[Launches, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +97,20 @@ def report_kernels(
     lowered: Lowered,
     remarks: Sequence[Remark] = (),
     dims: Mapping[str, int] | None = None,
-    entries: Sequence[LoweredEntry] = (),
-    untiled: Sequence[Untiled] = (),
-    loops: Sequence[LoopCode] = (),
+    program: Program | None = None,
 ) -> tuple[FunctionReport, ...]:
     """Returns the report on every function of a module after its passes. Dims that `dims` lacks have their
     `usual_size`."""
     reports = []
-    planned = {entry.name: entry for entry in entries}
+    planned = {} if program is None else {entry.name: entry for entry in program.entries}
+    loops = () if program is None else program.loops
     for function in lowered.functions:
         graph = module.function(function.name)
         symbols = graph.symbols()
         sizes = {s.name: (dims or {}).get(s.name, usual_size(s)) for s in symbols}
         entry = planned.get(graph.name)
         calls = list(times_of(function.items, omitted=() if entry is None else entry.omitted))
-        kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name], untiled).kernels()
+        kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name], program).kernels()
         workspace = None if entry is None else _report_workspace(entry, sizes)
         states = () if entry is None else entry.states
         own = tuple(loop for loop in loops if loop.report.entry == graph.name)
@@ -138,7 +138,7 @@ class _Reporter:
     function: Function
     calls: Sequence[tuple[LoweredCall, Size]]
     remarks: Sequence[Remark]
-    untiled: Sequence[Untiled]
+    program: Program | None
     described: Calls = field(init=False)
     nodes: dict[str, Node] = field(default_factory=dict)
     kernel_of: dict[str, str] = field(default_factory=dict)
@@ -163,11 +163,13 @@ class _Reporter:
         first = {call.symbol: call for call, _ in reversed(self.calls)}
         return tuple(self.kernel(first[symbol], calls) for symbol, calls in counts.items())
 
-    def kernel(self, made: LoweredCall, calls: Size) -> KernelReport:
-        symbol, call = made.symbol, self.described.describe(made)
-        untiled = tuple(left for left in self.untiled if left.kernel == symbol)
-        neighbours = self.neighbours(symbol)
-        return KernelReport(symbol, call.kind, call.operations, call.flops, call.bytes, calls, neighbours, untiled)
+    def kernel(self, lowered: LoweredCall, calls: Size) -> KernelReport:
+        symbol, call = lowered.symbol, self.described.describe(lowered)
+        made = self.program
+        untiled = () if made is None else tuple(left for left in made.untiled if left.kernel == symbol)
+        launches = () if made is None else tuple(each for each in made.launches if each.kernel == symbol)
+        neighbours, costs = self.neighbours(symbol), (call.flops, call.bytes)
+        return KernelReport(symbol, call.kind, call.operations, *costs, calls, neighbours, untiled, launches)
 
     def neighbours(self, symbol: str) -> tuple[Neighbour, ...]:
         found = [
@@ -220,9 +222,15 @@ def _format_function(report: FunctionReport) -> list[str]:
         if k.operations:
             lines.append(f"{'':7}{_format_operations(k.operations)}")
         lines.append(f"{'':7}flop = {format_size(k.flops)}; bytes = {format_size(k.bytes)}")
-        lines += [f"{'':7}plain loops for {left.target.name}: {left.reason}" for left in k.untiled]
+        lines += [f"{'':7}launches for {each.target.name}: {'; '.join(each.schedules)}" for each in k.launches]
+        lines += [f"{'':7}{_describe_untiled(left)}" for left in k.untiled]
         lines += [f"{'':7}{n.reader} reads {n.source} from {n.kernel}: {n.reason}" for n in k.neighbours]
     return [*lines, ""]
+
+
+def _describe_untiled(left: Untiled) -> str:
+    kind = "one thread of" if left.target.is_device else "plain loops for"
+    return f"{kind} {left.target.name}: {left.reason}"
 
 
 def _format_workspace(workspace: Workspace | None) -> list[str]:
@@ -302,6 +310,7 @@ def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
                     "flops": {"formula": format_size(k.flops), "value": report.value(k.flops)},
                     "bytes": {"formula": format_size(k.bytes), "value": report.value(k.bytes)},
                     "untiled": [{"target": left.target.name, "reason": left.reason} for left in k.untiled],
+                    "launches": [{"target": e.target.name, "schedules": list(e.schedules)} for e in k.launches],
                     "not_fused": [
                         {"kernel": n.kernel, "source": n.source, "reader": n.reader, "reason": n.reason}
                         for n in k.neighbours

@@ -86,7 +86,8 @@ typedef struct nacre_share {
 } nacre_share;
 
 /* The end of a kernel of an observed call, when its results can be read; with `call` -1, the end of the whole call.
-Times are nanoseconds of CLOCK_MONOTONIC. The pointers are those of the call, and are valid until it ends. */
+Times are nanoseconds of CLOCK_MONOTONIC. The pointers are those of the call, or on a GPU those of host copies, and are
+valid until it ends. */
 typedef struct nacre_event {
     uint64_t run; /* sequence number of the observed call in this library */
     int32_t entry, call; /* indices in the description of calls */
@@ -96,7 +97,7 @@ typedef struct nacre_event {
     char *workspace;
     const int64_t *dims;
     const nacre_share *shares; /* one for each thread that computed a part of the kernel */
-    int64_t share_count;       /* 0 where `call` is -1 */
+    int64_t share_count;       /* 0 where `call` is -1, and on a GPU */
 } nacre_event;
 
 typedef struct nacre_observer {

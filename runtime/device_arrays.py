@@ -61,7 +61,7 @@ def _from_interface(found: dict[str, object]) -> DeviceArray:
     shape, dtype = found["shape"], np.dtype(str(found["typestr"]))
     assert isinstance(shape, tuple)
     strides = found.get("strides")
-    if strides is not None and strides != _dense_strides(shape, dtype.itemsize) and 0 not in shape:
+    if not _is_dense(shape, strides, dtype.itemsize):
         raise ArgumentError("a tensor on a GPU that is not dense and row-major")
     if found.get("mask") is not None:
         raise ArgumentError("a tensor with a mask")
@@ -83,13 +83,19 @@ def _from_dlpack(value: object) -> DeviceArray:
         raise ArgumentError("a tensor of a dtype that numpy lacks")
     dtype = np.dtype(f"{_KINDS[tensor.kind]}{tensor.bits // 8}")
     strides = tuple(tensor.strides[axis] * dtype.itemsize for axis in range(tensor.rank)) if tensor.strides else None
-    if strides is not None and strides != _dense_strides(shape, dtype.itemsize) and 0 not in shape:
+    if not _is_dense(shape, strides, dtype.itemsize):
         raise ArgumentError("a tensor on a GPU that is not dense and row-major")
     return _name_memory((tensor.data or 0) + tensor.offset, shape, dtype)
 
 
-def _dense_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    return tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+def _is_dense(shape: tuple[int, ...], strides: object, size: int) -> bool:
+    """Returns whether elements of `size` bytes are dense and row-major. The stride of an axis with one element is any
+    number: PyTorch writes 1 for DLPack."""
+    if strides is None or 0 in shape:
+        return True
+    dense = [size * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    given = list(strides) if isinstance(strides, tuple) else []
+    return len(given) == len(shape) and all(n == 1 or a == b for n, a, b in zip(shape, given, dense, strict=True))
 
 
 def _name_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> DeviceArray:

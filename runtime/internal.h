@@ -62,6 +62,8 @@ nacre_status nacre_open_weights(nacre_session *session, const nacre_options *opt
 void nacre_close_weights(nacre_session *session);
 
 /* observe.c */
+int64_t nacre_now(void); /* nanoseconds of CLOCK_MONOTONIC */
+uint64_t nacre_next_run(void); /* the sequence number of an observed call */
 typedef struct nacre_arguments {
     const nacre_entry *entry;
     const void *const *inputs;

@@ -11,10 +11,15 @@
 #include "internal.h"
 #include "pool.h"
 
-static int64_t now(void) {
+int64_t nacre_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+uint64_t nacre_next_run(void) {
+    static _Atomic uint64_t runs;
+    return atomic_fetch_add(&runs, 1);
 }
 
 static uint64_t this_thread(void) { return (uint64_t)(uintptr_t)(void *)pthread_self(); }
@@ -65,9 +70,9 @@ static void add_share(watching *w, int64_t begin, int64_t end) {
 
 static void compute_timed(const void *context, int64_t begin, int64_t end) {
     const timed_task *timed = context;
-    const int64_t start = now();
+    const int64_t start = nacre_now();
     timed->task(timed->context, begin, end);
-    add_share(timed->watching, start, now());
+    add_share(timed->watching, start, nacre_now());
 }
 
 static void share_timed(nacre_team *team, nacre_task task, const void *context, int64_t items, int64_t *pace) {
@@ -84,7 +89,7 @@ static void end_part(watching *w, int64_t time) {
 
 static void begin(nacre_watch *watch) {
     watching *w = (watching *)watch;
-    const int64_t time = now();
+    const int64_t time = nacre_now();
     if (w->part) {
         end_part(w, time);
     } else {
@@ -98,7 +103,7 @@ static void begin(nacre_watch *watch) {
 
 static void end(nacre_watch *watch, int64_t call) {
     watching *w = (watching *)watch;
-    w->event.end = now();
+    w->event.end = nacre_now();
     end_part(w, w->event.end);
     w->event.call = (int32_t)call;
     w->event.share_count = share_count(w);
@@ -107,7 +112,6 @@ static void end(nacre_watch *watch, int64_t call) {
 
 int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *observer, const nacre_arguments *a,
                            nacre_team *team, nacre_failure *failure) {
-    static _Atomic uint64_t runs;
     watching w;
     w.base = (nacre_watch){begin, end};
     w.team.parallel = share_timed;
@@ -117,7 +121,7 @@ int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *o
     atomic_init(&w.count, 0);
     for (int i = 0; i < NACRE_MOST_THREADS; i++) atomic_init(&w.threads[i], 0);
     w.event = (nacre_event){
-        .run = atomic_fetch_add(&runs, 1),
+        .run = nacre_next_run(),
         .entry = (int32_t)(a->entry - nacre_this_artifact.entries),
         .inputs = a->inputs,
         .outputs = a->outputs,
@@ -125,11 +129,11 @@ int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *o
         .dims = a->dims,
         .shares = w.shares,
     };
-    const int64_t start = now();
+    const int64_t start = nacre_now();
     const int64_t failed = a->entry->observed_kernels[session->level](
         a->inputs, a->outputs, a->workspace, session->weights, a->dims, team ? &w.team : NULL, failure, &w.base);
     w.event.begin = start;
-    w.event.end = now();
+    w.event.end = nacre_now();
     w.event.call = -1;
     w.event.share_count = 0;
     observer->tell(observer->data, &w.event);
@@ -139,7 +143,6 @@ int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *o
 nacre_status nacre_observe(nacre_session *session, const nacre_observer *observer) {
     if (session == NULL || (observer && observer->tell == NULL))
         return nacre_fail(NACRE_INVALID, "cannot observe without %s", session ? "a callback" : "a session");
-    if (observer && session->device) return nacre_fail(NACRE_INVALID, "a session on a device cannot be observed");
     atomic_store_explicit(&session->observer, observer, memory_order_release);
     return NACRE_OK;
 }

@@ -100,7 +100,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A kernel that has just run, in the `run`-th observed call. Times are nanoseconds of `time.perf_counter_ns`."""
+    """A kernel that has just run, in the `run`-th observed call. Times are nanoseconds of `time.perf_counter_ns`; those
+    of a kernel on a GPU, which has no `shares`, include its launch and the wait for its end."""
 
     entry: str
     call: Call
@@ -113,7 +114,7 @@ class Event:
 
     def array(self, value: Value) -> Array:
         """Returns the memory of one of the call's values. It is valid until the callback returns: copy data that must
-        be kept. The following kernels read data that is written to it."""
+        be kept. The following kernels read data that is written to it; kernels on a GPU do not, since it is a copy."""
         address, dtype = self._buffers[value.name]
         return _memory(address, tuple(evaluate(size, self.dims) for size in value.type.shape), dtype)
 
@@ -189,11 +190,12 @@ run."""
 
 
 def calls(model: Model) -> dict[str, tuple[Call, ...]]:
-    """Returns the kernel calls of each entry, in order; none if an artifact does not list them."""
+    """Returns the kernel calls of each entry on the model's device, in order; none if an artifact does not list
+    them."""
     library = model._session.library
     if "describe_calls" not in library.functions:
         raise NacreError(f"model `{model.name}` was compiled by an older Nacre: it cannot be observed")
-    return read_calls(library)
+    return read_calls(library, "entries" if model.device == "cpu" else "device")
 
 
 def read_calls(library: Library, part: str = "entries") -> dict[str, tuple[Call, ...]]:
@@ -246,8 +248,9 @@ def observe(model: Model, tell: Callable[[Event], None]) -> Iterator[None]:
     call.
 
     All calls must end before the context does. After an exception in `tell`, there are no further events; the calls
-    continue, and the exception is raised at the end of the context. Raises NacreError if the artifact is too old, if
-    the model is observed already, or if a GPU computes it.
+    continue, and the exception is raised at the end of the context. On a GPU, each kernel is launched separately, and
+    the values that it wrote are copied to the host. Raises NacreError if the artifact is too old, or if the model is
+    observed already.
     """
     known = calls(model)
     entries = list(model.entries.values())

@@ -69,7 +69,13 @@ def _device(spec: ArtifactSpec) -> dict[str, JsonValue]:
     levels: list[JsonValue] = [level.name for level in spec.device.levels]
     cubins: dict[str, JsonValue] = {level.name: level.assembler for level in spec.device.levels if level.assembler}
     size = spec.weight_bytes if spec.device.weights is None else spec.device.weight_bytes
-    return {"device": {"levels": levels, "cubins": cubins, "weight_bytes": size}}
+    described: dict[str, JsonValue] = {"levels": levels, "cubins": cubins, "weight_bytes": size}
+    untiled: list[JsonValue] = [
+        {"kernel": kernel, "target": level.name, "reason": reason}
+        for level in spec.device.levels
+        for kernel, reason in level.untiled
+    ]
+    return {"device": described | ({"untiled": untiled} if untiled else {})}
 
 
 def describe_artifact(

@@ -174,13 +174,14 @@ class WeightSpec:
 class DeviceLevelSpec:
     """Code for one architecture of devices: the suffix of its symbols, its compute capability, times ten, and whether
     it runs on that architecture alone. `assembler` is the version of ptxas that made its machine code; empty if it is
-    PTX alone."""
+    PTX alone. `untiled` are the kernels that a single thread computes, with the reasons."""
 
     name: str
     suffix: str
     capability: int
     exact: bool
     assembler: str = ""
+    untiled: tuple[tuple[str, str], ...] = ()
 
     @property
     def release(self) -> int:
@@ -190,9 +191,11 @@ class DeviceLevelSpec:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEntrySpec:
-    """An entry as a device computes it: its symbol, without the suffix of a level, and the calls of its kernels."""
+    """An entry as a device computes it: its symbol and that of its copy for observed calls, both without the suffix of
+    a level, and the calls of its kernels."""
 
     symbol: str
+    observed: str
     workspace: Size
     checks: tuple[str, ...] = ()
     calls: tuple[CallSpec, ...] = ()

@@ -148,6 +148,11 @@ def _level(level: LevelSpec | Variant) -> str:
     return f"{{{c_string(level.name)}, {features or '0'}}}"
 
 
+PLAIN = "nacre_team *, nacre_failure *"
+OBSERVED = f"{PLAIN}, nacre_watch *"
+"""The parameters of an entry after its dims, and those of its copy for observed calls."""
+
+
 def _declare(symbol: str, further: str) -> str:
     arguments = f"const void *const *, void *const *, char *, const char *, const int64_t *, {further}"
     return f'extern __attribute__((visibility("hidden"))) int64_t {symbol}({arguments});'
@@ -161,13 +166,18 @@ def _emit_device(spec: ArtifactSpec, device: DeviceSpec, functions: Functions, *
     lines: list[str] = []
     rows: list[str] = []
     for i, (entry, computed) in enumerate(zip(spec.entries, device.entries, strict=True)):
-        symbols = [computed.symbol + level.suffix for level in device.levels]
+        symbols, observed = (
+            [symbol + level.suffix for level in device.levels] for symbol in (computed.symbol, computed.observed)
+        )
         index = {symbol: position for position, symbol in enumerate(entry.dims)}
-        lines += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in symbols]
+        lines += [_declare(symbol, PLAIN) for symbol in symbols]
+        lines += [_declare(symbol, OBSERVED) for symbol in observed]
         lines += _array("nacre_kernel", f"device_{i}_kernels", symbols)
+        lines += _array("nacre_observed_kernel", f"device_{i}_observed", observed)
         lines += _array("char *const", f"device_{i}_checks", [c_string(text) for text in computed.checks])
         checks = _pointer(f"device_{i}_checks", computed.checks)
-        rows.append(f"{{device_{i}_kernels, {checks}, {_size(computed.workspace, index, functions)}}}")
+        workspace = _size(computed.workspace, index, functions)
+        rows.append(f"{{device_{i}_kernels, device_{i}_observed, {checks}, {workspace}}}")
     levels = []
     for level in device.levels:
         lines.append(f'extern __attribute__((visibility("hidden"))) const nacre_images nacre_images{level.suffix};')
@@ -201,8 +211,8 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
         tables = _EntryTables(entry, spec, i, functions)
         rows.append(tables.emit())
         lines += tables.lines
-        kernels += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in tables.symbols]
-        kernels += [_declare(symbol, "nacre_team *, nacre_failure *, nacre_watch *") for symbol in tables.observed]
+        kernels += [_declare(symbol, PLAIN) for symbol in tables.symbols]
+        kernels += [_declare(symbol, OBSERVED) for symbol in tables.observed]
     lines += _emit_states(spec, functions)
     external = bool(weights.header)
     device = [] if spec.device is None else _emit_device(spec, spec.device, functions, external=external)

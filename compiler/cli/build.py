@@ -133,7 +133,8 @@ def compile_command(
     if show_times:
         _print_times(build)
     if verbose:
-        tell(format_report(build.report(dims)))
+        for each in (build, *build.further):
+            tell(format_report(each.report(dims)))
         for line in format_folded(build.grown):
             tell(line)
     if as_json:

@@ -72,9 +72,8 @@ def diff_command(
 
     A is an artifact or a model file, which is compiled with the given options. B may also be an .onnx file, or a .npz
     or .safetensors file with tensors named after values or results of the model. The comparison covers the parameters
-    that both builds store and the values that both leave in memory, such as `layer.0.output.h` and `result y`. Of a
-    build that runs on a GPU, only the results are compared, and the report says so. Of tree ensembles, it names the
-    first node that differs in each tree. Exits with 1 if a difference exceeds the tolerance.
+    that both builds store and the values that both leave in memory, such as `layer.0.output.h` and `result y`. Of tree
+    ensembles, it names the first node that differs in each tree. Exits with 1 if a difference exceeds the tolerance.
     """
     first = open_side(a, chosen)
     described = choose_entry(first.model, entry)

@@ -95,6 +95,8 @@ def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     device = description["target"].get("device", {"levels": ()})
     for name in device["levels"]:
         yield f"  {name}: {describe_device_code(device['cubins'].get(name, ''))}"
+    for left in device.get("untiled", ()):
+        yield f"  one thread of {left['target']}: {left['kernel']}: {left['reason']}"
 
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:

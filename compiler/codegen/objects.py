@@ -107,11 +107,21 @@ class ObjectCode:
 
 @dataclass(frozen=True, slots=True)
 class Untiled:
-    """A kernel that became plain loops for a target, though vector code was requested."""
+    """A kernel that became plain loops for a target, though vector code was requested; on a device, loops of a single
+    thread."""
 
     kernel: str
     target: Target
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """The schedules of a kernel's launches on a device, in order."""
+
+    kernel: str
+    target: Target
+    schedules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,16 @@ class Program:
             for target, kernels in self.kernels.items()
             for symbol, made in kernels.items()
             if made.report.reason
+        )
+
+    @property
+    def launches(self) -> tuple[Launches, ...]:
+        """Returns the launches of the kernels, in order, for each target that is a device."""
+        return tuple(
+            Launches(symbol, target, made.report.schedules)
+            for target, kernels in self.kernels.items()
+            for symbol, made in kernels.items()
+            if target.is_device
         )
 
     def inner(self, target: Target, suffix: str = "") -> frozenset[str]:
@@ -261,7 +281,7 @@ class CodeGenerator:
 
     def _entry_source(self, program: Program, target: Target) -> Source:
         suffix = self.options.suffix(target)
-        watched = not self.options.visible
+        watched = target.is_device or not self.options.visible  # the tables of a device name the observed copies
         keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix, watched=watched)]
         start = self.options.start if self.options.start in LLVM_STAGES else LLVM_IR
         job = replace(self.options.job(target.host, keep, dump=self._dump), visible=self.options.visible, start=start)

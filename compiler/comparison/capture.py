@@ -1,7 +1,6 @@
 """The named values that a model computes in one call: a compiled model is observed while it runs.
 
-Points are in the order in which kernels write them; the results of the call come last. A GPU keeps its values in its
-own memory, and its kernels cannot be observed: then the points are the results and states alone.
+Points are in the order in which kernels write them; the results of the call come last.
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ import numpy as np
 
 from ...dialect.types import Array
 from ...runtime.loader import Model, Session
-from ...runtime.observe import Event, observe, read_calls
+from ...runtime.observe import Event, observe
 from .rounding import Rounding
-
-CPU = "cpu"
-"""The device of a session whose kernels can be observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Capture:
     """The points of a call by name, in order, and the sizes of its dims; a reference has no dims and no order, and may
-    have a `note` about missing values. So may a build."""
+    have a `note` about missing values."""
 
     points: Mapping[str, Point]
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -50,8 +46,8 @@ def result_point(name: str) -> str:
 
 
 def capture(model: Model, entry: str, inputs: Sequence[Array]) -> Capture:
-    """Calls an entry once and keeps all of its points; of a call on a GPU, the results and states, and a note that says
-    so. Raises NacreError if the inputs do not fit, or if the artifact is too old to be observed."""
+    """Calls an entry once and keeps all of its points. Raises NacreError if the inputs do not fit, or if the artifact
+    is too old to be observed."""
     points: dict[str, Point] = {}
     dims: dict[str, int] = {}
     precision = model.describe()["options"].get("precision")
@@ -68,15 +64,7 @@ def capture(model: Model, entry: str, inputs: Sequence[Array]) -> Capture:
                 points[name] = Point(name, array, at, event.call.kernel, op, rounding.share)
 
     called = model.entries[entry]
-    note = ""
-    if model.device == CPU:
-        with observe(model, keep):
-            results = called(*inputs)
-    else:
-        note = f"{model.path} computes on {model.device}, whose kernels cannot be observed: only results are compared"
-        dims.update(called.bind(*inputs))
-        for call in read_calls(model._session.library, "device").get(entry, ()):
-            rounding.add(call, dims)
+    with observe(model, keep):
         results = called(*inputs)
     made = results if isinstance(results, tuple) else (results,)
     for described, array in zip(called.results, made, strict=True):
@@ -86,4 +74,4 @@ def capture(model: Model, entry: str, inputs: Sequence[Array]) -> Capture:
         for state in called.states:
             name = f"state {state}"
             points[name] = Point(name, model.states[state], rounding=rounding.share)
-    return Capture(points, dims, note=note)
+    return Capture(points, dims)

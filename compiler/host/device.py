@@ -32,6 +32,7 @@ _RUNTIME = (
     "void @nacre_device_read(ptr, ptr, ptr, i64)",
     "ptr @nacre_device_record(ptr)",
     "void @nacre_device_launch(ptr, i64, i64, ptr)",
+    "void @nacre_device_show(ptr, ptr, i64)",
     "i64 @llvm.smin.i64(i64, i64)",
     "i64 @llvm.smax.i64(i64, i64)",
 )
@@ -61,6 +62,11 @@ class DeviceEntryText(EntryText):
 
     def launcher(self, call: Call) -> tuple[str, ...]:
         return (f"{call.kernel}{LAUNCH}",)
+
+    def show(self, call: Call) -> None:
+        for storage, size in call.results:
+            arguments = f"ptr %watch, ptr {self.address(storage)}, i64 {self.size(size)}"
+            self.lines.append(f"  call void @nacre_device_show({arguments}){self.scope.at(call.span)}")
 
     def keep_record(self, record: Storage, line: str) -> None:
         arguments = f"ptr %team, ptr %failure, ptr {self.address(record)}, i64 {RECORD_BYTES}"

@@ -90,6 +90,7 @@ class Call:
     position: the position among the lowered calls; the memory plan omits some of these calls.
     copies: copies that precede the call.
     tensors: the tensors that it reads and writes; none for a copy.
+    results: the storage and the bytes of each tensor that it writes, without the record of a check and slices.
     """
 
     kernel: str
@@ -104,6 +105,7 @@ class Call:
     position: int = 0
     copies: tuple[Copy, ...] = ()
     tensors: tuple[TensorType, ...] = ()
+    results: tuple[tuple[Storage, Size], ...] = ()
 
 
 class EntryText:
@@ -297,6 +299,9 @@ class EntryText:
         self.keep_record(call.record, line)
         self.lines += [f"  ret i64 {number}{line}", f"next{number}:"]
 
+    def show(self, call: Call) -> None:
+        """Makes the results of a kernel readable for an observer. The host's own memory is."""
+
     def keep_record(self, record: Storage, line: str) -> None:
         """Copies the record of a failed check to the caller."""
         if not isinstance(record, Failure):
@@ -396,6 +401,7 @@ def write_observed_entry(
     items: Sequence[Item[Call, Storage]],
     scopes: Scopes = no_lines,
     copies: Sequence[Copy] = (),
+    make_text: MakeText = EntryText,
 ) -> str:
     """Returns the definition of an entry's observed copy."""
     checks = count(1)
@@ -408,13 +414,14 @@ def write_observed_entry(
             text.lines.append(f"  call void {begin}(ptr %watch){text.scope.at(call.span)}")
             text.launch(call)
             if last[call.number] is call:
+                text.show(call)
                 slot = text.define("getelementptr ptr, ptr %watch, i64 1")
                 end = text.define(f"load ptr, ptr {slot}, align 8")
                 text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){text.scope.at(call.span)}")
             if call.record is not None:
                 text.check(call, number)
 
-    return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write, copies, EntryText)
+    return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write, copies, make_text)
 
 
 def _write_parts(

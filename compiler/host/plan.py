@@ -29,7 +29,7 @@ from ..lower.schedule import Item, calls_in, map_items
 from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Weight, Workspace
 from ..lower.writer import part_name
 from .device import DeviceEntryText, declare_device
-from .entry import Call, declare, observed, write_entry, write_observed_entry
+from .entry import Call, EntryText, declare, observed, write_entry, write_observed_entry
 from .loop_text import WholeLoops, declare_inner
 from .moves import Operand, Timeline
 from .states import Copy, StateReport, old_values, plan_states, report_states, write_copies
@@ -84,15 +84,14 @@ class LoweredEntry:
     ) -> str:
         """Returns the text of the entry, with the suffix at its symbol and at the kernels that it calls, and of its
         observed copy if `watched`. `lines` receives their line tables. `inner` are the functions with copies for loops
-        that are one function. An entry for a device cannot be observed."""
+        that are one function."""
         symbol, items = self.symbol + suffix, self._items(suffix, parts)
         span = self.span
         scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
-        if device:
-            return write_entry(symbol, self.dims, items, scopes, self.copies, DeviceEntryText)
         whole = WholeLoops(symbol, inner, scopes)
-        text = write_entry(symbol, self.dims, items, scopes, self.copies, whole.make_text)
-        copy = [write_observed_entry(symbol, self.dims, items, scopes, self.copies)] if watched else []
+        plain, other = (DeviceEntryText, DeviceEntryText) if device else (whole.make_text, EntryText)
+        text = write_entry(symbol, self.dims, items, scopes, self.copies, plain)
+        copy = [write_observed_entry(symbol, self.dims, items, scopes, self.copies, other)] if watched else []
         return "\n".join([*whole.functions, text, *copy])
 
     def report_loops(self, inner: Collection[str]) -> Iterator[LoopReport]:
@@ -148,6 +147,11 @@ def entry_ir(
     texts = [entry.text(suffix, parts, lines, device=device, inner=inner, watched=watched) for entry in entries]
     declared = declare_device(calls, suffix) if device else declare(calls, hidden=watched) + declare_inner(calls, inner)
     return "\n".join([declared, *texts, *([] if lines is None else [lines.text()])])
+
+
+def _results_of(call: LoweredCall, storages: Sequence[Storage]) -> tuple[tuple[Storage, Size], ...]:
+    written = zip(storages[len(call.inputs) :], call.kernel.results, strict=False)  # scratch follows the results
+    return tuple((storage, type.bytes) for storage, type in written if isinstance(storage, Output | Workspace))
 
 
 def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
@@ -228,6 +232,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
                 position=position,
                 copies=copy_over(call),
                 tensors=tensors_of(call),
+                results=_results_of(call, lying),
             ),
         )
 

@@ -49,7 +49,10 @@ CUDA = Family(
     device=True,
     runtime=tuple(
         f"cuda/{stem}"
-        for stem in ("call", "driver", "driver_calls", "graph", "launch", "program", "session", "states", "tiles")
+        for stem in (
+            *("call", "driver", "driver_calls", "graph", "launch"),
+            *("program", "session", "states", "tiles", "watch"),
+        )
     ),
 )
 """No level packs weights: threads read a matrix in either order."""

@@ -15,7 +15,7 @@ from ...dialect.interpreter import Load
 from ...dialect.ops import OPERATORS
 from ...dialect.remembered import KeptParameters
 from ..codegen.objects import CodeGenerator, CodeOptions, Program, plan_program
-from ..codegen.workers.routes import FIRST
+from ..codegen.workers.routes import DEVICE, FIRST
 from ..lower.lowered import Lowered, LoweredCall, LoweredFunction
 from ..lower.module import lower_module
 from ..targets.target import Target
@@ -112,7 +112,7 @@ def _cut(module: Module, graph: Function, call: LoweredCall, name: str) -> Modul
     else:
         results = [call.copied]
         given = [v for v in results if not _is_stored(v, makers)]
-    return cut_function(module, flat, results, given, name)
+    return cut_function(module, flat, results, given, name, is_entry=True)
 
 
 def _is_stored(value: Value, makers: Mapping[str, Node]) -> bool:
@@ -230,8 +230,8 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
     options = replace(way.options, targets=(found.target,))
     plain = replace(options, level=0, quick=True)
 
-    def is_wrong(options: CodeOptions, pack: PanelSizes | None) -> bool:
-        tried = Way(options, pack, (found.target,))
+    def is_wrong(options: CodeOptions, pack: PanelSizes | None, target: Target = found.target) -> bool:
+        tried = Way(options, pack, (target,))
         program = CodeGenerator(options).compile_kernels(tried.lower(found.part.module))
         parts = cut_kernels(found.part.module, program.lowered)
 
@@ -240,8 +240,13 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
 
         return Alone(parts, program, tried, load, trials, seconds).find_wrong() is not None
 
+    if found.target.is_device:
+        # All levels of a device share the schedules.
+        if is_wrong(replace(plain, targets=(Target(),)), None, Target()):
+            return FIRST, "the -O0 kernel for the CPU, which shares the lowering to linalg, is wrong too"
+        return DEVICE, "it is correct as plain loops on the CPU"
     if is_wrong(plain, None):
-        return "linalg", "the -O0 kernel, which shares the lowering to linalg, is wrong too"
+        return FIRST, "the -O0 kernel, which shares the lowering to linalg, is wrong too"
     if way.pack is not None and is_wrong(plain, way.pack):
         return "pack", "it is correct with unpacked weights"
     if options.level >= 2 and is_wrong(replace(options, quick=True), way.pack):

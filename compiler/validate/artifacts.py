@@ -7,7 +7,6 @@ order and the operands of calls, or the weights in the file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from ...dialect.control_flow import walk_control
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.interpreter import Load
 from ...dialect.types import Array
-from ...runtime.library import OutOfRangeError
+from ...runtime.library import NacreError, OutOfRangeError
 from ...runtime.loader import load as load_artifact
 from ...runtime.observe import Event, observe
 from ..lower.lowered import LoweredCall, LoweredFunction
@@ -45,10 +44,13 @@ class Overwritten:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tensors that every kernel of a call wrote, by name, and those that were overwritten."""
+    """The tensors that every kernel of a call wrote, by name, and those that were overwritten. `results` are those of
+    the call; None if it failed, with the message `failure`, or if an index is out of range."""
 
     values: Mapping[str, Array]
     lost: tuple[Overwritten, ...]
+    results: tuple[Array, ...] | None = None
+    failure: str = ""
 
     def find_lost(self, number: int | None) -> Overwritten | None:
         """Returns the tensor whose loss makes the results of call `number` the first wrong ones. A tensor may be
@@ -72,7 +74,9 @@ def find_wrong(
     """Returns the first trial with wrong results, or at which the process crashes; then the first wrong way to call one
     of the functions in `uses`, with sessions on `device`. All calls run in one child process: to fork a large process
     takes tens of milliseconds."""
-    tasks: list[Task[tuple[Array, ...] | str | None]] = [partial(_call, artifact, judge.trial) for judge in judges]
+    tasks: list[Task[tuple[Array, ...] | Died | str | None]] = [
+        partial(_call, artifact, judge.trial) for judge in judges
+    ]
     tasks += [partial(check_use, artifact, function, trial) for function, trial in uses]
     tasks = [partial(_on_device, device, task) for task in tasks]
     answers = run_each_isolated(tasks)
@@ -94,18 +98,21 @@ def _on_device(device: str, task: Task[_Answer], report: Progress) -> _Answer:
     return task(report)
 
 
-def _call(artifact: Path, trial: Trial, report: Progress) -> tuple[Array, ...] | None:
-    """Returns the results of a call; None if an index is out of range."""
+def _call(artifact: Path, trial: Trial, report: Progress) -> tuple[Array, ...] | Died | None:
+    """Returns the results of a call; None if an index is out of range. A failure of a GPU is like a crash."""
     report(str(trial))
     try:
         return call_function(load_artifact(artifact), trial.function, trial.arguments, trial.dims)
     except OutOfRangeError:
         return None
+    except NacreError as error:
+        return Died("failure", str(error), str(trial))
 
 
-def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watched | Died:
+def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: str = CPU) -> Watched | Died:
     """Runs a call and records the tensors between kernels. Tensors of loops and branches are written several times or
-    never, and are omitted."""
+    never, and are omitted. Of a GPU's memory, only what kernels return is seen: a tensor that the scratch memory of a
+    kernel overwrites is not known to be lost."""
     last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
     once = {
         name for item in lowered.items if isinstance(item, LoweredCall) for name in item.outputs if not item.is_move
@@ -126,12 +133,18 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watche
                 arrays[value.name] = event.array(value)
                 values[value.name] = arrays[value.name].copy()
 
-        model = load_artifact(artifact)
-        with suppress(OutOfRangeError):
-            call_function(model, trial.function, trial.arguments, trial.dims, lambda session: observe(session, see))
-        return Watched(values, tuple(lost))
+        model, results, failure = load_artifact(artifact), None, ""
+        try:
+            results = call_function(
+                model, trial.function, trial.arguments, trial.dims, lambda session: observe(session, see)
+            )
+        except OutOfRangeError:
+            pass
+        except NacreError as error:
+            failure = str(error)
+        return Watched(values, tuple(lost), results, failure)
 
-    return run_isolated([task])[0]
+    return run_isolated([partial(_on_device, device, task)])[0]
 
 
 def first_wrong_value(module: Module, function: Function, watched: Watched, trial: Trial, load: Load) -> Value | None:
@@ -148,7 +161,7 @@ class Assembly:
     """The cause of an error in the combination of kernels, which is `plan-memory`, `runtime` or else `entry`.
 
     `node` computes the first tensor that is wrong or lost; a lost tensor is overwritten by `overwriter` before `reader`
-    reads it. Copies have no node. `died` describes the end of a watched call that crashed.
+    reads it. Copies have no node. `died` describes the end of a watched call that crashed or failed.
     """
 
     stage: str
@@ -159,21 +172,30 @@ class Assembly:
     died: str = ""
 
 
-def triage_assembly(artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load) -> Assembly:
-    """Finds the cause in an artifact whose kernels are correct alone, for a call that gives wrong results."""
+def triage_assembly(
+    artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load, device: str = CPU
+) -> Assembly:
+    """Finds the cause in an artifact whose kernels are correct alone, for a call on `device` that gives wrong
+    results."""
     function, judge = module.function(trial.function), Judge(module, trial, load)
     # One thread runs the same code in the same memory, so an error that appears only sometimes is in the division of
     # work.
-    if is_right_in_one_thread(artifact, trial, lambda results: judge.difference(results) is None):
+    if device == CPU and is_right_in_one_thread(artifact, trial, lambda given: judge.difference(given) is None):
         return Assembly(RUNTIME)
-    watched = watch_call(artifact, lowered, trial)
+    watched = watch_call(artifact, lowered, trial, device)
     if isinstance(watched, Died):
         return Assembly("entry", died=watched.message)
     value = first_wrong_value(module, function, watched, trial, load)
     numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
     lost = watched.find_lost(next(numbers, None))
+    if lost is None and value is None:
+        wrong = None if watched.results is None else judge.difference(watched.results)
+        # Values of loops and branches are not watched, but their results may be those of the call.
+        node = None if wrong is None else maker_of(function, function.results[wrong.result].name)
+        return Assembly("entry", node, died=watched.failure)
     if lost is None:
-        return Assembly("entry", None if value is None else maker_of(function, value.name))
+        assert value is not None
+        return Assembly("entry", maker_of(function, value.name))
     by, reader = (maker_of(function, lowered.calls[number].outputs[0]) for number in (lost.by, lost.reader))
     return Assembly("plan-memory", maker_of(function, lost.name), lost.name, by, reader)
 

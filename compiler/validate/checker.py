@@ -27,7 +27,7 @@ from ..model.source import SourceModel
 from ..observer import Observer
 from ..options import Options
 from .alone import way_of
-from .artifacts import find_wrong, triage_assembly
+from .artifacts import WrongCall, find_wrong, triage_assembly
 from .boundaries import random_crossing_dims
 from .devices import DEVICE, find_runnable
 from .halving import find_rewrite
@@ -71,10 +71,12 @@ class Checker(Observer):
         self.passed = Passed(folder, self.load)
         self.stages: list[Stage] = []
         self.program: Program | None = None
+        self.further: list[Checker] = []
         self._trials: Trials | None = None
 
     def of_further(self, options: Options) -> Checker:
-        return Checker(self.source_model, options, self.folder, on_devices=self.on_devices)
+        self.further.append(Checker(self.source_model, options, self.folder, on_devices=self.on_devices))
+        return self.further[-1]
 
     @property
     def trials(self) -> Trials:
@@ -139,13 +141,20 @@ class Checker(Observer):
         for device in devices:
             found = find_wrong(path, judges, uses, device)
             if found is not None:
-                function = module.function(found.wrong.trial.function)
-                if found.in_use:
-                    raise self._error(function, found.wrong, _triage_runtime(module, function))
-                if device == DEVICE:
-                    raise self._error(function, found.wrong, _triage_device(module, function))
-                raise self._error(function, found.wrong, self._triage_assembly(path, module, found.wrong))
+                raise self._find_maker(device)._blame(path, found, device)
         self.passed.add([key])
+
+    def _find_maker(self, device: str) -> Checker:
+        """Returns the checker of the build that made the code for a device."""
+        wanted = device == DEVICE
+        return next(each for each in (self, *self.further) if each.options.family.device == wanted)
+
+    def _blame(self, path: Path, found: WrongCall, device: str) -> WrongNumbersError:
+        module = self.stages[-1].module
+        function = module.function(found.wrong.trial.function)
+        if found.in_use:
+            return self._error(function, found.wrong, _triage_runtime(module, function))
+        return self._error(function, found.wrong, self._triage_assembly(path, module, found.wrong, device))
 
     def _artifact_key(self, path: Path, devices: Sequence[str]) -> str:
         if not self.passed.active:
@@ -156,21 +165,23 @@ class Checker(Observer):
     def _error(self, function: Function, wrong: Wrong, triage: Triage) -> WrongNumbersError:
         return make_wrong_numbers(self.source_model, self.options.flags, function, wrong, triage)
 
-    def _triage_assembly(self, path: Path, module: Module, wrong: Wrong) -> Triage:
+    def _triage_assembly(self, path: Path, module: Module, wrong: Wrong, device: str) -> Triage:
         assert self.program is not None, "no kernels have been seen"
         function = module.function(wrong.trial.function)
         pairs = zip(self.program.lowered.functions, self.program.entries, strict=True)
         (lowered,) = (f.without(entry.omitted) for f, entry in pairs if f.name == function.name)
-        found = triage_assembly(path, module, lowered, wrong.trial, self.load)
+        found = triage_assembly(path, module, lowered, wrong.trial, self.load, device)
         message = f"every kernel of `{function.name}` is correct alone, but the complete artifact is wrong"
         if found.stage == RUNTIME:
             return _triage_runtime(module, function)
         span = None if found.node is None else found.node.span
+        called = "this is what is called"
         if found.died:
-            return Triage(found.stage, message, module, notes=(Note(f"watched, it ends with {found.died}"),))
+            notes = (Note(f"watched, it ends with {found.died}"),)
+            return Triage(found.stage, message, module, called, function.span, notes=notes)
         if not found.lost:
-            label = "this is the first wrong value" if span is not None else ""
-            return Triage(found.stage, message, module, label, span)
+            label = "this is the first wrong value" if span is not None else called
+            return Triage(found.stage, message, module, label, span or function.span)
         return Triage(
             found.stage,
             message,
@@ -216,11 +227,6 @@ def _triage_kernel(wrong: WrongKernel, module: Module, program: Program) -> Tria
 def _triage_runtime(module: Module, function: Function) -> Triage:
     message = f"the runtime does not call `{function.name}` as it promises; the code that it calls is right"
     return Triage(RUNTIME, message, module, "this is what is called", function.span)
-
-
-def _triage_device(module: Module, function: Function) -> Triage:
-    message = f"every kernel of `{function.name}` is correct alone on the device, but all together are wrong"
-    return Triage("entry", message, module, "this is what is called", function.span)
 
 
 def _where(what: str, node: Node | None) -> Note:

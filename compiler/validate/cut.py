@@ -1,7 +1,7 @@
 """Extracts a part of a function as a separate function, which computes some values from arguments or other values.
 
 The nodes are unchanged. Sizes that do not follow from the shapes of the arguments must be passed to the interpreter:
-the part may have only an argument of shape `[B*T, 64]`.
+the part may have only an argument of shape `[B*T, 64]`, unless it must be callable as an entry.
 """
 
 from __future__ import annotations
@@ -12,13 +12,21 @@ from dataclasses import replace
 from ...dialect.control_flow import CONTROL_FLOW, walk_control
 from ...dialect.dims import Poly, Symbol, symbols
 from ...dialect.graph import Attribute, Function, Module, Node, Value, parameters_read, read_values, walk
+from ..readers.language.models import determined_dims
 
 
 def cut_function(
-    module: Module, function: Function, results: Sequence[Value], given: Sequence[Value] = (), name: str = ""
+    module: Module,
+    function: Function,
+    results: Sequence[Value],
+    given: Sequence[Value] = (),
+    name: str = "",
+    *,
+    is_entry: bool = False,
 ) -> Module:
     """Returns a module with one function that computes `results` as `function` does, from the values of `given` and the
-    arguments that it needs. It keeps the function's name by default, and only the parameters that it reads."""
+    arguments that it needs. It keeps the function's name by default, and only the parameters that it reads. The
+    arguments of an entry determine all of its dims."""
     cut = {v.name for v in given}
     needed = {v.name for v in results}
     body: list[Node] = []
@@ -26,7 +34,8 @@ def cut_function(
         if any(v.name in needed and v.name not in cut for v in node.outputs):
             body.append(node)
             needed |= {v.name for v in read_values(node)}
-    candidates = [*given, *(v for v in function.arguments if v.name not in cut)]
+    # A node may read a value twice.
+    candidates = list(dict.fromkeys([*given, *(v for v in function.arguments if v.name not in cut)]))
     arguments = [v for v in candidates if v.name in needed]
     # An unused argument may be the only one that determines a dim.
     missing = {s for node in walk(body) for s in _symbols(node)} - {s for v in arguments for s in v.type.symbols()}
@@ -34,6 +43,12 @@ def cut_function(
         if missing & set(value.type.symbols()) and value not in arguments:
             arguments.append(value)
             missing -= set(value.type.symbols())
+    if is_entry:
+        sizes = {s for node in walk(body) for s in _symbols(node)} | {s for v in arguments for s in v.type.symbols()}
+        for value in candidates:
+            missing = sizes - determined_dims(v.type for v in arguments)
+            if missing & set(value.type.symbols()) and value not in arguments:
+                arguments.append(value)
     made = replace(
         function,
         name=name or function.name,

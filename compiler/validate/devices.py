@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..targets.target import Target
-from .isolated import Died, Progress, run_isolated
+from .isolated import Died, Progress, allow_reserved_memory, run_isolated
 
 _DRIVER = "libcuda.so.1"
 _VARIABLE = "NACRE_CUDA_DRIVER"
@@ -51,6 +51,8 @@ def find_runnable(targets: Sequence[Target]) -> Runnable:
 def select_device(name: str) -> None:
     """Makes `name` the device of all sessions that this process creates from now on."""
     os.environ["NACRE_DEVICE"] = name
+    if name != CPU:
+        allow_reserved_memory()
 
 
 def _reason(target: Target, capability: int | str) -> str:
@@ -73,6 +75,7 @@ def _first_capability() -> int | str:
 
 def _ask_driver(report: Progress) -> int | str:
     report("the CUDA driver")
+    allow_reserved_memory()
     try:
         driver = ctypes.CDLL(os.environ.get(_VARIABLE) or _DRIVER)
     except OSError as error:

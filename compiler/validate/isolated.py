@@ -149,11 +149,24 @@ def _serve(tasks: Sequence[Task[Answer]], pipe: int) -> None:
     os._exit(0)
 
 
+_GIVEN_LIMITS: list[tuple[int, int]] = []
+"""In a child, the limits of its parent's memory."""
+
+
 def _limit_memory() -> None:
     """Limits memory, so that an excessive allocation fails before the machine runs out."""
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    _GIVEN_LIMITS.append((soft, hard))
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def allow_reserved_memory() -> None:
+    """Gives the child that calls it the limits of its parent, before it opens a driver of GPUs. The limit counts all
+    private writable mappings, used or not (getrlimit(2)), and no document bounds those that a driver reserves: for
+    addresses that the host and its devices share, they may exceed the memory of the machine."""
+    if _GIVEN_LIMITS:
+        resource.setrlimit(resource.RLIMIT_DATA, _GIVEN_LIMITS[-1])
 
 
 def _send(pipe: int, message: tuple[bool, object]) -> None:

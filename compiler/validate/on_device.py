@@ -24,6 +24,7 @@ from ..options import Options
 from ..targets.target import Target
 from .array_errors import same_bits
 from .devices import DEVICE
+from .isolated import allow_reserved_memory
 from .judge import Judge
 from .native import Finding
 from .stateful import call_function
@@ -46,6 +47,9 @@ class DeviceLibrary:
     ) -> None:
         options = Options(level=code.level, targets=(target,), strict=code.strict, graphs=False, cache=code.cache)
         source = SourceModel(module, f"{module.name}.nacre", {f.name: Path() for f in module.functions})
+        # A kernel that copies has a result of its argument's name; no value of a model has a space in its name.
+        named = [replace(f, result_names=tuple(f"result {n}" for n in range(len(f.results)))) for f in module.functions]
+        source = replace(source, module=replace(module, functions=tuple(named)))
         spec = specify(source, module, options, program, lambda parameter: load_parameter(parameter, load))
         folder = tempfile.mkdtemp(prefix="nacre-device-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -55,6 +59,7 @@ class DeviceLibrary:
     @cache  # noqa: B019  (it lives as long as its library)
     def _model(self, process: int) -> Model:
         """Returns the artifact as a process loads it: a session of its parent belongs to the parent."""
+        allow_reserved_memory()
         return load_artifact(self._path, device=DEVICE)
 
     def check(self, function: Function, judge: Judge) -> Finding | None:

@@ -222,6 +222,8 @@ def _check_ways(artifact: Path, trial: Trial, report: Progress) -> str | None:
         calls = _Calls(artifact, entry, trial, _results(entry(*trial.arguments)))
     except OutOfRangeError:
         return None
+    except NacreError as error:
+        return f"the first call fails: {error}"
     for name, way in WAYS.items():
         report(name)
         try:

@@ -1,4 +1,5 @@
 /* Calls of entries on a GPU, with tensors in the memory of the host or of the device. */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "../device.h"
@@ -82,6 +83,34 @@ static int find_buffers(nacre_device_session *own, const nacre_entry *entry, con
     return 1;
 }
 
+/* Runs the observed code of an entry. Results in memory of the caller's host are shown there, and states in the host's
+ * copy, which is outdated during the call. */
+static int64_t compute_watched(const nacre_session *session, const nacre_entry *entry, nacre_device_watch *watch,
+                               const nacre_device_run *run, const buffer *results) {
+    nacre_device_session *own = session->device;
+    const int32_t count = entry->result_count, states = entry->state_count;
+    void *shown[count + states + 1];
+    size_t bytes = watch->workspace_bytes;
+    for (int32_t i = 0; i < count; i++) bytes += results[i].is_on_device ? nacre_align(results[i].bytes) : 0;
+    char *memory = calloc(1, bytes + 1);
+    if (memory == NULL) {
+        own->status = nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for the %zu bytes that an observer reads", bytes);
+        return 0;
+    }
+    char *next = memory + watch->workspace_bytes;
+    for (int32_t i = 0; i < count; i++) {
+        shown[i] = results[i].is_on_device ? next : results[i].given;
+        next += results[i].is_on_device ? nacre_align(results[i].bytes) : 0;
+    }
+    for (int32_t i = 0; i < states; i++) shown[count + i] = session->states[entry->states[i]];
+    watch->event.outputs = shown;
+    watch->event.workspace = memory;
+    watch->output_count = count + states;
+    const int64_t failed = nacre_run_watched(own, run, watch);
+    free(memory);
+    return failed;
+}
+
 /* Copies arguments to the device, runs the kernels, and queues copies of the results. Returns the number of the failed
  * check, or 0. `is_waiting` is set if queued copies use the caller's memory, so the call must wait for the stream. */
 static int64_t compute(const nacre_session *session, const nacre_entry *entry, const void *const *inputs,
@@ -122,7 +151,18 @@ static int64_t compute(const nacre_session *session, const nacre_entry *entry, c
     for (int32_t i = 0; i < arguments + states; i++) key[words++] = (uint64_t)(uintptr_t)from[i];
     for (int32_t i = 0; i < results + states; i++) key[words++] = (uint64_t)(uintptr_t)to[i];
     const nacre_device_run run = {code->kernels[own->program->level], from, to, scratch, dims, failure, key, words};
-    const int64_t failed = nacre_run_graphs(own, &run);
+    const nacre_observer *observer = atomic_load_explicit(&session->observer, memory_order_acquire);
+    nacre_device_watch watch = {
+        .observer = observer,
+        .code = code->observed_kernels[own->program->level],
+        .event = {.run = observer ? nacre_next_run() : 0,
+                  .entry = (int32_t)(entry - nacre_this_artifact.entries),
+                  .inputs = inputs,
+                  .dims = dims},
+        .workspace_bytes = workspace,
+    };
+    const int64_t failed = observer ? compute_watched(session, entry, &watch, &run, buffers + arguments)
+                                    : nacre_run_graphs(own, &run);
     for (int32_t i = arguments; i < arguments + results && !failed && !own->status; i++)
         if (!buffers[i].is_on_device && buffers[i].bytes)
             nacre_went_well(own, driver->to_host(buffers[i].given, buffers[i].at, buffers[i].bytes, own->stream),

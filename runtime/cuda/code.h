@@ -33,6 +33,7 @@ typedef struct nacre_device_level {
 /* The device code of an entry. */
 typedef struct nacre_device_entry {
     const nacre_kernel *kernels; /* one for each level */
+    const nacre_observed_kernel *observed_kernels; /* one for each level */
     const char *const *checks;
     nacre_size workspace;
 } nacre_device_entry;

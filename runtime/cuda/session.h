@@ -32,6 +32,19 @@ driver_pointer nacre_place_state(const nacre_session *session, int32_t state);
 /* Records the result of a driver call that performed `action`. Returns whether the call of the entry continues. */
 int nacre_went_well(nacre_device_session *session, int result, const char *action);
 
+/* An observed call. The observer reads the workspace and the outputs (results, then states) in host memory: there, the
+ * tensors that each kernel wrote are copied after it. */
+typedef struct nacre_device_watch {
+    const nacre_observer *observer;
+    nacre_observed_kernel code;
+    nacre_event event; /* with the pointers that the observer reads */
+    size_t workspace_bytes;
+    int32_t output_count;
+} nacre_device_watch;
+
+/* Runs the observed code of an entry, each kernel separately. Returns the number of the failed check, or 0. */
+int64_t nacre_run_watched(nacre_device_session *session, const nacre_device_run *run, const nacre_device_watch *watch);
+
 /* Waits for earlier kernels, and copies device memory to host memory. */
 void nacre_read_memory(nacre_device_session *session, void *target, const void *source, int64_t bytes);
 

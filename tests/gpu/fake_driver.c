@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ static void *blocks_of[MOST];
 static compiler compile;
 static char injected[64], log_text[1 << 16];
 static int capability = 80, devices = 1, processors = 4, contexts, streams, events, modules, graphs, launches, countdown;
+static uint64_t reserved; /* the bytes of writable memory that the driver reserves when it starts */
 static int exit_at, fault_at; /* numbers of launches; 0: none */
 static stream *known_streams;
 static _Thread_local int depth;
@@ -53,6 +55,7 @@ void fake_set(compiler made, int cc, int count, uint64_t bytes) {
     compile = made, capability = cc, devices = count, limit = bytes;
     device.error[0] = 0;
 }
+void fake_reserve(uint64_t bytes) { reserved = bytes; }
 /* The multiprocessors of the device, for programs that are loaded from now on. */
 void fake_processors(int count) { processors = count; }
 /* Lets the nth call of a function fail, with a result. */
@@ -153,6 +156,8 @@ int cuInit(unsigned flags) {
     if (compile == NULL && bytes) limit = strtoull(bytes, NULL, 10);
     if (compile == NULL && newer) capability = atoi(newer);
     exit_at = last ? atoi(last) : 0, fault_at = wrong ? atoi(wrong) : 0;
+    const int flags_of_map = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (reserved && mmap(NULL, reserved, PROT_READ | PROT_WRITE, flags_of_map, -1, 0) == MAP_FAILED) return NO_MEMORY;
     return devices ? OK : NO_DEVICE;
 }
 int cuDeviceGetCount(int *count) { BEGIN("cuDeviceGetCount"); *count = devices; return OK; }

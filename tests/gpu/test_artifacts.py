@@ -231,6 +231,19 @@ def test_missing_driver(folder: Path) -> None:
     assert "there is no CUDA driver: /nowhere/libcuda.so" in done.stderr
 
 
+def test_driver_that_is_too_old(folder: Path, tmp_path: Path) -> None:
+    """It lacks a function; a library without any stands for it."""
+    if shutil.which("cc") is None:
+        pytest.skip("the library needs a C compiler named `cc`")
+    (tmp_path / "old.c").write_text("int cuInit(unsigned flags) { return (int)flags; }\n")
+    old = tmp_path / "libold.so"
+    subprocess.run(["cc", "-shared", "-fPIC", str(tmp_path / "old.c"), "-o", str(old)], check=True)
+    code = f"import nacre; nacre.load({str(folder / 'gpu.so')!r}, device='cuda')"
+    environment = {"NACRE_CUDA_DRIVER": str(old), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert f"the CUDA driver is too old, it lacks `cuDriverGetVersion`: {old}" in done.stderr
+
+
 def test_model_compiled_for_a_device_that_is_not_at_hand(tmp_path: Path) -> None:
     """Only its call needs the device."""
     program = """

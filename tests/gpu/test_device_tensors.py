@@ -213,6 +213,15 @@ def test_tensor_that_is_refused(machine: Machine, model: nacre.Model, change: di
     x.release()
 
 
+@pytest.mark.parametrize("kind", [Interface, Exchanged])
+def test_tensor_of_another_dtype_is_refused(machine: Machine, model: nacre.Model, kind: type[Tensor]) -> None:
+    for dtype, name in ((np.float64, "f64"), (np.int32, "i32"), (np.float16, "f16")):
+        x = kind(machine, numbers(1).astype(dtype))
+        with pytest.raises(ArgumentError, match=rf"argument `x`: expected f32\[N, 4\], got {name}\[5, 4\]"):
+            model.entries["add"](x, numbers(2))
+        x.release()
+
+
 def test_result_that_is_not_aligned_to_pairs(machine: Machine, model: nacre.Model) -> None:
     rng = np.random.default_rng(1)
     arrays = [rng.normal(size=shape).astype(np.float16) for shape in ((37, 40), (40, 24), (24,))]

@@ -29,3 +29,9 @@ def test_other_strides_are_refused(strides: tuple[int, ...]) -> None:
     """Also those of a tensor whose axes are exchanged, or permuted in a cycle."""
     with pytest.raises(ArgumentError, match="dense and row-major"):
         _from_interface(described(strides))
+
+
+@pytest.mark.parametrize("strides", [(2, 10, 2), (30, 2, 2), (0, 10, 2), (30, 10, 2)])
+def test_strides_of_axes_with_one_element(strides: tuple[int, ...]) -> None:
+    shape = (1, 3, 5) if strides[1] == 10 else (2, 1, 15)
+    assert _from_interface(described(strides, shape)).shape == shape

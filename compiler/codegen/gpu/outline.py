@@ -41,6 +41,8 @@ from .updates import Updates, find_updates, take_updates
 from .warpgroups import fits_warpgroups
 from .widened_reads import fold_widening
 
+EMPTY = "nothing"
+"""The schedule of a kernel that writes nothing, since its results are empty."""
 _PURE = VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.apply", "func.return"}
 
 
@@ -199,7 +201,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
     if is_sequence or not of_device or of_device[-1].name != GENERIC:
         _leave_only(device, of_device)
         _count_one(count)
-        return Launch(SEQUENCE, 1, 1)
+        return Launch(SEQUENCE if of_device else EMPTY, 1, 1)
     if group.rows:
         return _outline_rows(module, (device, count), name, group, rounding)
     if group.attention:

@@ -50,10 +50,11 @@ def text_name(kind: str, stage: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The report on a kernel: its parts, and the schedules of its loop nests in order, or the reason why the tiler left
-    it unchanged. There are as many parts as loop nests, and one part for an unchanged kernel. `steps` are the steps
-    of its loops: at their multiples, a loop runs one more iteration, or leaves no remainder. An unchanged kernel has
-    also the numbers that it compares with. `code` is the kernel in LLVM IR, if the job asks for it and the kernel is
-    vector code."""
+    it unchanged; on a device, the schedules of its launches, and the reason if one of them is a single thread. There
+    are as many parts as loop nests, and one part for an unchanged kernel. `steps` are the steps of its loops: at their
+    multiples, a loop runs one more iteration, or leaves no remainder; on a device, there is one more tile. An unchanged
+    kernel has also the numbers that it compares with. `code` is the kernel in LLVM IR, if the job asks for it and the
+    kernel is vector code."""
 
     parts: tuple[KernelPart, ...] = ()
     schedules: tuple[str, ...] = ()

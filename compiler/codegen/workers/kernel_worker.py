@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from ...base import mlir
-from ...lower.parts import KernelPart
+from ...lower.parts import SEQUENCE, KernelPart
 from ...lower.writer import part_name
 from ...targets.cuda import WARPGROUPS
 from ...targets.features import native_features
@@ -37,6 +37,10 @@ CONTEXT: Any = mlir.ir.Context()
 """The MLIR context of all kernels, since creating one takes as long as compiling a small kernel. It retains types and
 attributes, which do not affect any text."""
 CONTEXT.enable_multithreading(False)
+
+
+_TILES = (32, 64)
+"""The sizes along one axis of what a warp or a block of a device computes at once; so are the threads of a block."""
 
 
 class KernelError(Exception):
@@ -319,7 +323,9 @@ def _outline(module: Any, task: Task) -> None:
     job = task.job
     rounding = Rounding(job.strict, job.tf32 and not job.strict)
     launches = outline(module, job.keep[0], rounding, scratch=job.scratch, has_warpgroups=job.cpu in WARPGROUPS)
-    task.report = replace(task.report, schedules=tuple(map(str, launches)))
+    alone = "its loops run step by step" if any(launch.schedule == SEQUENCE for launch in launches) else ""
+    steps = tuple(sorted({*_TILES, *(launch.threads for launch in launches)}))
+    task.report = replace(task.report, schedules=tuple(map(str, launches)), reason=alone, steps=steps)
 
 
 def _expand_math(module: Any, task: Task) -> None:

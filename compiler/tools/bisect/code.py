@@ -18,6 +18,7 @@ from ...lower.kinds import inner_nodes
 from ...pipeline import Build
 from ...validate.alone import Alone, WrongPart, cut_calls, find_stage, way_of
 from ...validate.artifacts import Assembly, maker_of, triage_assembly
+from ...validate.devices import CPU, DEVICE
 from ...validate.usage import RUNTIME
 from . import smaller
 from .case import Case
@@ -60,16 +61,14 @@ class _Hunt:
         if found is not None:
             return self.triage_part(found)
         self.report("all kernels are correct alone")
-        if any(target.is_device for target in self.way.targets):
-            # The values between the kernels of a device cannot be observed.
-            what = "all kernels are correct alone on the device, but wrong together"
-            return Culprit("entry", what, called=self.function.span)
         with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             path = Path(folder) / "case.so"
             assemble(self.build, program, self.case, path)
             (lowered,), (entry,) = self.lowered.functions, program.entries
             lowered = lowered.without(entry.omitted)
-            return self.triage_whole(triage_assembly(path, self.optimized, lowered, self.case.trial, self.case.load))
+            device = DEVICE if self.examiner.options.family.device else CPU
+            assembly = triage_assembly(path, self.optimized, lowered, self.case.trial, self.case.load, device)
+            return self.triage_whole(assembly)
 
     def triage_compiler(self, failure: Failure) -> Culprit:
         """Attributes the failure to the kernel that cannot be compiled."""
