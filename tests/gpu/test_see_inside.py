@@ -109,6 +109,17 @@ def test_bisect_names_the_kernel(machine: Machine, model: Path, capsys: pytest.C
     assert culprit["kernel"] and culprit["at"][0].endswith(f"m.nacre:{LINE}")
 
 
+def test_bisect_where_the_device_meets_an_illegal_address(
+    machine: Machine, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the sizes at boundaries, some fail the call; that is the failure, and not one of the tool."""
+    machine.edit = lambda text: text.replace("setp.ge.u64", "setp.gt.u64").replace("setp.gt.u64", "setp.lt.u64")
+    command = ["bisect", str(model), "--target", "cuda", "--json", "-o", "small.nacre"]
+    assert run(command) == 1
+    culprit = json.loads(capsys.readouterr().out)["culprit"]
+    assert culprit["kernel"] and culprit["at"][0].endswith(f"m.nacre:{LINE}")
+
+
 def test_bisect_without_a_device(machine: Machine, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine.reset(devices=0)
     assert run(["bisect", str(model), "--target", "cuda"]) != 0

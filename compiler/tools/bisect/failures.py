@@ -25,6 +25,7 @@ from ....dialect.interpreter import EndlessError, Interpreter, Load, Observe, lo
 from ....dialect.types import Array
 from ....passes.manager import PassError
 from ....passes.pass_list import format_pipeline
+from ....runtime.library import NacreError
 from ....runtime.loader import load
 from ...base.compiler_errors import NO_ANSWER, CompilerError
 from ...codegen.objects import Program
@@ -39,7 +40,7 @@ from ...size_bounds import bounded_passes
 from ...validate.alone import Alone, Part, cut_kernels, way_of
 from ...validate.boundaries import random_boundary_dims, random_crossing_dims, steps_of
 from ...validate.inputs import UNUSUAL, Trial, random_trial
-from ...validate.isolated import Died, Progress, run_each_isolated
+from ...validate.isolated import Died, Progress, allow_reserved_memory, run_each_isolated
 from ...validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
 from ...validate.model_calls import is_in_blocks
 from ...validate.stateful import call_function
@@ -119,7 +120,7 @@ class Examiner:
         reader, tried = open_parameters(source_model), list[dict[str, int]]()
 
         def first_wrong(folder: str, report: Progress) -> list[dict[str, int]]:
-            tempfile.tempdir = folder
+            self._prepare(folder)
             report("the compiler")
             build, model = Build(source_model, self.options), None
             with suppress(CompilerError, DiagnosticError):
@@ -136,7 +137,11 @@ class Examiner:
                 if not ends(source_model.module, trial, reader):
                     continue
                 judge = Judge(source_model.module, trial, reader, in_blocks=is_in_blocks(build.optimized))
-                if judge.difference(call_function(model, name, trial.arguments, dims)) is not None:
+                try:
+                    results = call_function(model, name, trial.arguments, dims)
+                except NacreError:
+                    return [dims]  # as a GPU fails that meets an illegal address
+                if judge.difference(results) is not None:
                     return [dims]
             return []
 
@@ -197,8 +202,14 @@ class Examiner:
                 else:
                     yield answer
 
-    def _guarded(self, case: Case, compute: Compute, folder: str, report: Progress) -> Answer | Failure | None:
+    def _prepare(self, folder: str) -> None:
+        """Prepares a child process, whose temporary files are in a folder of its parent."""
         tempfile.tempdir = folder
+        if self.options.family.device:
+            allow_reserved_memory()
+
+    def _guarded(self, case: Case, compute: Compute, folder: str, report: Progress) -> Answer | Failure | None:
+        self._prepare(folder)
         try:
             return compute(case, report)
         except CompilerError as error:
