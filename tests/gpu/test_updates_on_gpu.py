@@ -27,6 +27,7 @@ model columns(x: f16[3, 9, 1], at: i64) -> f16[3, 9, S] {
   turned[:, :, at:at+1] = x
   return turned
 }
+model copied(x: f32[7, 20], y: f32[3, 9], i: i64, j: i64) -> f32[7, 20] { return dynamic_update_slice(x, y, i, j) }
 model repeated(x: f32[5, 4], at: i64[T, 1], y: f32[T, 4]) -> f32[5, 4] { return scatter_nd(x, at, y) }
 """
 
@@ -47,7 +48,7 @@ def schedules_of(build: Build, name: str) -> list[str]:
 
 def test_schedules(built: tuple[Build, Path]) -> None:
     """Elements whose places are in a tensor may be written several times, in order."""
-    for name in ("rows", "columns"):
+    for name in ("rows", "columns", "copied"):
         found = schedules_of(built[0], name)
         assert "updates of 256 threads" in found and not any("sequence" in each for each in found)
     assert "sequence of 1 threads, 1 block" in schedules_of(built[0], "repeated")
@@ -72,6 +73,15 @@ def test_columns(machine: Machine, built: tuple[Build, Path]) -> None:
         expected[:, :, at] = x[:, :, 0]
         np.testing.assert_array_equal(session.entries["columns"](x, np.int64(at)), expected)
         assert not machine.error
+
+
+def test_copy_and_update(machine: Machine, built: tuple[Build, Path]) -> None:
+    """Two launches of one kernel."""
+    x, y = np.random.default_rng(1).normal(size=(7, 20)).astype(np.float32), np.ones((3, 9), np.float32)
+    result = np.asarray(nacre.load(built[1], device="cuda").entries["copied"](x, y, np.int64(2), np.int64(11)))
+    assert not machine.error
+    x[2:5, 11:] = 1
+    np.testing.assert_array_equal(result, x)
 
 
 def test_repeated_places_keep_the_last_element(machine: Machine, built: tuple[Build, Path]) -> None:

@@ -37,7 +37,7 @@ from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
 from .rows import WARP, lanes_of
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
-from .updates import Updates, find_updates, take_updates
+from .updates import find_updates, take_updates
 from .warpgroups import fits_warpgroups
 from .widened_reads import fold_widening
 
@@ -195,9 +195,8 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         module.body.append(clone)
         _rename(clone, symbol)
     of_device, of_count = ([_computing(clone)[n] for n in group.members] for clone in (device, count))
-    updates = find_updates(of_device[0]) if len(of_device) == 1 and not is_sequence else None
-    if updates is not None:
-        return _outline_updates(module, (device, count), name, updates)
+    if len(of_device) == 1 and not is_sequence and find_updates(of_device[0]) is not None:
+        return _outline_updates(module, (device, count), name, (of_device[0], of_count[0]))
     if is_sequence or not of_device or of_device[-1].name != GENERIC:
         _leave_only(device, of_device)
         _count_one(count)
@@ -272,16 +271,15 @@ def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: G
     return Launch(schedule, THREADS, blocks_at_once(attention))
 
 
-def _outline_updates(module: Any, clones: tuple[Any, Any], name: str, updates: Updates) -> Launch:
+def _outline_updates(module: Any, clones: tuple[Any, Any], name: str, loops: tuple[Any, Any]) -> Launch:
     device, count = clones
-    (loops,), (counted,) = _computing(device), _computing(count)
-    text, passed = take_updates(module, f"{name}_nest", updates)
+    own, counted = (find_updates(each) for each in loops)
+    assert own is not None and counted is not None, name
+    text, passed = take_updates(module, f"{name}_nest", own)
     append_functions(module, text)
-    _call(loops, f"{name}_nest", passed)
+    _call(loops[0], f"{name}_nest", passed)
     _leave_only(device, [], keep_calls=True)
-    ends = find_updates(counted)
-    assert ends is not None, name
-    _compute_on_host(count, counted, f"{name}_nest_count", values=ends.ends)
+    _compute_on_host(count, loops[1], f"{name}_nest_count", values=counted.ends)
     return Launch("updates", ROW_THREADS)
 
 
