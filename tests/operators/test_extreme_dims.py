@@ -42,6 +42,10 @@ MOST = 2
 """Variants of each kind that are compiled of an operator: each of a case of its own, as long as there are some."""
 
 
+SORTED = ("feature_ranks", "row_ranks")
+"""Operators with sorted thresholds, which random numbers are not: a case with more than one threshold is left out."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """A use of an operator with a dim in a type or in an attribute."""
@@ -122,16 +126,28 @@ def test_ends_of_ranges(part: int) -> None:
     check_all(functions, CALLED_AT)
 
 
-def empties_of(operator: Operator) -> Iterator[Function]:
-    """Uses of the operator in its first case, each with a dim in place of one of the sizes."""
-    for number, case in enumerate(operator.cases[:1]):
+def empties_of(operator: Operator, *, everywhere: bool) -> list[Function]:
+    """Uses of the operator with a dim in place of one of the sizes: each size of the first case and one of the last, or
+    `everywhere` each size of all cases that differ in a rank, or in an attribute that is no number."""
+    found: dict[object, list[Function]] = {}
+    for number, case in enumerate(operator.cases):
         item = example(operator, number, (case.dtypes or (F32,))[0])
-        variants = (v.function(f"{operator.name}_{number}_{i}") for i, v in enumerate(_in_types(item)))
-        yield from (f for f in variants if f is not None)
+        words = {name: value for name, value in item.attributes.items() if not isinstance(value, (tuple, float))}
+        key = (repr(sorted(words.items(), key=str)), tuple(type.rank for type in item.types))
+        if key not in found:
+            variants = (v.function(f"{operator.name}_{number}_{i}") for i, v in enumerate(_in_types(item)))
+            found[key] = [f for f in variants if f is not None]
+    first, *others = found.values()
+    if operator.name in SORTED:
+        return first
+    if everywhere:
+        return [*first, *(f for functions in others for f in functions)]
+    return [*first, *(f for functions in others[-1:] for f in functions[:1])]
 
 
-def test_empty_axes() -> None:
-    functions = [f for operator in OTHERS for f in empties_of(operator)]
+def test_empty_axes(request: pytest.FixtureRequest) -> None:
+    everywhere = request.config.getoption("--variants")
+    functions = [f for operator in OTHERS for f in empties_of(operator, everywhere=everywhere)]
     assert {"grid_sample", "global_max_pool", "norm"} <= {f.body[0].op for f in functions}
     check_all(functions, (0,))
 
