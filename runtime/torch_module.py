@@ -112,15 +112,21 @@ class SessionModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch has no ty
 
 class SessionOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # as above
     """The step of a training loop: `step(closure)` runs the closure, which calls the entry that updates the states.
-    Schedulers of PyTorch change the learning rate `lr`, which the closure passes to the entry."""
+    Schedulers of PyTorch and fastai change the learning rate `lr` and `momentum`, which the closure passes to the entry
+    if it takes them."""
 
-    def __init__(self, lr: float = 1e-3) -> None:
-        super().__init__([{"params": []}], {"lr": lr})
+    def __init__(self, lr: float = 1e-3, momentum: float = 0.9) -> None:
+        super().__init__([{"params": []}], {"lr": lr, "momentum": momentum})
 
     @property
     def lr(self) -> float:
         """The learning rate, as schedulers last set it."""
         return float(self.param_groups[0]["lr"])
+
+    @property
+    def momentum(self) -> float:
+        """The momentum, as schedulers last set it."""
+        return float(self.param_groups[0]["momentum"])
 
     def step(self, closure: Callable[[], Any]) -> Any:
         """Returns the result of the closure."""

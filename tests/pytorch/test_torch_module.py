@@ -183,6 +183,8 @@ def test_fastai(module: SessionModule, model: nacre.Model, tmp_path: Path) -> No
     pytest.importorskip("fastai.callback.progress")  # defines `no_bar`
 
     class Step(callbacks.Callback):  # type: ignore[misc, name-defined]  # as above
+        order = 70  # after the scheduler of the rate
+
         def before_batch(self) -> None:
             if self.training:
                 rate = self.opt.hypers[-1]["lr"]
@@ -205,3 +207,10 @@ def test_fastai(module: SessionModule, model: nacre.Model, tmp_path: Path) -> No
     assert float(trained.recorder.losses[-1]) > 0
     expected = torch.nn.functional.mse_loss(module(X), Y)
     assert abs(trained.recorder.values[-1][1] - float(expected)) < 1e-6
+    pytest.importorskip("fastai.callback.schedule")  # defines `fit_one_cycle`, which also changes the momentum
+    rates: list[float] = []
+    taken = module.step
+    module.__dict__["step"] = lambda x, y, rate: (rates.append(rate), taken(x, y, rate))[1]
+    with trained.no_bar(), trained.no_logging():
+        trained.fit_one_cycle(1, 0.1)
+    assert rates[1] == pytest.approx(0.1) and rates[0] < 0.01 and len(trained.recorder.hps["mom"]) == 4
