@@ -187,7 +187,7 @@ def test_fastai(module: SessionModule, model: nacre.Model, tmp_path: Path) -> No
 
         def before_batch(self) -> None:
             if self.training:
-                rate = self.opt.hypers[-1]["lr"]
+                rate = float(self.opt.hypers[-1]["lr"])
                 self.learn.loss_grad = self.learn.loss = self.model.step(self.xb[0], self.yb[0], rate)
                 raise callbacks.CancelBatchException
 
