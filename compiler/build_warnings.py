@@ -83,11 +83,11 @@ def _warn_of_untiled(found: Sequence[UntiledKernel]) -> Diagnostic:
     targets = ", ".join(dict.fromkeys(left.target for left in found))
     count = "1 kernel is" if len(names) == 1 else f"{len(names)} kernels are"
     named = ", ".join(f"`{name}`" for name in names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
-    what = f"plain loops for {targets}, which may be much slower than vector code"
+    message = f"{count} plain loops for {targets}, which may be much slower than vector code: {named}"
     if found[0].on_device:
-        what = f"computed by one thread of {targets}, which may be much slower than a CPU"
+        message = f"{count} computed by one thread of {targets}, which may be much slower than a CPU: {named}"
     help_text = f"{found[0].reason}; `nacre compile -v` lists every kernel with its reason"
-    return Diagnostic("untiled-kernels", f"{count} {what}: {named}", severity="warning", help=help_text)
+    return Diagnostic("untiled-kernels", message, severity="warning", help=help_text)
 
 
 def issue_warnings(build: Build, model: Model) -> None:

@@ -263,7 +263,7 @@ def test_importing_the_loader_imports_little() -> None:
         "print(*sorted(m for m in set(sys.modules) - before if '.' not in m or m.startswith('nacre')))"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    runtime = ("arguments", "device_arrays", "library", "loader", "states")
+    runtime = ("arguments", "device_arrays", "files", "library", "loader", "states")
     ours = ["nacre", "nacre.runtime", *(f"nacre.runtime.{name}" for name in runtime)]
     assert [m for m in shown if m.startswith("nacre")] == ours
     assert not {"ml_dtypes", "lark", "rich", "click", "llvmlite", "torch_mlir", "safetensors"} & set(shown)
