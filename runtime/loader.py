@@ -111,7 +111,10 @@ class _Frame:
     def grow(self, size: int) -> None:
         # The old workspace is freed first, so that the two never exist together.
         self.workspace, self.capacity = None, 0
-        workspace = np.empty(size + ALIGNMENT, np.uint8)
+        try:
+            workspace = np.empty(size + ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise NacreError(f"the workspace of a call takes {size:,} bytes, which cannot be allocated") from None
         start = address_of(workspace)
         self.words[5] = start + -start % ALIGNMENT
         self.words[6] = self.capacity = size
@@ -290,11 +293,15 @@ class Entry:
         copies: Sequence[tuple[Array, Array]] = ()
         if out is None:
             results = made = []
-            for shape, dtype, size in plan.results:
-                x = np.empty(shape, dtype) if size < _LARGE else empty_aligned(shape, dtype, size)
-                words[position] = address_of(x)
-                position += 1
-                made.append(x)
+            try:
+                for shape, dtype, size in plan.results:
+                    x = np.empty(shape, dtype) if size < _LARGE else empty_aligned(shape, dtype, size)
+                    words[position] = address_of(x)
+                    position += 1
+                    made.append(x)
+            except MemoryError:
+                self._frames.append(frame)
+                raise self._out_of_memory(plan, len(made)) from None
         else:
             taken = [(words[i], size) for i, size in enumerate(plan.sizes, _INPUTS)]
             results = take_out(out, plan.results, taken) or ()
@@ -318,6 +325,11 @@ class Entry:
         elif self._dtypes.in_torch:
             results = [as_torch(result, x) for result, x in zip(self.results, results, strict=True)]
         return results[0] if self._record is None else self._record(*results)
+
+    def _out_of_memory(self, plan: _Plan, number: int) -> NacreError:
+        shape, dtype, size = plan.results[number]
+        name = self.results[number].name
+        return NacreError(f"result `{name}` takes {size:,} bytes, {dtype}{list(shape)}, which cannot be allocated")
 
     def _check_alignment(self, arrays: Sequence[Array]) -> None:
         for argument, x in zip(self.arguments, arrays, strict=True):

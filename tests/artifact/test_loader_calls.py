@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import ml_dtypes
+import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -255,6 +256,25 @@ def test_an_entry_outlives_its_model(zoo_file: Path) -> None:
     entry: Entry = load(zoo_file).entries["constant"]
     gc.collect()
     assert entry() == 7
+
+
+LARGE = """language 1
+dim N in 1..16777216
+model square(x: f32[N]) -> y: f32[N, N] { return x[:, None] * x[None] }
+model total(x: f32[N]) -> f32[N] { return sum(cumsum(x[:, None] * x[None], axis=1), axis=0) }
+"""
+
+
+def test_what_cannot_be_allocated_is_an_error_and_later_calls_run(tmp_path: Path) -> None:
+    large = nacre.compile(LARGE, tmp_path / "large.so", opt_level=0)
+    x = np.zeros(1 << 23, np.float32)
+    for _ in range(2):
+        with pytest.raises(NacreError, match=r"result `y` takes 281,474,976,710,656 bytes, float32"):
+            large.entries["square"](x)
+        with pytest.raises(NacreError, match=r"the workspace of a call takes [0-9,]{19,} bytes"):
+            large.entries["total"](x)
+    np.testing.assert_array_equal(large.entries["square"](np.full(3, 2, np.float32)), np.full((3, 3), 4))
+    np.testing.assert_array_equal(large.entries["total"](np.full(2, 2, np.float32)), [8, 16])
 
 
 def test_importing_the_loader_imports_little() -> None:
