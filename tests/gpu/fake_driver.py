@@ -163,6 +163,13 @@ def kernels_of(build: Build, entry: str) -> list[str]:
     return list(dict.fromkeys(call.symbol for call in function.calls))
 
 
+def schedules_of(build: Build, entry: str) -> list[str]:
+    """Returns the schedules of the launches of an entry's kernels, in order."""
+    assert build.program is not None
+    (kernels,) = build.program.kernels.values()
+    return [each for kernel in kernels_of(build, entry) for each in kernels[kernel].report.schedules]
+
+
 @cache
 def start_machine(folder: Path) -> Machine:
     """Starts the machine, and makes it the driver of this process."""

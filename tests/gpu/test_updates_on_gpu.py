@@ -8,7 +8,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from fake_driver import Machine, kernels_of
+from fake_driver import Machine, kernels_of, schedules_of
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -38,12 +38,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
     build = Build(read_model(SOURCE), Options(targets=parse_targets("cuda:sm_80")))
     build.run(path)
     return build, path
-
-
-def schedules_of(build: Build, name: str) -> list[str]:
-    assert build.program is not None
-    (kernels,) = build.program.kernels.values()
-    return [each for kernel in kernels_of(build, name) for each in kernels[kernel].report.schedules]
 
 
 def test_schedules(built: tuple[Build, Path]) -> None:
