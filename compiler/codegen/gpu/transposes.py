@@ -178,15 +178,17 @@ class _Writer:
         positions = self.batch | {self.crossing.last: last, self.crossing.other: other}
         return [positions[loop] for loop in range(len(self.nest.parallel))]
 
+    def _is_inside(self, last: str, other: str) -> str:
+        """Returns whether the positions of both loops are less than their sizes."""
+        text, crossing = self.text, self.crossing
+        known = text.below(last, self.sizes[crossing.last]), text.below(other, self.sizes[crossing.other])
+        return text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+
     def _load(self, row: str, column: str) -> None:
         """Reads elements of a row of each crossed input, and stores them in its tile."""
         text, crossing, width = self.text, self.crossing, self.crossing.read
         last, other = text.add(self.first_last, row), text.add(self.first_other, column)
-        known = [
-            text.below(last, self.sizes[crossing.last]),
-            text.below(other, self.sizes[crossing.other]),
-        ]
-        with text.block(f"scf.if {text.let(f'arith.andi {known[0]}, {known[1]} : i1')}"):
+        with text.block(f"scf.if {self._is_inside(last, other)}"):
             for number, tile in zip(crossing.crossed, self.tiles, strict=True):
                 positions = [self._at(last, text.add(other, text.constant(n))) for n in range(width)]
                 for n, value in enumerate(self._read(number, positions)):
@@ -220,13 +222,9 @@ class _Writer:
 
     def _store(self, row: str, column: str) -> None:
         """Computes the results of a row from a column on."""
-        text, nest, crossing, width = self.text, self.nest, self.crossing, self.crossing.written
+        text, nest, width = self.text, self.nest, self.crossing.written
         last, other = text.add(self.first_last, column), text.add(self.first_other, row)
-        known = [
-            text.below(last, self.sizes[crossing.last]),
-            text.below(other, self.sizes[crossing.other]),
-        ]
-        with text.block(f"scf.if {text.let(f'arith.andi {known[0]}, {known[1]} : i1')}"):
+        with text.block(f"scf.if {self._is_inside(last, other)}"):
             positions = [self._at(text.add(last, text.constant(n)), other) for n in range(width)]
             columns = [self._read_for(number, positions, row, column) for number in range(len(nest.inputs))]
             made = []
