@@ -163,7 +163,7 @@ def _lower_search(
         total = s.size(size)
 
         def halve(inner: BodyEmitter, _: Scalar, carried: Sequence[Scalar]) -> Sequence[Scalar]:
-            """The first element that is not before the value is in low..high; each step halves the range."""
+            """Halves the range low..high, which holds the first element that is not before the value."""
             low, high = carried
             middle = inner.binary("shr", inner.binary("add", low, high), one)
             inside = inner.compare("lt", low, high)

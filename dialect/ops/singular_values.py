@@ -85,7 +85,7 @@ def _transposed(e: Emitter, x: Tensor) -> Tensor:
 
 
 CHAINS = 8
-"""The sums of products that are added apart, so that no addition waits for the one before."""
+"""The number of partial sums, a power of two: an addition does not wait for the one before."""
 
 
 class _Rotations:

@@ -131,9 +131,11 @@ def _infer_fold(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
 
 
 def _decompose_fold(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
-    """Adds shifted blocks. Along one axis, with windows `o` at `o * stride` and the offset `a * stride + r` in them:
+    """Adds shifted blocks of `stride` elements. Along one axis, window `o` begins at `o * stride`, and `a * stride + r`
+    is an offset in it:
 
-    image[(o + a) * stride + r] += column[a * stride + r, o]        blocks[o + a, r] = sum over a
+        image[(o + a) * stride + r] += column[a * stride + r, o]
+        blocks[b, r] = sum of column[a * stride + r, b - a] over a
     """
     (columns,) = operands
     w = _fold_windows(**attributes)

@@ -59,6 +59,7 @@ def grow_elements(flow: Flow, number: int) -> set[int]:
 
 
 def _grow(flow: Flow, root: int, most_results: int) -> set[int]:
+    """Grows the group again with more permutations closed, until each open one has a single tensor to permute."""
     closed: set[int] = set()
     while True:
         members = _Elements(flow, root, most_results, closed).grow()

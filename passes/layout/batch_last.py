@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from ...dialect.dims import Shape
+from ...dialect.dims import Shape, static_size
 from ...dialect.graph import Function, Module, Node
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.layouts import FIRST
@@ -48,9 +48,10 @@ class BatchLast(Pass):
         return size / (-(-size // self.lanes) * self.lanes)
 
     def pays(self, x: Shape, weight: Shape, result: Shape) -> bool:
-        (read, window, made) = (tuple(size for size in shape if isinstance(size, int)) for shape in (x, weight, result))
-        if (len(read), len(window), len(made)) != (len(x), len(weight), len(result)) or 0 in (*read, *window, *made):
+        """Returns whether a convolution of these shapes is faster with the images last."""
+        if not all(isinstance(size, int) and size for size in (*x, *weight, *result)):
             return False
+        read, window, made = (tuple(map(static_size, shape)) for shape in (x, weight, result))
         images, channels, *_, row = made
         if images == 1 or channels >= self.channels or 100 * self.filled(images) < self.gain * self.filled(row):
             return False

@@ -139,9 +139,6 @@ def _lerp(use: Use) -> Sequence[Tensor]:
     return [g.add(x, g.multiply(weight, g.subtract(y, x)))]
 
 
-_DIVIDE = named("divide")
-
-
 def _hypotenuse(use: Use, x: Tensor, y: Tensor) -> Tensor:
     """Returns the square root of x * x + y * y, whose squares do not overflow."""
     g, dtype = use.g, x.dtype
@@ -158,7 +155,7 @@ def _hypotenuse(use: Use, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _numbers_first(name: str) -> Convert:
-    """Returns the converter of the greater or the less of two numbers, of which one may be NaN."""
+    """Returns the converter of a maximum or a minimum of two operands; where one is NaN, it is the other one."""
 
     def combine(use: Use, x: Tensor, y: Tensor) -> Tensor:
         g = use.g
@@ -168,6 +165,7 @@ def _numbers_first(name: str) -> Convert:
     return binary(combine)
 
 
+_DIVIDE = named("divide")
 CONVERTERS: Converters = {
     "hypot.default": binary(_hypotenuse),
     "fmax.default": _numbers_first("maximum"),
