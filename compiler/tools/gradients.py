@@ -39,7 +39,7 @@ TOLERANCE = 1e-4
 """The maximum difference of two derivatives, relative to the magnitude of the terms that they sum."""
 
 _TRIES = 3
-"""How often a node without a derivative at its operands is tried, as in the iterations of a loop."""
+"""The number of attempts to check a node that has no derivative at its operands. A node in a loop is computed again."""
 _RANGES = ((0.2, 0.8), (1.2, 1.8))
 """Where a node is checked that has no derivative at its operands in the model, such as a logarithm of 0."""
 _STEPS = frozenset({"quantize", "round", "floor", "ceil", "trunc", "sign"})
@@ -115,7 +115,7 @@ class _Recorder(Interpreter):
         self.function, self.names, self.tally = function, Names(function), _Tally()
         self.seen: set[object] = set()
         self.kinks: dict[object, int] = {}
-        """How often nodes had no derivative at their operands."""
+        """For each node, the number of times that it had no derivative at its operands."""
         self.checking = False
 
     def _run_node(self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int]) -> Sequence[Array]:

@@ -207,5 +207,5 @@ def test_scales_of_the_call_give_the_declared_sizes() -> None:
 
 
 def test_an_axis_that_the_operand_lacks() -> None:
-    """Softmax of version 11 sums over all axes from `axis` on, of which the operand has none here."""
+    """Softmax of version 11 sums over all axes from `axis` on. The operand has no such axis here."""
     assert code_of("net (float[2, 3] x) => (float[2, 3] y) { y = Softmax<axis = 5>(x) }", version=11) == "bad-axis"

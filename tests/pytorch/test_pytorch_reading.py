@@ -271,7 +271,7 @@ def test_nodes_that_contradict_each_other_are_a_diagnostic(tmp_path: Path, capfd
         (rb'"as_ints": ?\[8\]', b'"as_ints": 7', "cannot be read"),
     ):
         path.write_bytes(whole)
-        rewritten(path, lambda name, data: re.sub(old, new, data) if name.endswith("models/model.json") else data)  # noqa: B023
+        rewritten(path, lambda name, data: re.sub(old, new, data) if name.endswith("models/model.json") else data)  # noqa: B023  # called at once
         with pytest.raises(DiagnosticError, match=reason) as caught:
             read_file(path)
         assert caught.value.diagnostics[0].code == "bad-pt2"

@@ -86,11 +86,11 @@ def test_nodes_without_a_derivative_are_checked_elsewhere(
 
 
 def test_an_infinite_slope_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    def infinite(b, use):  # type: ignore[no-untyped-def]
+    def infinite(b, use):  # type: ignore[no-untyped-def]  # as a rule of any operator
         (part,) = OPERATORS["exp"].gradient(b, use)
         return [b.multiply(part, b.like(float("inf"), part))]
 
-    monkeypatch.setitem(OPERATORS, "tanh", replace(OPERATORS["tanh"], gradient=infinite))  # type: ignore[arg-type]
+    monkeypatch.setitem(OPERATORS, "tanh", replace(OPERATORS["tanh"], gradient=infinite))  # type: ignore[arg-type]  # read-only
     assert any("gradient of `tanh`" in text for text in outcomes()["failed"])
 
 

@@ -10,8 +10,8 @@ from .text import Text
 
 
 def write_flash(attention: Attention, name: str, *, tf32: bool, combines: bool = False) -> str:
-    """Returns the text of the schedule, or of that which `combines` the parts of the keys. Products of f32 may be those
-    of `tf32`."""
+    """Returns the text of the schedule. With `combines`, it is the schedule of the launch that combines the parts of
+    the keys. With `tf32`, products of f32 are rounded to this format."""
     is_exact = attention.values.inputs[1].element == "f32"
     writer = FlashWriter if not is_exact else Tf32Writer if tf32 else ExactWriter
     return writer(attention, name, combines=combines).write() + _write_count(attention, name, combines=combines)

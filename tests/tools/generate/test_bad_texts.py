@@ -33,7 +33,7 @@ def _changed(model: Model, change: Callable[[dict[str, Any]], object]) -> Vocabu
     document = json.loads(bytes(model.entries[ENTRY]()))
     change(document)
     content = np.frombuffer(json.dumps(document).encode(), np.uint8)
-    return read_vocabulary(SimpleNamespace(name="changed", entries={ENTRY: lambda: content}))  # type: ignore[arg-type]
+    return read_vocabulary(SimpleNamespace(name="changed", entries={ENTRY: lambda: content}))  # type: ignore[arg-type]  # a model
 
 
 @pytest.mark.parametrize(

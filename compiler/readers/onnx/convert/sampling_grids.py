@@ -17,7 +17,7 @@ from .convolutions import window_attributes
 _MOST_POSITIONS = 1 << 22
 """The maximum number of elements in all blocks of an image."""
 _MOST_OFFSETS = 1 << 12
-"""The maximum number of elements of a block, each of which is added by a node of its own."""
+"""The maximum number of elements of a block. A separate node adds each element."""
 
 
 def _affine_grid(use: Use) -> Sequence[Tensor]:
