@@ -37,7 +37,11 @@ class Decoder:
     experts, chosen: the number of experts of a layer (0: none), and the number of selected experts of a token.
     shares_are_normed: whether the weights of the selected experts are normalized to add up to 1.
     shared_hidden: the width of the expert that processes all tokens; 0: none.
+    original, long_factors: the greatest capacity of a session to which `factors` apply, and the divisors in sessions of
+        a greater capacity; 0 and empty if `factors` apply to all.
     states, taps, rank: of a Mamba mixer, the states of a channel, the length of the convolution, and the rank of steps.
+    decays_are_stored: whether a Mamba mixer stores its decays and the matrix of its convolution, or the logarithms of
+        the negated decays and a convolution of groups.
     page: the number of tokens in a page of the cache that several texts share; 0: no such cache, and no entries for it.
     cache: the format of stored keys and values, one of `CACHES`; `int8` has a scale for each token and head.
     """
@@ -64,6 +68,8 @@ class Decoder:
     local_base: float = 0.0
     factors: tuple[float, ...] = ()
     rotary_scale: float = 1.0
+    original: int = 0
+    long_factors: tuple[float, ...] = ()
     has_factors: bool = False
     windows: tuple[int, ...] = ()
     activation: str = "silu"
@@ -83,6 +89,7 @@ class Decoder:
     taps: int = 1
     rank: int = 0
     convolution_biased: bool = False
+    decays_are_stored: bool = False
     page: int = 0
     cache: str = "f32"
 

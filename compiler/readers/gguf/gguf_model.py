@@ -11,24 +11,17 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.graph import Parameter
 from ...model.source import SourceModel, WeightSource
 from ...weights.gguf_file import open_gguf
+from ...weights.header_checks import elements
 from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
-from .metadata import Family, Gpt2, Llama, bad_gguf, read_metadata
+from .decoder_families import FAMILIES, LONG_FACTORS, SHORT_FACTORS
+from .metadata import Metadata, bad_gguf, read_metadata
 from .stored_formats import with_stored_formats
 from .vocabulary import tokenizer_document
 
-ARCHITECTURES: Mapping[str, Family] = {
-    "llama": Llama(neighbours=True),
-    "mistral": Llama(neighbours=True),
-    "qwen2": Llama(),
-    "qwen3": Llama(),
-    "qwen2moe": Llama(shares_are_normed=False),
-    "qwen3moe": Llama(),
-    "gpt2": Gpt2(),
-    "gemma": Llama(activation="gelu-tanh", embedding_scaled=True),
-}
-"""The families by the name of the architecture in a file."""
+_ANGLES = ".attn_rot_embd.weight"
+"""The angles of rotary positions, which the compiler computes."""
 
 
 def read_gguf_model(
@@ -44,13 +37,14 @@ def read_gguf_model(
         raise DiagnosticError(
             [Diagnostic("missing-file", f"`{path}` cannot be read: {error.strerror or error}")]
         ) from error
-    metadata = read_metadata(opened.header)
-    architecture = ARCHITECTURES.get(metadata.architecture)
-    if architecture is None:
-        known = ", ".join(ARCHITECTURES)
+    metadata = read_metadata(opened.header, opened.checkpoint)
+    family = FAMILIES.get(metadata.architecture)
+    if family is None:
+        known = ", ".join(FAMILIES)
         raise bad_gguf(f"`{path}` has the unknown architecture `{metadata.architecture}`", f"there are {known}")
-    decoder = with_settings(architecture.config(metadata), settings or {})
+    decoder = with_settings(family(metadata), settings or {})
     source = read_source(decoder.sources, decoder.config(), opened.checkpoint, _with_key, path.stem)
+    _check_tensors(path, metadata, source, bool(decoder.long_factors))
     module = with_stored_formats(source.module, opened.checkpoint, opened.planes)
     document = tokenizer_document(opened.header)
     if document is not None:
@@ -59,5 +53,18 @@ def read_gguf_model(
     return replace(source, module=module, weights=weights_of)
 
 
+def _check_tensors(path: Path, metadata: Metadata, source: SourceModel, has_long_factors: bool) -> None:
+    """Checks that the model reads all tensors of the file. Another one may be a part of the computation that the source
+    of the architecture does not have, such as a bias."""
+    read = {element.key for parameter in source.module.parameters for element in elements(parameter)}
+    read |= {SHORT_FACTORS, LONG_FACTORS} if has_long_factors else set()
+    unread = [name for name in metadata.shapes if name not in read and not name.endswith(_ANGLES)]
+    if unread:
+        others = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
+        names = ", ".join(f"`{name}`" for name in unread[:3])
+        raise bad_gguf(f"`{path}` has tensors that `{metadata.architecture}` does not read: {names}{others}")
+
+
 def _with_key(parameter: Parameter) -> Parameter:
-    return replace(parameter, source=stored_name(parameter.key))
+    # Phi-3 stores gate and feed-forward, which one product computes, under the name of the latter.
+    return replace(parameter, source=stored_name(parameter.key).replace(".ffn_gate_up.", ".ffn_up."))

@@ -30,6 +30,13 @@ _LLAMA3 = (
     r"|\s+(?!\S)|\s+"
 )
 
+_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{_ENDINGS}"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_ENDINGS}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 
 def _pattern(regex: str) -> Sequence[Mapping[str, Any]]:
     split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
@@ -39,8 +46,12 @@ def _pattern(regex: str) -> Sequence[Mapping[str, Any]]:
 _SPLITS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "gpt-2": [_GPT2],
     "default": [_GPT2],
+    "phi-2": [_GPT2],
+    "mpt": [_GPT2],
+    "olmo": [_GPT2],
     "smollm": [{"type": "Digits", "individual_digits": True}, _GPT2],
     "llama-bpe": _pattern(_LLAMA3),
+    "gpt-4o": _pattern(_O200K),
     "qwen2": _pattern(_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")),
 }
 """The patterns that split a text before pairs are merged, by their names in the file."""

@@ -84,6 +84,16 @@ class Configuration:
             raise self.wrong(key, "a positive number")
         return value
 
+    def divisors(self, key: str, pairs: int) -> tuple[float, ...]:
+        """Returns a list of positive numbers, one for each of `pairs`."""
+        values = self._value(key, _REQUIRED)
+        wanted = f"{pairs} positive numbers"
+        if not isinstance(values, list) or len(values) != pairs or not all(type(v) in (int, float) for v in values):
+            raise self.wrong(key, wanted)
+        if not all(0 < value <= sys.float_info.max for value in values):
+            raise self.wrong(key, wanted)
+        return tuple(float(value) for value in values)
+
     def flag(self, key: str, default: bool) -> bool:
         value = self._value(key, default)
         if type(value) is not bool:

@@ -150,6 +150,8 @@ def _llama(c: Configuration, *, theta_kind: str = "", tied: bool = False) -> Dec
         base=rotary.base,
         factors=rotary.factors,
         rotary_scale=rotary.scale,
+        original=rotary.original,
+        long_factors=rotary.long_factors,
         windows=(0,) * layers,
         activation=c.activation("hidden_act", "silu"),
         biased=biased,

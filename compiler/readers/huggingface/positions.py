@@ -2,6 +2,8 @@
 
 The key is `rope_parameters`, or `rope_theta` and `rope_scaling` in older files. `linear` divides all frequencies,
 `llama3` those of long waves (https://arxiv.org/abs/2407.21783), and `yarn` interpolates (https://arxiv.org/abs/2309.00071).
+`longrope` has a divisor for each frequency, and other ones for sessions that are longer than the original context
+(https://arxiv.org/abs/2402.13753).
 `dynamic` changes none within the context of a model.
 """
 
@@ -26,6 +28,8 @@ class Rotary:
     base: float
     factors: tuple[float, ...] = ()
     scale: float = 1.0
+    original: int = 0
+    long_factors: tuple[float, ...] = ()
 
 
 def rotary_parameters(c: Configuration, kind: str = "") -> Configuration:
@@ -53,6 +57,8 @@ def read_rotary(c: Configuration, rotated: int, kind: str = "") -> Rotary:
     if type == "linear":
         return Rotary(base, (p.positive("factor"),) * (rotated // 2))
     frequency = base ** (-np.arange(0, rotated, 2) / rotated)
+    if type in ("longrope", "su"):
+        return _longrope(p, c, base, rotated // 2)
     if type == "llama3":
         return Rotary(base, _numbers(_llama3(p, frequency)))
     if type == "yarn":
@@ -76,9 +82,21 @@ def _llama3(p: Configuration, frequency: Numbers) -> Numbers:
     return np.asarray(1 / (kept + (1 - kept) / factor))
 
 
-def _yarn(p: Configuration, c: Configuration) -> Yarn:
+def _original_context(p: Configuration, c: Configuration) -> int:
     name = "original_max_position_embeddings"
-    context = next((part.size(name) for part in (p, c) if part.find(name)), None) or c.size("max_position_embeddings")
+    return next((part.size(name) for part in (p, c) if part.find(name)), None) or c.size("max_position_embeddings")
+
+
+def _longrope(p: Configuration, c: Configuration, base: float, pairs: int) -> Rotary:
+    short, long = (p.divisors(name, pairs) for name in ("short_factor", "long_factor"))
+    original = _original_context(p, c)
+    factor = c.size("max_position_embeddings") / original
+    scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
+    return Rotary(base, short, p.positive("attention_factor", scale), original, long)
+
+
+def _yarn(p: Configuration, c: Configuration) -> Yarn:
+    context = _original_context(p, c)
     bounds = p.positive("beta_fast", 32), p.positive("beta_slow", 1)
     return Yarn(p.positive("factor"), context, *bounds, p.flag("truncate", True))
 

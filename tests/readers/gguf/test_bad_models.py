@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
-from nacre.compiler.readers.gguf.metadata import Llama, read_metadata
-from nacre.compiler.weights.gguf_header import read_header
+from nacre.compiler.readers.gguf.decoder_families import FAMILIES
+from nacre.compiler.readers.gguf.metadata import read_metadata
+from nacre.compiler.weights.gguf_file import open_gguf
 from nacre.dialect.diagnostics import DiagnosticError
+from reference_files import write_reference
 from weights.gguf_bytes import Stored, gguf_bytes
 
 GOOD: dict[str, object] = {
@@ -43,6 +45,10 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         "`llama.rope.scaling.factor` of .* is 0.0, which is not positive",
     ),
     "window": ({"llama.attention.sliding_window": [1, 2]}, "sliding_window` .*, not a count"),
+    "pattern of windows": (
+        {"llama.attention.sliding_window": 4, "llama.attention.sliding_window_pattern": [True, False]},
+        "sliding_window_pattern` of .* is .True, False., not a flag for each of 1 blocks",
+    ),
     "no layers": ({"llama.block_count": 0}, "`llama.block_count` of .* is 0, not a size"),
     "text": ({"llama.embedding_length": "32"}, "`llama.embedding_length` of .* is '32', not a size"),
     "huge": ({"llama.embedding_length": 0xFFFFFFFF}, "is 4294967295, not a size"),
@@ -144,9 +150,26 @@ def test_positions_scaled_by_yarn(tmp_path: Path) -> None:
     }
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf_bytes(TENSORS, GOOD | changes))
-    decoder = Llama().config(read_metadata(read_header(path)))
+    opened = open_gguf(path)
+    decoder = FAMILIES["llama"](read_metadata(opened.header, opened.checkpoint))
     np.testing.assert_allclose(decoder.factors, (1.0, 1.333333, 2.0, *[4.0] * 5), rtol=2e-6)
     np.testing.assert_allclose(decoder.rotary_scale, 1.1386294, rtol=1e-6)
+
+
+def test_tensors_that_the_model_does_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_reference(path, "qwen3", further={f"blk.{n}.attn_sinks.weight": np.zeros(4, np.float32) for n in range(2)})
+    message = "does not read: `blk.0.attn_sinks.weight`, `blk.1.attn_sinks.weight`$"
+    with pytest.raises(DiagnosticError, match=message):
+        read_model(path)
+
+
+@pytest.mark.parametrize("divisors", [[1.0, 0.0, 1.0, 1.0], [1.0, np.nan, 1.0, 1.0], [1.0, 1.0]])
+def test_bad_divisors_of_frequencies(divisors: list[float], tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_reference(path, "phi3-long", further={"rope_factors_long.weight": np.array(divisors, np.float32)})
+    with pytest.raises(DiagnosticError, match="is not one positive divisor for each of 4 pairs"):
+        read_model(path)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -1,10 +1,7 @@
-"""Mixtures of experts in GGUF files compute the stored results of the package `transformers`."""
+"""Mixtures of experts in GGUF files: experts stay quantized, and a call reads those that its tokens choose."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,93 +16,15 @@ from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import walk
 from nacre.dialect.types import F32
 from readers.huggingface.interpreted import InterpretedSession
-from readers.huggingface.tiny_folders import CONTEXT, IDS, REFERENCES, fill
-from tiny import NAMES, neighbours
-from weights.gguf_bytes import Stored, gguf_bytes
+from readers.huggingface.tiny_folders import CONTEXT, IDS
+from reference_files import write_reference
 
 Array = np.ndarray[Any, Any]
-TOLERANCE = 2e-6
-"""Of the greatest number: both sides round angles of positions to f32, and the stored results."""
-ARCHITECTURES = {"mixtral": "llama", "qwen2-moe": "qwen2moe", "qwen3-moe": "qwen3moe"}
-OTHER = {
-    "block_sparse_moe.gate": "ffn_gate_inp",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-}
-PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
-
-
-def _name(key: str) -> str:
-    """Returns the name in a file; experts are numbered behind it."""
-    layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)\.(\w+)", key)
-    if layer is None:
-        return NAMES[key]
-    number, own, last = layer.groups()
-    expert = re.fullmatch(r".*experts\.(\d+)\.(\w+)", own)
-    if expert is not None:
-        return f"blk.{number}.ffn_{PARTS[expert[2]]}_exps.{last}.{expert[1]}"
-    return f"blk.{number}.{OTHER.get(own) or NAMES.get(own) or NAMES[f'{own}.{last}'].removesuffix('.weight')}.{last}"
-
-
-def write_experts(path: Path, name: str, change: Callable[[str, Array], tuple[int, bytes]] | None = None) -> Array:
-    """Writes the model of a folder of Hugging Face as a file; returns the expected logits of the last tokens."""
-    with np.load(REFERENCES) as stored:
-        described, expected = json.loads(bytes(stored[f"{name}/described"])), stored[f"{name}/score"]
-    config: Mapping[str, Any] = described["config"]
-    architecture = ARCHITECTURES[name]
-    found = {_name(key): fill(key, shape) for key, shape in described["shapes"].items()}
-    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    tensors: dict[str, Array] = {}
-    for key in sorted(found):
-        first, _, last = key.rpartition(".")
-        part = key.split(".")[2] if key.startswith("blk") else ""
-        if last.isdigit():
-            parts = [found[f"{first}.{n}"] for n in range(config["num_local_experts"])]
-            tensors[first] = np.stack(parts)
-        elif part in heads and architecture == "llama":
-            tensors[key] = neighbours(found[key], heads[part])
-        else:
-            tensors[key] = found[key].reshape(-1) if part == "ffn_gate_inp_shexp" else found[key]
-    values = {
-        "context_length": CONTEXT,
-        "embedding_length": config["hidden_size"],
-        "block_count": config["num_hidden_layers"],
-        "feed_forward_length": config["intermediate_size"],
-        "attention.head_count": config["num_attention_heads"],
-        "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.key_length": config["head_dim"],
-        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
-        "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
-        "expert_count": config["num_local_experts"],
-        "expert_used_count": config["num_experts_per_tok"],
-    }
-    if architecture != "llama":
-        values["expert_feed_forward_length"] = config["moe_intermediate_size"]
-    if "shared_expert_intermediate_size" in config:
-        values["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
-    metadata = {"general.architecture": architecture} | {f"{architecture}.{k}": v for k, v in values.items()}
-    made = []
-    for key, tensor in tensors.items():
-        kind, data = (0, np.ascontiguousarray(tensor).tobytes()) if change is None else change(key, tensor)
-        made.append(Stored(key, tensor.shape, kind, data))
-    path.write_bytes(gguf_bytes(made, metadata))
-    return np.asarray(expected)
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_logits(name: str, tmp_path: Path) -> None:
-    expected = write_experts(tmp_path / "model.gguf", name)
-    session = InterpretedSession(read_model(tmp_path / "model.gguf"), S=CONTEXT)
-    found = session.call("score", IDS)[-2:]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * float(np.abs(expected).max()))
 
 
 def test_experts_in_separate_tensors(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    write_experts(path, "mixtral")
+    write_reference(path, "mixtral")
     path.write_bytes(path.read_bytes().replace(b"blk.1.ffn_gate_exps", b"blk.1.ffn_gate_0.ex"))
     with pytest.raises(
         DiagnosticError, match=r"has no tensor `blk.1.ffn_gate_exps.weight` with the experts of block 1"
@@ -125,7 +44,7 @@ def _quantized(name: str, tensor: Array) -> tuple[int, bytes]:
 
 def test_chosen_experts_are_dequantized(tmp_path: Path) -> None:
     """The quantized values of all experts stay; a step of the loop over chosen experts dequantizes one."""
-    expected = write_experts(tmp_path / "model.gguf", "mixtral", _quantized)
+    expected = write_reference(tmp_path / "model.gguf", "mixtral", _quantized)
     build = Build(read_model(tmp_path / "model.gguf"))
     session = InterpretedSession(build.source_model, S=CONTEXT)
     found = session.call("score", IDS)[-2:]
@@ -153,7 +72,7 @@ def test_experts_with_several_planes_stay_quantized(kind: str, tmp_path: Path) -
     found = []
     for decoded in (True, False):
         path = tmp_path / f"{decoded}.gguf"
-        write_experts(path, "mixtral", partial(quantized, decoded=decoded))
+        write_reference(path, "mixtral", partial(quantized, decoded=decoded))
         found.append(InterpretedSession(read_model(path), S=CONTEXT).call("score", IDS))
     np.testing.assert_array_equal(*found)
     module = Build(read_model(path)).optimize()
@@ -185,7 +104,7 @@ def test_only_chosen_experts_are_read(tmp_path: Path, level: int, pytestconfig: 
             return kind, data
 
         path = tmp_path / f"expert{value}.gguf"
-        write_experts(path, "mixtral", change)
+        write_reference(path, "mixtral", change)
         with pytest.MonkeyPatch.context() as patched:
             patched.delenv(CHECK_PASSES, raising=False)
             session = nacre.compile(path, tmp_path / f"{value}.so", opt_level=level).session(S=12)

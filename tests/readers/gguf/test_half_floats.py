@@ -14,7 +14,7 @@ from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
 from readers.huggingface.interpreted import InterpretedSession
 from readers.huggingface.tiny_folders import CONTEXT, IDS
-from test_experts import write_experts
+from reference_files import write_reference
 
 Array = np.ndarray[Any, Any]
 KINDS: dict[str, tuple[int, Any]] = {"f16": (1, np.float16), "bf16": (30, ml_dtypes.bfloat16)}
@@ -34,7 +34,7 @@ def test_matrices_keep_their_dtype(kind: str, tmp_path: Path) -> None:
     results = []
     for half in (True, False):
         path = tmp_path / f"{half}.gguf"
-        write_experts(path, "qwen3-moe", partial(_stored, kind=kind, half=half))
+        write_reference(path, "qwen3-moe", partial(_stored, kind=kind, half=half))
         results.append(InterpretedSession(read_model(path), S=CONTEXT).call("score", IDS))
     np.testing.assert_array_equal(*results)
     module = Build(read_model(tmp_path / "True.gguf")).optimize()
@@ -50,7 +50,7 @@ def test_compiled_models_agree_with_the_interpreter(
     if level == 0 and not pytestconfig.getoption("--variants"):
         pytest.skip("level 0 runs with --variants; the interpreter checks it by default")
     path = tmp_path / "model.gguf"
-    write_experts(path, "qwen3-moe", partial(_stored, kind=kind, half=True))
+    write_reference(path, "qwen3-moe", partial(_stored, kind=kind, half=True))
     expected = InterpretedSession(read_model(path), S=CONTEXT).call("score", IDS)
     session = nacre.compile(path, tmp_path / "model.so", opt_level=level).session(S=CONTEXT)
     tolerance = 1e-5 * float(np.abs(expected).max())

@@ -131,7 +131,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"hidden_size": "32"}, "`hidden_size` of .* is '32', not a size"),
     "heads": ({"num_key_value_heads": 3}, "4 heads of queries for 3 heads of keys"),
     "activation": ({"hidden_act": "mish"}, "`hidden_act` of .* is 'mish'"),
-    "rope": ({"rope_scaling": {"type": "longrope"}}, "scales rotary positions by `longrope`, which is not supported"),
+    "rope": ({"rope_scaling": {"type": "ntk"}}, "scales rotary positions by `ntk`, which is not supported"),
     "base": (
         {"rope_scaling": {"type": "yarn", "factor": 4.0}, "rope_theta": 1.0},
         "scales frequencies of the base 1.0 by `yarn`, which is not supported",

@@ -39,6 +39,15 @@ LLAMA3 = {
 }
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 8}
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+LONGROPE: Mapping[str, Any] = {
+    "max_position_embeddings": 4 * CONTEXT,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 500.0,
+        "short_factor": [1.0, 1.25, 1.5, 2.0],
+        "long_factor": [1.5, 2.0, 3.0, 4.0],
+    },
+}
 NARROW = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
 EXPERTS = {**SIZES, "num_experts": 5, "num_local_experts": 5, "moe_intermediate_size": 24, "num_experts_per_tok": 2}
 
@@ -66,6 +75,8 @@ DECODERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
     "phi": ("PhiForCausalLM", SIZES),
     "phi3": ("Phi3ForCausalLM", {**SIZES, "sliding_window": 7}),
+    "phi3-short": ("Phi3ForCausalLM", {**SIZES, **LONGROPE, "original_max_position_embeddings": CONTEXT}),
+    "phi3-long": ("Phi3ForCausalLM", {**SIZES, **LONGROPE, "original_max_position_embeddings": CONTEXT - 1}),
     "gpt2": (
         "GPT2LMHeadModel",
         {"vocab_size": VOCABULARY, "n_positions": CONTEXT, "n_embd": 32, "n_layer": 2, "n_head": 4},
