@@ -16,6 +16,7 @@ from ..dialect.graph import Module, Parameter
 from ..dialect.ops import OPERATORS
 from ..passes.layout.winograd import Winograd
 from ..passes.manager import FoldedConstant, Pass
+from .base.shortened import shortened
 from .lower.lowered import Lowered, LoweredWeight, static_bytes
 from .model.checks import ModelBudget
 from .model.parameters import used_parameters
@@ -75,8 +76,7 @@ class Growth:
     parameters: tuple[str, ...]
 
     def __str__(self) -> str:
-        more = f" and {len(self.parameters) - SHOWN} more" if len(self.parameters) > SHOWN else ""
-        names = f"{', '.join(self.parameters[:SHOWN])}{more}"
+        names = shortened(self.parameters, SHOWN)
         count = f"{len(self.parameters)} weight{'s' * (len(self.parameters) != 1)}"
         return f"{show_bytes(self.bytes)} for {self.cause.format(count)} ({names})"
 

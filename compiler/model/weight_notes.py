@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..base.shortened import shortened
 from ..weights import open_checkpoint
 from ..weights.header_checks import elements
 from .parameters import absent_checkpoints, needed_checkpoints, used_parameters
@@ -30,7 +31,7 @@ def weight_notes(source_model: SourceModel) -> Iterator[str]:
     for path, keys in read.items():
         unread = [name for name in open_checkpoint(path).names() if name not in keys]
         if unread:
-            yield f"nothing reads {_count(unread)} of `{path}`: {_list(unread)}"
+            yield f"nothing reads {_count(unread)} of `{path}`: {shortened(unread, _LISTED)}"
     yield from initial_value_notes(source_model)
 
 
@@ -41,13 +42,9 @@ def initial_value_notes(source_model: SourceModel) -> Iterator[str]:
         begun = [name for name, formula in formulas.items() if not formula.parameters]
         if begun:
             verb = "begins" if len(begun) == 1 else "begin"
-            yield f"no checkpoint holds {_count(begun)}, which {verb} with values of the file: {_list(begun)}"
+            names = shortened(begun, _LISTED)
+            yield f"no checkpoint holds {_count(begun)}, which {verb} with values of the file: {names}"
 
 
 def _count(names: list[str]) -> str:
     return f"{len(names)} tensor{'s' * (len(names) != 1)}"
-
-
-def _list(names: list[str]) -> str:
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f", and {more} more" if more > 0 else "")

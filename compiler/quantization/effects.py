@@ -17,6 +17,7 @@ from ...dialect.types import BF16, F16, DType
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of, trained_parameters
 from ...passes.quantization.codecs import CASTS
 from ...passes.quantization.quantize_weights import can_hold
+from ..base.shortened import shortened
 from ..model.policy import F32, Policy, Scheme
 from ..targets.target import Target
 
@@ -88,7 +89,7 @@ def _selected_weights(module: Module, function: Function, policy: Policy, rounde
         weights = f"{_plural(len(names), 'weight')} of `{function.name}`"
         message = f"`{scheme}` does not round {weights}: each call selects the part that it reads"
         help = "`weight[index]` selects a part of a weight that is rounded; the bounds of `weight[i:i+1]` do not"
-        yield Diagnostic("precision-not-held", f"{message} ({_shown(names)})", help=help, severity="warning")
+        yield Diagnostic("precision-not-held", f"{message} ({shortened(names, SHOWN)})", help=help, severity="warning")
 
 
 def _trained_weights(module: Module, function: Function, policy: Policy) -> Iterator[Diagnostic]:
@@ -105,7 +106,7 @@ def _trained_weights(module: Module, function: Function, policy: Policy) -> Iter
     for scheme, names in _by_scheme(found).items():
         message = f"`{scheme}` does not round {_plural(len(names), 'trained weight')} of `{function.name}`"
         help = "bf16 and f16 round trained weights where they are multiplied; compile the trained model for other types"
-        yield Diagnostic("precision-not-held", f"{message} ({_shown(names)})", help=help, severity="warning")
+        yield Diagnostic("precision-not-held", f"{message} ({shortened(names, SHOWN)})", help=help, severity="warning")
 
 
 def _by_scheme(found: Mapping[str, Scheme]) -> Mapping[Scheme, Sequence[str]]:
@@ -213,12 +214,7 @@ def _is_rounded(value: Value, definitions: Mapping[str, Node]) -> bool:
 
 
 def _warning(code: str, message: str, layers: Sequence[_Layer], help: str) -> Diagnostic:
-    return Diagnostic(code, f"{message} ({_shown(_paths(layers))})", help=help, severity="warning")
-
-
-def _shown(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
-    return f"{', '.join(paths[:SHOWN])}{more}"
+    return Diagnostic(code, f"{message} ({shortened(_paths(layers), SHOWN)})", help=help, severity="warning")
 
 
 def _paths(layers: Sequence[_Layer]) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ...dialect.diagnostics import Diagnostic, Note
 from ...dialect.graph import Parameter
 from ...dialect.types import DType
+from ..base.shortened import shortened_code
 from . import Checkpoint
 
 REPORTED_KEYS = 4
@@ -71,14 +72,9 @@ def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) ->
     for code, several in unlike.items():
         if len(several) > REPORTED_KEYS:
             _, first = several[0]
-            note = Note(f"{_listed([f'`{name}`' for name, _ in several[1:]])} have other ones too")
+            note = Note(f"{shortened_code([name for name, _ in several[1:]], REPORTED_ELEMENTS)} have other ones too")
             errors = [replace(first, notes=(*first.notes, note)), *(e for e in errors if e.code != code)]
     return errors if other is None else [other, *errors]
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - REPORTED_ELEMENTS
-    return ", ".join(names[:REPORTED_ELEMENTS]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _other_model(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> Diagnostic | None:
@@ -93,7 +89,7 @@ def _other_model(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> Dia
     hopeless = 1 < without == len(parameters) and not any(checkpoint.closest(e.key) for e in missing)
     if without <= REPORTED_KEYS and not hopeless:
         return None
-    message = f"`{checkpoint.path.name}` has no tensor {_listed([f'`{e.key}`' for e in missing])}"
+    message = f"`{checkpoint.path.name}` has no tensor {shortened_code([e.key for e in missing], REPORTED_ELEMENTS)}"
     label = f"{len(missing)} of {sum(1 for p in parameters for _ in elements(p))} parameters are missing"
     help_text = "the checkpoint is empty"
     for first in checkpoint.names()[:1]:

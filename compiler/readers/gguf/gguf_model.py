@@ -9,6 +9,7 @@ from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.graph import Parameter
+from ...base.shortened import shortened_code
 from ...model.source import SourceModel, WeightSource
 from ...weights.gguf_file import open_gguf
 from ...weights.header_checks import elements
@@ -60,9 +61,7 @@ def _check_tensors(path: Path, metadata: Metadata, source: SourceModel, has_long
     read |= {SHORT_FACTORS, LONG_FACTORS} if has_long_factors else set()
     unread = [name for name in metadata.shapes if name not in read and not name.endswith(_ANGLES)]
     if unread:
-        others = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
-        names = ", ".join(f"`{name}`" for name in unread[:3])
-        raise bad_gguf(f"`{path}` has tensors that `{metadata.architecture}` does not read: {names}{others}")
+        raise bad_gguf(f"`{path}` has tensors that `{metadata.architecture}` does not read: {shortened_code(unread)}")
 
 
 def _with_key(parameter: Parameter) -> Parameter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.graph import Module, Parameter, parameters_read
+from ...base.shortened import shortened_code
 from ...model.source import SourceModel, WeightSource
 from ...weights import Checkpoint, open_checkpoint
 from ..architectures.decoder import stored_name, with_settings
@@ -17,10 +19,12 @@ from ..architectures.sources import read_source
 from .config_json import Configuration, bad_folder, read_json
 from .decoders import DECODERS
 from .encoders import ENCODERS
-from .naming import with_stacks
+from .naming import Names, with_stacks
 from .tokenizer import tokenizer_document
 
 CONFIG = "config.json"
+_BUFFERS = (".inv_freq", ".attn.bias", ".attn.masked_bias")
+"""The ends of the names of tensors that are no parameters: angles of rotary positions, and masks."""
 
 
 def read_folder(
@@ -58,7 +62,25 @@ def _read_decoder(c: Configuration, kind: str, name: str, settings: Mapping[str,
     def named(parameter: Parameter) -> Parameter:
         return names.parameter(parameter, stored_name(parameter.key), prefix)
 
-    return read_source(config.sources, config.config(), c.checkpoint, named, name)
+    read = read_source(config.sources, config.config(), c.checkpoint, named, name)
+    return replace(read, warnings=(*read.warnings, *_unread(c, names, prefix, read.module)))
+
+
+def _unread(c: Configuration, names: Names, prefix: str, module: Module) -> list[Diagnostic]:
+    """Returns a warning about tensors of layers that the model does not read. They may be a part of the computation
+    that the source of the architecture does not have, such as a bias, or layers that the configuration leaves out."""
+    patterns = {re.escape(parameter.key).replace(r"\*", r"\d+") for parameter in module.parameters}
+    read = re.compile("|".join(sorted(patterns)))
+    layers = f"{prefix}{names.layers}."
+    unread = [
+        key
+        for key in sorted(c.checkpoint.tensors)
+        if key.startswith(layers) and not key.endswith(_BUFFERS) and not read.fullmatch(key)
+    ]
+    if not unread:
+        return []
+    message = f"the model does not read these tensors of its layers: {shortened_code(unread)}"
+    return [Diagnostic("unread-weights", message, severity="warning")]
 
 
 def _read_encoder(c: Configuration, kind: str, name: str, settings: Mapping[str, Any]) -> SourceModel:

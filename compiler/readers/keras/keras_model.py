@@ -21,6 +21,7 @@ from ....dialect.graph import Function, Module, Value
 from ....dialect.operator import InferenceError
 from ....dialect.types import BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, TensorType
 from ....dialect.verifier import verify
+from ...base.shortened import shortened_code
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
@@ -65,7 +66,7 @@ def _find_unsupported(model: Model) -> Iterator[Diagnostic]:
         if layer.model is None and layer.kind != "InputLayer" and find_converter(layer.kind) is None:
             unknown.setdefault(layer.kind, []).append(layer.name)
     for kind, names in unknown.items():
-        shown = ", ".join(f"`{name}`" for name in names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        shown = shortened_code(names)
         if kind in ("Lambda", "TFOpLambda"):
             help_text = "replace it by layers of Keras"
             yield Diagnostic("python-code", f"layers of class `{kind}` run Python code: {shown}", help=help_text)

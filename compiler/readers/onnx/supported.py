@@ -6,12 +6,11 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from ....dialect.diagnostics import Diagnostic, Span
+from ...base.shortened import shortened_code
 from .convert import find_converter, operator_names
 from .onnx_package import load_onnx
 from .schemas import has_definition
 from .writing.records import GraphRecord, ModelRecord, NodeRecord
-
-_MOST_NAMED = 8
 
 
 def find_unsupported(model: ModelRecord, file: str) -> list[Diagnostic]:
@@ -52,9 +51,8 @@ def _describe(name: str, uses: Sequence[NodeRecord], file: str, listing: str) ->
     first = uses[0].line
     width = len(lines[first - 1]) if 0 < first <= len(lines) else 1
     span = Span(file, first, 1, first, width + 1)
-    named = [f"`{node.name or ', '.join(node.outputs)}`" for node in uses[:_MOST_NAMED]]
-    more = f" and {len(uses) - _MOST_NAMED} more" if len(uses) > _MOST_NAMED else ""
+    named = shortened_code([node.name or ", ".join(node.outputs) for node in uses])
     close = difflib.get_close_matches(uses[0].op, operator_names(), 1, cutoff=0.6)
     help_text = f"the nearest supported name is `{close[0]}`" if close else ""
-    message = f"the operator `{name}` is not supported; nodes: {', '.join(named)}{more}"
+    message = f"the operator `{name}` is not supported; nodes: {named}"
     return Diagnostic("unsupported-operator", message, span, help=help_text)

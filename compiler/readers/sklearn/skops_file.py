@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ...base.shortened import shortened_code
 from ...model.source import SourceModel, WeightSource
 from .model import from_sklearn
 
@@ -87,11 +88,9 @@ def _load(data: bytes, path: Path) -> Any:
         raise _error("bad-skops", f"`{path}` holds a type that cannot be read: {error}") from error
     except _OF_FILES as error:
         raise _error("bad-skops", f"`{path}` is not a file of skops: {_describe(error)}") from error
-    listed = ", ".join(f"`{name}`" for name in foreign[:8])
-    more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
     raise _error(
         "untrusted-types",
-        f"`{path}` holds types that are not classes of scikit-learn: {listed}{more}",
+        f"`{path}` holds types that are not classes of scikit-learn: {shortened_code(foreign)}",
         "if they are trusted, load the file with skops, and give the estimator to `nacre.from_sklearn`",
     )
 

@@ -16,6 +16,7 @@ from ....dialect.graph import Function, Module, Value
 from ....dialect.operator import InferenceError
 from ....dialect.types import TensorType
 from ....dialect.verifier import verify
+from ...base.shortened import shortened
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
@@ -108,8 +109,7 @@ class _Walk:
         for name, lines in unknown.items():
             close = difflib.get_close_matches(name, operation_names(), 1, cutoff=0.6)
             help_text = f"the nearest supported name is `{close[0]}`" if close else ""
-            listed = ", ".join(map(str, lines[:8])) + (f" and {len(lines) - 8} more" if len(lines) > 8 else "")
-            message = f"the operation `{name}` is not supported; lines: {listed}"
+            message = f"the operation `{name}` is not supported; lines: {shortened(lines)}"
             self.errors.report(Diagnostic("unsupported-operator", message, self._span(lines[0]), help=help_text))
 
     def argument_types(self, main: FunctionRecord, shapes: Sequence[Sequence[Size]] | None) -> list[TensorType]:

@@ -20,6 +20,7 @@ from ....dialect.graph import Function, Module, Parameter, State, Value
 from ....dialect.operator import InferenceError
 from ....dialect.types import TensorType
 from ....dialect.verifier import verify
+from ...base.shortened import shortened
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..flatbuffer import FormatError
@@ -74,9 +75,8 @@ def _find_unsupported(model: ModelRecord, file: str) -> list[Diagnostic]:
     for name, uses in unknown.items():
         close = difflib.get_close_matches(name, [*operator_names(), *_OF_VARIABLES], 1, cutoff=0.6)
         help_text = f"the nearest supported name is `{close[0]}`" if close else ""
-        more = f" and {len(uses) - 8} more" if len(uses) > 8 else ""
-        lines = ", ".join(str(use.line) for use in uses[:8])
-        message = f"the operator `{name}` is not supported; operators: {lines}{more}"
+        lines = shortened([use.line for use in uses])
+        message = f"the operator `{name}` is not supported; operators: {lines}"
         errors.append(Diagnostic("unsupported-operator", message, _span(model, file, uses[0]), help=help_text))
     return errors
 

@@ -17,6 +17,7 @@ from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from ....dialect.dims import DimError, Poly, floor_divide
 from ....dialect.operator import InferenceError
 from ....dialect.types import TensorType
+from ...base.shortened import shortened_code
 from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import BoundedTensor, Tensor
 from .bounded import MAKERS, Bounds
@@ -25,8 +26,6 @@ from .sizes import Sizes
 from .writing.arrays import DTYPES
 from .writing.package import load_torch
 from .writing.use import Use
-
-_MOST_NAMED = 8
 
 
 class _Missing:
@@ -70,11 +69,10 @@ class Walk:
             raise DiagnosticError(errors, {self.file: self.listing})
 
     def _unsupported(self, name: str, nodes: Sequence[Any]) -> Diagnostic:
-        named = ", ".join(f"`{_shown(node)}`" for node in nodes[:_MOST_NAMED])
-        more = f" and {len(nodes) - _MOST_NAMED} more" if len(nodes) > _MOST_NAMED else ""
+        named = shortened_code([_shown(node) for node in nodes])
         close = difflib.get_close_matches(name, operator_names(), 1, cutoff=0.6)
         help_text = f"the nearest supported name is `{close[0]}`" if close else ""
-        message = f"the operator `{name}` is not supported; nodes: {named}{more}"
+        message = f"the operator `{name}` is not supported; nodes: {named}"
         return Diagnostic("unsupported-operator", message, self.spans[nodes[0]], help=help_text)
 
     def run(self, graph: Any) -> None:

@@ -60,6 +60,23 @@ def test_vectors(references: dict[str, np.ndarray], name: str, tmp_path: Path) -
         np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * float(np.abs(expected).max()))
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral"])
+def test_tensors_that_the_model_does_not_read(
+    references: dict[str, np.ndarray],  # type: ignore[type-arg]
+    name: str,
+    tmp_path: Path,
+) -> None:
+    described = json.loads(bytes(references[f"{name}/described"]))
+    layers = "transformer.h" if name == "gpt2" else "model.layers"
+    further = {f"{layers}.{end}": (4,) for end in ("0.sinks", "1.rotary_emb.inv_freq", "0.attn.masked_bias", "11.norm")}
+    write_folder(tmp_path, described["config"], described["shapes"])
+    assert read_model(tmp_path).warnings == ()
+    write_folder(tmp_path, described["config"], {**described["shapes"], **further})
+    (warning,) = read_model(tmp_path).warnings
+    assert warning.code == "unread-weights"
+    assert warning.message.endswith(f"its layers: `{layers}.0.sinks`, `{layers}.11.norm`")
+
+
 def test_every_known_architecture_has_a_reference(references: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
     found = {json.loads(bytes(references[key]))["config"]["model_type"] for key in references if "described" in key}
     # The two others differ in the place of their configuration, and in the tokenizer.
