@@ -49,6 +49,8 @@ _HELP = {
     "penalty": "Penalty for tokens that have occurred; 1 for none.",
     "window": "Number of last tokens to which the penalty applies.",
     "seed": "Seed of the random numbers; the same seed gives the same text.",
+    "presence": "Number that is subtracted from the logits of tokens of the answer.",
+    "frequency": "Number that is subtracted from them for each occurrence.",
 }
 _RANGES: dict[str, click.ParamType[Any]] = {
     "temperature": NumberRange(0, 100),
@@ -58,19 +60,22 @@ _RANGES: dict[str, click.ParamType[Any]] = {
     "penalty": NumberRange(0, 100, min_open=True),
     "window": click.IntRange(0, 65536),
     "seed": click.IntRange(-(2**31), 2**31 - 1),
+    "presence": NumberRange(-2, 2),
+    "frequency": NumberRange(-2, 2),
 }
 
 
 def _sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for each field of `Sampling` to a command, as its argument `sampling`."""
-    names = [field.name for field in fields(Sampling)]
+    """Adds an option for each field of `Sampling` with one number to a command, as its argument `sampling`."""
+    numbers = [field for field in fields(Sampling) if field.name in _RANGES]
+    names = [field.name for field in numbers]
 
     @wraps(command)
     def with_options(**given: Any) -> object:
         return command(sampling=Sampling(**{name: given.pop(name) for name in names}), **given)
 
     made: Callable[..., Any] = with_options
-    for field in reversed(fields(Sampling)):
+    for field in reversed(numbers):
         flag = f"--{field.name.replace('_', '-')}"
         kind, text = _RANGES[field.name], _HELP[field.name]
         made = click.option(flag, field.name, type=kind, default=field.default, show_default=True, help=text)(made)
@@ -111,6 +116,8 @@ def _open_language_model(
 ) -> tuple[Model, Vocabulary]:
     if lookup and sampling.temperature > 0:
         raise click.UsageError("--lookup needs --temperature 0")
+    if lookup and sampling.changes_logits:
+        raise click.UsageError("--lookup excludes --presence and --frequency")
     model = open_model(context, path, chosen, None, threads)
     check_language_model(model)
     return model, read_vocabulary(model)

@@ -27,7 +27,11 @@ _NO_LIMIT = 1 << 31
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """The parameters of sampling. Temperature 0 selects greedy decoding. The neutral values are 0 for `top_k` and
-    `min_p`, and 1 for `top_p` and `penalty`. The repetition penalty applies to the last `window` tokens."""
+    `min_p`, and 1 for `top_p` and `penalty`. The repetition penalty applies to the last `window` tokens.
+
+    The logit of a token of the answer is reduced by `presence`, and by `frequency` for each of its occurrences; `bias`
+    holds tokens and the numbers that are added to their logits.
+    """
 
     temperature: float = 0.8
     top_k: int = 40
@@ -36,6 +40,14 @@ class Sampling:
     penalty: float = 1.0
     window: int = 64
     seed: int = 0
+    presence: float = 0.0
+    frequency: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether logits change before `sample` reads them."""
+        return bool(self.presence or self.frequency or self.bias)
 
 
 def check_language_model(model: Model) -> None:
@@ -87,6 +99,8 @@ class Generator:
         assert isinstance(vocabulary, int), vocabulary
         self.allowed = np.ones(vocabulary, np.bool_)
         self._sample = self.session.entries["sample"]
+        self.logits: Logits | None = None
+        """Those from which the last token of `generate` was chosen."""
         # The number of tokens in the cache: the attention of a query ends there.
         has_cache = _capacity_dim(model) is not None and "score" in model.entries
         lengths = [name for name in self.session.states if name.rpartition(".")[2] == "length"]
@@ -138,10 +152,11 @@ class Generator:
             message = f"the prompt has token {wrong}, which is not among the {len(self.allowed)} of the model"
             raise error("bad-token", message, "does the tokenizer belong to another model?")
         rows = [self.append(prompt)]
-        known = exact = len(self.ids)
+        start = known = exact = len(self.ids)
         drafted: list[int] = []
         planned = taken = 0
-        lookup = self.lookup if sampling.temperature == 0 and self.drops_tokens else 0
+        is_plain = sampling.temperature == 0 and not sampling.changes_logits
+        lookup = self.lookup if is_plain and self.drops_tokens else 0
         try:
             for number in range(count):
                 row = rows.pop(0)
@@ -149,7 +164,8 @@ class Generator:
                 if exact < known and not self._is_decided(row, allowed, known, sampling):
                     row, drafted = self._again(exact, known), []
                     exact = known
-                token = choose(self._sample, allowed, row, self.ids[:known], sampling)
+                self.logits = row
+                token = choose(self._sample, allowed, row, self.ids[:known], start, sampling)
                 if token in end:
                     return
                 if guide is not None:
@@ -200,9 +216,21 @@ class Generator:
         return rows
 
 
-def choose(sample: Entry, allowed: Mask, logits: Logits, ids: Sequence[int], s: Sampling) -> int:
-    """Returns the token that the entry `sample` chooses to follow `ids`."""
+def choose(sample: Entry, allowed: Mask, logits: Logits, ids: Sequence[int], start: int, s: Sampling) -> int:
+    """Returns the token that the entry `sample` chooses to follow `ids`, whose answer begins at `start`."""
     recent = ids[max(0, len(ids) - s.window) :] if s.penalty != 1 else []
     numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, len(ids))
-    token, _probability = sample(logits, np.array(recent, np.int32), allowed, *numbers)
+    token, _probability = sample(with_penalties(logits, ids[start:], s), np.array(recent, np.int32), allowed, *numbers)
     return int(token)
+
+
+def with_penalties(logits: Logits, answer: Sequence[int], s: Sampling) -> Logits:
+    """Returns the logits with penalties for tokens of the answer, and with biases."""
+    if not s.changes_logits:
+        return logits
+    changed = logits.copy()
+    tokens, counts = np.unique(np.array(answer, np.int64), return_counts=True)
+    changed[tokens] -= (s.presence + s.frequency * counts).astype(np.float32)
+    for token, bias in s.bias:
+        changed[token] += np.float32(bias)
+    return changed

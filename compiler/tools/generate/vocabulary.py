@@ -114,6 +114,11 @@ class Pieces:
             self._seen, self._before = self._end(self._seen)
         return piece
 
+    def peek(self, number: int) -> str:
+        """Returns the text of the next id, with that of the incomplete character before it. If its last character is
+        incomplete, the text ends with U+FFFD."""
+        return self._vocabulary.decode([*self._seen, number])[self._before :]
+
     def _end(self, ids: Sequence[int]) -> tuple[list[int], int]:
         """Returns the last ids, and the length of their text. They begin with a whole character: bytes that follow a
         part of one have no text of their own."""

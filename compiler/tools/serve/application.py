@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -19,9 +20,10 @@ from starlette.routing import Route
 
 from ....dialect.diagnostics import DiagnosticError
 from ..generate.guide import Form, Forms, Guide
-from ..generate.vocabulary import Pieces, Vocabulary
-from .engine import Engine, Event, Finished, Job, QueueFullError, StoppedError
-from .protocol import Cut, Order, RequestError, answer, parse_json, read_order
+from ..generate.vocabulary import Vocabulary
+from .answers import Answer, Part, answer_json, choice_json
+from .engine import Engine, Event, Job, QueueFullError, StoppedError
+from .protocol import Order, Prompt, RequestError, parse_json, read_order
 
 _DONE = "data: [DONE]\n\n"
 
@@ -85,38 +87,54 @@ class Server:
 
     async def respond(self, request: Request, *, is_chat: bool) -> Response:
         order = read_order(await self._json(request), self.name, is_chat=is_chat)
-        ids = await asyncio.to_thread(self._encode, order)
-        if len(ids) >= self.engine.capacity:
-            message = f"the prompt has {len(ids)} tokens, and a session holds {self.engine.capacity}"
-            raise RequestError(400, message, code="context_length_exceeded", param="messages" if is_chat else "prompt")
-        guide = None if order.form is None else await asyncio.to_thread(self._guide, order.form)
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-        count = min(order.count, self.engine.capacity - len(ids))
-        job = Job(ids, count, order.sampling, lambda event: _deliver(loop, events, event), guide)
-        try:
-            self.engine.submit(job)
-        except QueueFullError:
-            raise RequestError(429, "too many requests wait; try again later", code="queue_full") from None
-        except StoppedError:
-            raise RequestError(503, "the server is shutting down", code="shutting_down") from None
+        events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        answers = await asyncio.to_thread(self._answers, order, events, asyncio.get_running_loop())
+        self._submit([answer.job for answer in answers])
         number, created = f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex}", int(time.time())
-        texts = self._texts(job, order, events)
+        parts = _parts(answers, events)
+        write = partial(answer_json, order, number, created, self.name)
         if order.stream:
-            stream = self._events(order, texts, job, number, created)
+            stream = _events(order, answers, parts, partial(write, part=True))
             return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        whole, sampled = "", 0
-        reason: str | None = None
-        watcher = asyncio.ensure_future(_cancel_when_left(request, job))
+        whole: list[list[Part]] = [[] for _ in answers]
+        watcher = asyncio.ensure_future(_cancel_when_left(request, answers))
         try:
-            async for text, reason, sampled in texts:  # noqa: B007  # the last ones count
-                whole += text
+            async for part in parts:
+                whole[part.index].append(part)
         except Exception as error:
             raise _failure(error) from error
         finally:
             watcher.cancel()
-        body = answer(order, number, created, self.name, whole, reason, part=False)
-        return JSONResponse(body | {"usage": _usage(job, sampled)})
+        choices = [choice_json(order, _joined(answer, whole[answer.index]), whole=True) for answer in answers]
+        return JSONResponse(write(choices, part=False) | {"usage": _usage(order, answers)})
+
+    def _answers(
+        self, order: Order, events: asyncio.Queue[tuple[int, Event]], loop: asyncio.AbstractEventLoop
+    ) -> list[Answer]:
+        """Returns the answers of a request with their jobs, those to the same prompt side by side."""
+        found: list[Answer] = []
+        for token, _ in order.sampling.bias:
+            self._check_token(token, "logit_bias")
+        for prompt in order.prompts:
+            ids = self._encode(prompt, is_chat=order.is_chat)
+            before = (prompt if isinstance(prompt, str) else self.vocabulary.decode(ids)) if order.echo else ""
+            for number in range(order.answers):
+                seed = (order.sampling.seed + number + (1 << 31)) % (1 << 32) - (1 << 31)
+                emit = partial(_deliver, loop, events, len(found))
+                guide = None if order.form is None else self._guide(order.form)
+                count = min(order.count, self.engine.capacity - len(ids))
+                job = Job(ids, count, replace(order.sampling, seed=seed), emit, guide, order.alternatives)
+                found.append(Answer(len(found), order, self.vocabulary, job, before))
+        return found
+
+    def _submit(self, jobs: Sequence[Job]) -> None:
+        """Passes all jobs of a request to the engine, or none."""
+        try:
+            self.engine.submit(*jobs)
+        except QueueFullError:
+            raise RequestError(429, "too many requests wait; try again later", code="queue_full") from None
+        except StoppedError:
+            raise RequestError(503, "the server is shutting down", code="shutting_down") from None
 
     async def _json(self, request: Request) -> Any:
         content = bytearray()
@@ -130,12 +148,12 @@ class Server:
             raise RequestError(400, "the body is not complete") from None
         return parse_json(content)
 
-    def _encode(self, order: Order) -> Sequence[int]:
-        prompt = order.prompt
+    def _encode(self, prompt: Prompt, *, is_chat: bool) -> Sequence[int]:
+        """Returns the ids of a prompt. Raises RequestError if a session has no room for them."""
         try:
             if isinstance(prompt, str):
                 ids: Sequence[int] = self.vocabulary.encode(prompt)
-            elif order.is_chat:
+            elif is_chat:
                 ids = self.vocabulary.encode(self.vocabulary.converse(prompt))  # type: ignore[arg-type]  # messages
             else:
                 ids = prompt  # type: ignore[assignment]  # ids
@@ -143,10 +161,16 @@ class Server:
             raise RequestError(400, error.diagnostics[0].message, code=error.diagnostics[0].code) from None
         if not ids:
             raise RequestError(400, "the prompt has no tokens", param="prompt")
-        wrong = next((i for i in ids if not 0 <= i < self.tokens), None)
-        if wrong is not None:
-            raise RequestError(400, f"token {wrong} is not among the {self.tokens} of the model", param="prompt")
+        for number in ids:
+            self._check_token(number, "prompt")
+        if len(ids) >= self.engine.capacity:
+            message = f"the prompt has {len(ids)} tokens, and a session holds {self.engine.capacity}"
+            raise RequestError(400, message, code="context_length_exceeded", param="messages" if is_chat else "prompt")
         return ids
+
+    def _check_token(self, number: int, name: str) -> None:
+        if not 0 <= number < self.tokens:
+            raise RequestError(400, f"token {number} is not among the {self.tokens} of the model", param=name)
 
     def _guide(self, form: Form) -> Guide:
         """Returns the guide of an answer. Reads the vocabulary on the first call."""
@@ -159,59 +183,62 @@ class Server:
             found = error.diagnostics[0]
             raise RequestError(400, found.message, code=found.code, param="response_format") from None
 
-    async def _texts(
-        self, job: Job, order: Order, events: asyncio.Queue[Event]
-    ) -> AsyncIterator[tuple[str, str | None, int]]:
-        """Yields pieces of text with the number of tokens so far; the last piece has the reason of the end."""
-        pieces = Pieces(self.vocabulary, () if order.is_chat else job.ids)
-        cut, sampled = Cut(order.stops), 0
-        try:
-            while True:
-                event = await events.get()
-                if isinstance(event, Exception):
-                    raise event
-                if isinstance(event, Finished):
-                    rest = cut.push(pieces.rest())
-                    yield (rest if cut.is_done else rest + cut.rest()), "stop" if cut.is_done else event.reason, sampled
-                    return
-                sampled += 1
-                text = cut.push(pieces.push(event))
-                if cut.is_done:
-                    yield text, "stop", sampled
-                    return
-                if text:
-                    yield text, None, sampled
-        finally:
-            job.cancelled = True
 
-    async def _events(
-        self, order: Order, texts: AsyncIterator[tuple[str, str | None, int]], job: Job, number: str, created: int
-    ) -> AsyncIterator[str]:
-        sampled = 0
-        try:
-            if order.is_chat:
-                first = answer(order, number, created, self.name, "", None, part=True)
-                first["choices"][0]["delta"]["role"] = "assistant"
-                yield _event(first)
-            async for text, reason, sampled in texts:  # noqa: B007  # the last number counts
-                if text or reason is None:
-                    yield _event(answer(order, number, created, self.name, text, None, part=True))
-                if reason is not None:
-                    yield _event(answer(order, number, created, self.name, "", reason, part=True))
-            if order.usage:
-                last = answer(order, number, created, self.name, "", None, part=True)
-                yield _event(last | {"choices": [], "usage": _usage(job, sampled)})
-            yield _DONE
-        except Exception as error:
-            yield _event(_failure(error).body)
-        finally:
-            job.cancelled = True
+async def _parts(answers: Sequence[Answer], events: asyncio.Queue[tuple[int, Event]]) -> AsyncIterator[Part]:
+    """Yields the parts of all answers in the order of their events."""
+    try:
+        while not all(answer.is_done for answer in answers):
+            index, event = await events.get()
+            answer = answers[index]
+            if isinstance(event, Exception):
+                raise event
+            part = None if answer.is_done else answer.push(event)
+            answer.job.cancelled |= answer.is_done
+            if part is not None:
+                yield part
+    finally:
+        for answer in answers:
+            answer.job.cancelled = True
 
 
-def _deliver(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], event: Event) -> None:
+async def _events(
+    order: Order, answers: Sequence[Answer], parts: AsyncIterator[Part], write: Callable[[Sequence[Any]], Any]
+) -> AsyncIterator[str]:
+    """Yields the events of a stream."""
+    try:
+        for answer in answers:
+            if order.is_chat or answer.before:
+                choice = choice_json(order, Part(answer.index, answer.before), whole=False)
+                if order.is_chat:
+                    choice["delta"]["role"] = "assistant"
+                yield _event(write([choice]))
+        async for part in parts:
+            if part.text or part.scored or part.reason is None:
+                yield _event(write([choice_json(order, replace(part, reason=None), whole=False)]))
+            if part.reason is not None:
+                yield _event(write([choice_json(order, Part(part.index, "", part.reason), whole=False)]))
+        if order.usage:
+            yield _event(write([]) | {"usage": _usage(order, answers)})
+        yield _DONE
+    except Exception as error:
+        yield _event(_failure(error).body)
+    finally:
+        for answer in answers:
+            answer.job.cancelled = True
+
+
+def _joined(answer: Answer, parts: Sequence[Part]) -> Part:
+    """Returns a whole answer as one part."""
+    text = answer.before + "".join(part.text for part in parts)
+    return Part(answer.index, text, parts[-1].reason, tuple(token for part in parts for token in part.scored))
+
+
+def _deliver(
+    loop: asyncio.AbstractEventLoop, events: asyncio.Queue[tuple[int, Event]], index: int, event: Event
+) -> None:
     """Passes an event from the thread of the engine to the event loop of a request, which may have ended."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(events.put_nowait, event)
+        loop.call_soon_threadsafe(events.put_nowait, (index, event))
 
 
 def _failure(error: Exception) -> RequestError:
@@ -224,20 +251,19 @@ def _failure(error: Exception) -> RequestError:
     return RequestError(500, f"the request failed: {error}", code="internal_error")
 
 
-async def _cancel_when_left(request: Request, job: Job) -> None:
-    """Cancels a job when its client closes the connection."""
+async def _cancel_when_left(request: Request, answers: Sequence[Answer]) -> None:
+    """Cancels the jobs of a request when its client closes the connection."""
     while not await request.is_disconnected():
         await asyncio.sleep(0.1)
-    job.cancelled = True
+    for answer in answers:
+        answer.job.cancelled = True
 
 
 def _event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, separators=(',', ':'))}\n\n"
 
 
-def _usage(job: Job, sampled: int) -> dict[str, int]:
-    return {
-        "prompt_tokens": len(job.ids),
-        "completion_tokens": sampled,
-        "total_tokens": len(job.ids) + sampled,
-    }
+def _usage(order: Order, answers: Sequence[Answer]) -> dict[str, int]:
+    prompts = sum(len(answer.job.ids) for answer in answers[:: order.answers])
+    sampled = sum(answer.sampled for answer in answers)
+    return {"prompt_tokens": prompts, "completion_tokens": sampled, "total_tokens": prompts + sampled}

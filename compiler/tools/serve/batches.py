@@ -136,7 +136,7 @@ class Batches(Engine):
     def _draw(self, row: _Row, logits: Logits) -> None:
         guide = row.job.guide
         allowed = self._allowed if guide is None else guide.allowed()
-        token = choose(self._sample, allowed, logits, row.ids, row.job.sampling)
+        token = choose(self._sample, allowed, logits, row.ids, len(row.job.ids), row.job.sampling)
         if token in self._end:
             self._finish(row, Finished("stop"))
             return
@@ -145,7 +145,7 @@ class Batches(Engine):
         row.ids.append(token)
         row.sampled += 1
         self.counters.generated_tokens += 1
-        row.job.emit(token)
+        row.job.emit(row.job.sampled(token, logits))
         if row.job.has_its_form:
             self._finish(row, Finished("stop"))
         elif row.sampled == row.job.count or len(row.ids) == self.capacity:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
 
+import numpy as np
+
 from ..generate.guide import Guide
-from ..generate.tokens import Sampling
+from ..generate.tokens import Logits, Sampling
 
 PART = 256
 """The maximum number of prompt tokens of a request in one round."""
@@ -35,25 +37,47 @@ class Finished:
     reason: str
 
 
-Event = int | Finished | Exception
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A token of an answer. A job may ask for the logarithm of its probability, and for the most likely tokens with
+    theirs; they follow from the logits alone, without the parameters of sampling."""
+
+    token: int
+    log_probability: float = 0.0
+    alternatives: tuple[tuple[int, float], ...] = ()
+
+
+Event = Sampled | Finished | Exception
 """A token, the end of a request, or its failure."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request. `emit` is called in the thread of the engine; `cancelled` may be set in any thread."""
+    """A request. `emit` is called in the thread of the engine; `cancelled` may be set in any thread. `alternatives` is
+    the number of most likely tokens that come with each token; None omits probabilities."""
 
     ids: Sequence[int]
     count: int
     sampling: Sampling
     emit: Callable[[Event], None]
     guide: Guide | None = None
+    alternatives: int | None = None
     cancelled: bool = False
 
     @property
     def has_its_form(self) -> bool:
         """Whether the form of a guide is complete and permits no further token."""
         return self.guide is not None and self.guide.is_done
+
+    def sampled(self, token: int, logits: Logits) -> Sampled:
+        """Returns the event of a token that was chosen from logits."""
+        if self.alternatives is None:
+            return Sampled(token)
+        wide = logits.astype(np.float64)
+        wide -= wide.max()
+        logs = wide - np.log(np.exp(wide).sum())
+        best = np.argsort(-logs, kind="stable")[: self.alternatives]
+        return Sampled(token, float(logs[token]), tuple((int(other), float(logs[other])) for other in best))
 
 
 @dataclass(slots=True)
@@ -105,16 +129,16 @@ class Engine(ABC):
     def is_alive(self) -> bool:
         return self._thread.is_alive() and not self._stopped
 
-    def submit(self, job: Job) -> None:
-        """Adds a request. Raises QueueFullError or StoppedError."""
+    def submit(self, *jobs: Job) -> None:
+        """Adds requests, all or none. Raises QueueFullError or StoppedError."""
         with self._changed:
             if self._stopped:
                 raise StoppedError
-            if len(self._waiting) >= self._limit + self.slots - self.running:
-                self.counters.refused += 1
+            if len(self._waiting) + len(jobs) > self._limit + self.slots - self.running:
+                self.counters.refused += len(jobs)
                 raise QueueFullError
-            self.counters.requests += 1
-            self._waiting.append(job)
+            self.counters.requests += len(jobs)
+            self._waiting.extend(jobs)
             self._changed.notify()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests and answers of the protocol of OpenAI: https://platform.openai.com/docs/api-reference.
+"""Requests of the protocol of OpenAI: https://platform.openai.com/docs/api-reference.
 
 A field that would change the answer and is not supported is refused. Others, such as `user`, are ignored.
 """
@@ -17,16 +17,12 @@ from ..generate.tokens import Sampling
 
 _DEFAULT_TOKENS = 256
 _STOPS = 4
+_ANSWERS = 128
+"""The maximum number of answers of a request."""
+_MOST = 20
+"""The maximum number of most likely tokens beside each token."""
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False, 0),
-    "top_logprobs": (0,),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
     "tools": ([],),
     "functions": ([],),
     "modalities": (["text"],),
@@ -69,12 +65,20 @@ def parse_json(content: bytes | bytearray) -> Any:
     return found
 
 
+Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A checked request. `prompt` is a text, ids of tokens, or the messages of a conversation."""
+    """A checked request. A prompt is a text, ids of tokens, or the messages of a conversation; it gets `answers`
+    answers. `alternatives` is the number of most likely tokens beside each token, None without probabilities. `echo`:
+    whether answers begin with the prompt."""
 
-    prompt: str | Sequence[int] | Sequence[Mapping[str, str]]
+    prompts: Sequence[Prompt]
     is_chat: bool
+    answers: int
+    alternatives: int | None
+    echo: bool
     count: int
     sampling: Sampling
     stops: tuple[str, ...]
@@ -101,9 +105,23 @@ def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
     if options is not None and not isinstance(options, dict):
         raise RequestError(400, "`stream_options` is not an object", param="stream_options")
     tokens = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
+    prompts: Sequence[Prompt] = [_messages(body)] if is_chat else _prompts(body)
+    answers = _integer(body, "n", 1, 1, _ANSWERS + 1)
+    if len(prompts) * answers > _ANSWERS:
+        raise RequestError(400, f"the request asks for more than {_ANSWERS} answers", param="n")
+    if body.get("best_of") not in (None, answers):
+        raise RequestError(400, "`best_of` is not `n`", code="unsupported_parameter", param="best_of")
+    alternatives = _alternatives(body, is_chat=is_chat)
+    echo = not is_chat and _flag(body, "echo")
+    if echo and alternatives is not None:
+        message = "`echo` with `logprobs` is not supported: a prompt has no probabilities"
+        raise RequestError(400, message, code="unsupported_parameter", param="echo")
     return Order(
-        _messages(body) if is_chat else _prompt(body),
+        prompts,
         is_chat,
+        answers,
+        alternatives,
+        echo,
         _integer(body, tokens, _DEFAULT_TOKENS, 1, 1 << 31),
         Sampling(
             temperature=_number(body, "temperature", 1.0, 0, 100),
@@ -112,6 +130,9 @@ def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
             min_p=_number(body, "min_p", 0.0, 0, 1),
             penalty=_number(body, "repetition_penalty", 1.0, 1e-6, 100),
             seed=_integer(body, "seed", secrets.randbits(31), -(1 << 31), 1 << 31),
+            presence=_number(body, "presence_penalty", 0.0, -2, 2),
+            frequency=_number(body, "frequency_penalty", 0.0, -2, 2),
+            bias=_bias(body),
         ),
         _stops(body),
         _flag(body, "stream"),
@@ -120,15 +141,42 @@ def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
     )
 
 
-def _prompt(body: Mapping[str, Any]) -> str | Sequence[int]:
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
-        prompt = prompt[0]
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, list) and prompt and all(type(number) is int for number in prompt):
-        return prompt
-    raise RequestError(400, "`prompt` is neither one text nor a list of tokens", param="prompt")
+def _prompts(body: Mapping[str, Any]) -> Sequence[str | Sequence[int]]:
+    given = body.get("prompt")
+    prompts = [given] if isinstance(given, str) or (isinstance(given, list) and _are_ids(given)) else given
+    if not isinstance(prompts, list) or not prompts or not all(isinstance(p, str) or _are_ids(p) for p in prompts):
+        raise RequestError(400, "`prompt` is neither a text, nor a list of tokens, nor a list of these", param="prompt")
+    return prompts
+
+
+def _are_ids(prompt: Any) -> bool:
+    return isinstance(prompt, list) and bool(prompt) and all(type(number) is int for number in prompt)
+
+
+def _alternatives(body: Mapping[str, Any], *, is_chat: bool) -> int | None:
+    """Returns the number of tokens whose probabilities are wanted beside those of the answer."""
+    if not is_chat:
+        wanted = body.get("logprobs")
+        return (
+            None if wanted in (None, False) and type(wanted) is not int else _integer(body, "logprobs", 0, 0, _MOST + 1)
+        )
+    count = _integer(body, "top_logprobs", 0, 0, _MOST + 1)
+    if _flag(body, "logprobs"):
+        return count
+    if count:
+        raise RequestError(400, "`top_logprobs` needs `logprobs`", param="top_logprobs")
+    return None
+
+
+def _bias(body: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
+    given = body.get("logit_bias")
+    found = {} if given is None else given
+    message = "`logit_bias` is not an object of tokens with numbers from -100 to 100"
+    if not isinstance(found, dict) or not all(re.fullmatch(r"\d{1,9}", token, re.ASCII) for token in found):
+        raise RequestError(400, message, param="logit_bias")
+    if not all(type(number) in (int, float) and -100 <= number <= 100 for number in found.values()):
+        raise RequestError(400, message, param="logit_bias")
+    return tuple((int(token), float(number)) for token, number in found.items())
 
 
 def _messages(body: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
@@ -194,44 +242,3 @@ def _flag(body: Mapping[str, Any], name: str) -> bool:
     if value not in (None, False, True):
         raise RequestError(400, f"`{name}` is not true or false", param=name)
     return bool(value)
-
-
-class Cut:
-    """Stop sequences: ends a text before the first of several strings. Characters that may begin such a string are held
-    back."""
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops, self._held = stops, ""
-        self.is_done = False
-
-    def push(self, piece: str) -> str:
-        """Returns the text that no stop sequence can include any more."""
-        text = self._held + piece
-        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
-        if starts:
-            self.is_done, self._held = True, ""
-            return text[: min(starts)]
-        kept = max((n for s in self._stops for n in range(len(s)) if n and text.endswith(s[:n])), default=0)
-        self._held = text[len(text) - kept :]
-        return text[: len(text) - kept]
-
-    def rest(self) -> str:
-        held, self._held = self._held, ""
-        return held
-
-
-def answer(
-    order: Order, number: str, created: int, model: str, text: str, reason: str | None, *, part: bool
-) -> dict[str, Any]:
-    """Returns an answer, or a part of one in a stream."""
-    choice: dict[str, Any] = {"index": 0, "finish_reason": reason, "logprobs": None}
-    if not order.is_chat:
-        kind = "text_completion"
-        choice["text"] = text
-    elif part:
-        kind = "chat.completion.chunk"
-        choice["delta"] = {"content": text} if text or reason is None else {}
-    else:
-        kind = "chat.completion"
-        choice["message"] = {"role": "assistant", "content": text}
-    return {"id": number, "object": kind, "created": created, "model": model, "choices": [choice]}

@@ -89,7 +89,8 @@ class Turns(Engine):
         if token is not None:
             slot.sampled += 1
             self.counters.generated_tokens += 1
-            job.emit(token)
+            assert slot.generator.logits is not None
+            job.emit(job.sampled(token, slot.generator.logits))
 
     def _finish(self, slot: _Slot, event: Event | None) -> None:
         assert slot.job is not None

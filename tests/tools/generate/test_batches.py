@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from nacre.compiler.tools.serve.batches import Batches
-from nacre.compiler.tools.serve.engine import Event, Finished, Job
+from nacre.compiler.tools.serve.engine import Event, Finished, Job, Sampled
 from nacre.compiler.tools.serve.pages import Pages
 from nacre.dialect.diagnostics import DiagnosticError
 from talker import CONTEXT, PAGE, TOKENS
@@ -107,7 +107,7 @@ class Watched:
         def emit(number: int) -> Callable[[Event], None]:
             def add(event: Event) -> None:
                 events[number].append(event)
-                if not isinstance(event, int):
+                if not isinstance(event, Sampled):
                     done[number].set()
 
             return add
@@ -118,8 +118,9 @@ class Watched:
         return events
 
 
-def alone(talker: Path, ids: list[int], count: int, sampling: Sampling = GREEDY) -> list[int]:
-    return list(Generator(nacre.load(talker), CONTEXT).generate(ids, count, sampling, frozenset()))
+def alone(talker: Path, ids: list[int], count: int, sampling: Sampling = GREEDY) -> list[Sampled]:
+    tokens = Generator(nacre.load(talker), CONTEXT).generate(ids, count, sampling, frozenset())
+    return [Sampled(token) for token in tokens]
 
 
 def _requests(count: int) -> list[tuple[list[int], int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import queue
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
@@ -25,81 +24,16 @@ import pytest
 pytest.importorskip("starlette", reason="the package starlette is not installed")
 pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 
-import uvicorn
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
-from nacre.compiler.tools.generate.vocabulary import read_vocabulary
 from nacre.compiler.tools.serve import batches, turns
-from nacre.compiler.tools.serve.application import Server
-from nacre.compiler.tools.serve.batches import Batches
-from nacre.compiler.tools.serve.engine import Engine, Event, Finished, Job, QueueFullError, StoppedError
-from nacre.compiler.tools.serve.protocol import Cut, RequestError, read_order
+from nacre.compiler.tools.serve.answers import Cut
+from nacre.compiler.tools.serve.engine import Event, Finished, Job, QueueFullError, Sampled, StoppedError
+from nacre.compiler.tools.serve.protocol import RequestError, read_order
 from nacre.compiler.tools.serve.turns import Turns
-from talker import CONTEXT, PAGE, TOKENS
+from running_server import BODY, Running, expected
+from talker import CONTEXT, PAGE
 
 PROMPTS = ["the moth", "a", "what is it?", "then the them", "zz", "o. o. o.", "the", "qu"]
-BODY = 4000
-
-
-class Running:
-    """A server on a free port, in a thread."""
-
-    def __init__(self, path: Path, engine: str) -> None:
-        model = nacre.load(path)
-        self.vocabulary = read_vocabulary(model)
-        options = {"slots": 3, "capacity": CONTEXT, "queue": 16, "end": self.vocabulary.end}
-        self.engine: Engine
-        if engine == "turns":
-            self.engine = Turns(model, lookup=0, **options)
-        else:
-            self.engine = Batches(model, pool=2 * CONTEXT, **options)
-        server = Server("talker", self.engine, self.vocabulary, len(TOKENS), BODY, 0)
-        self.socket = socket.socket()
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        config = uvicorn.Config(server.application(), log_level="critical", timeout_graceful_shutdown=20)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(30)
-        assert not self.thread.is_alive()
-
-    def call(self, path: str, body: Any = None, method: str = "POST") -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        content = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
-        connection.request(method, path, content)
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        return response.status, text
-
-    def complete(self, prompt: Any, **given: Any) -> dict[str, Any]:
-        body = {"model": "talker", "prompt": prompt, "max_tokens": 12, "temperature": 0} | given
-        status, text = self.call("/v1/completions", body)
-        assert status == 200, text
-        found: dict[str, Any] = json.loads(text)
-        return found
-
-
-@pytest.fixture(scope="module", params=["turns", "batches"])
-def running(talker: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    started = Running(talker, request.param)
-    yield started
-    started.stop()
-
-
-def expected(talker: Path, prompt: str, count: int = 12, sampling: Sampling | None = None) -> str:
-    """The text of a generator of its own."""
-    model = nacre.load(talker)
-    vocabulary = read_vocabulary(model)
-    ids = vocabulary.encode(prompt)
-    sampling = sampling or Sampling(temperature=0, top_k=0, top_p=1, min_p=0)
-    drawn = Generator(model, CONTEXT).generate(ids, count, sampling, vocabulary.end)
-    return "".join(vocabulary.stream(ids, drawn))
 
 
 def test_many_users_get_the_answers_of_one_user(running: Running, talker: Path) -> None:
@@ -214,7 +148,8 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
     "no model": ("completions", {"prompt": "a"}, 400, "`model` is not a text"),
     "other model": ("completions", {"model": "gpt-4", "prompt": "a"}, 404, "there is no model `gpt-4`"),
     "no prompt": ("completions", {"model": "talker"}, 400, "`prompt` is neither"),
-    "two prompts": ("completions", {"model": "talker", "prompt": ["a", "b"]}, 400, "`prompt` is neither"),
+    "no prompts": ("completions", {"model": "talker", "prompt": []}, 400, "`prompt` is neither"),
+    "mixed prompts": ("completions", {"model": "talker", "prompt": ["a", 1]}, 400, "`prompt` is neither"),
     "token": ("completions", {"model": "talker", "prompt": [1, 99999]}, 400, "token 99999 is not among"),
     "negative": ("completions", {"model": "talker", "prompt": [-1]}, 400, "token -1 is not among"),
     "long": ("completions", {"model": "talker", "prompt": [5] * CONTEXT}, 400, "a session holds 48"),
@@ -222,7 +157,31 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
     "tokens": ("completions", {"model": "talker", "prompt": "a", "max_tokens": 0}, 400, "`max_tokens` is not"),
     "hot": ("completions", {"model": "talker", "prompt": "a", "temperature": -1}, 400, "`temperature` is not"),
     "text": ("completions", {"model": "talker", "prompt": "a", "top_p": "1"}, 400, "`top_p` is not"),
-    "n": ("completions", {"model": "talker", "prompt": "a", "n": 2}, 400, "`n` is not supported"),
+    "n": ("completions", {"model": "talker", "prompt": "a", "n": 129}, 400, "`n` is not an integer from 1 to 128"),
+    "many": ("completions", {"model": "talker", "prompt": ["a"] * 65, "n": 2}, 400, "more than 128 answers"),
+    "best of": ("completions", {"model": "talker", "prompt": "a", "best_of": 2}, 400, "`best_of` is not `n`"),
+    "suffix": ("completions", {"model": "talker", "prompt": "a", "suffix": "b"}, 400, "`suffix` is not supported"),
+    "logprobs": (
+        "completions",
+        {"model": "talker", "prompt": "a", "logprobs": 21},
+        400,
+        "`logprobs` is not an integer",
+    ),
+    "echo": ("completions", {"model": "talker", "prompt": "a", "echo": True, "logprobs": 1}, 400, "`echo` with"),
+    "bias": ("completions", {"model": "talker", "prompt": "a", "logit_bias": {"a": 1}}, 400, "`logit_bias` is not"),
+    "large bias": (
+        "completions",
+        {"model": "talker", "prompt": "a", "logit_bias": {"5": 101}},
+        400,
+        "from -100 to 100",
+    ),
+    "biased token": ("completions", {"model": "talker", "prompt": "a", "logit_bias": {"99999": 1}}, 400, "token 99999"),
+    "top logprobs": (
+        "chat/completions",
+        {"model": "talker", "messages": [{"role": "user", "content": "a"}], "top_logprobs": 2},
+        400,
+        "`top_logprobs` needs `logprobs`",
+    ),
     "stop": ("completions", {"model": "talker", "prompt": "a", "stop": [1]}, 400, "`stop` is neither"),
     "format": (
         "completions",
@@ -278,6 +237,8 @@ NUMBERS = {
     "top_k": (0, (1 << 31) - 1, 1),
     "seed": (-(1 << 31), (1 << 31) - 1, 1),
     "max_tokens": (1, (1 << 31) - 1, 1),
+    "presence_penalty": (-2, 2, 1e-9),
+    "frequency_penalty": (-2, 2, 1e-9),
 }
 
 
@@ -304,7 +265,7 @@ def test_a_prompt_is_computed_in_parts(talker: Path, monkeypatch: pytest.MonkeyP
         engine.submit(Job(ids, 5, Sampling(temperature=0), found.put))
         drawn = [found.get(timeout=120) for _ in range(6)]
         alone = Generator(nacre.load(talker), CONTEXT).generate(ids, 5, Sampling(temperature=0), frozenset())
-        assert drawn[:5] == list(alone), length
+        assert drawn[:5] == [Sampled(token) for token in alone], length
         assert drawn[5] == Finished("length")
     engine.stop()
 
@@ -335,7 +296,8 @@ def test_a_session_begins_anew_after_an_error(talker: Path, monkeypatch: pytest.
         assert isinstance(found.get(timeout=120), RuntimeError)
     engine.submit(Job(ids, 5, sampling, found.put))
     drawn = [found.get(timeout=120) for _ in range(5)]
-    assert drawn == list(Generator(nacre.load(talker), CONTEXT).generate(ids, 5, sampling, frozenset()))
+    alone = Generator(nacre.load(talker), CONTEXT).generate(ids, 5, sampling, frozenset())
+    assert drawn == [Sampled(token) for token in alone]
     engine.stop()
 
 

@@ -1,0 +1,146 @@
+"""Answers of the protocol of OpenAI: the tokens of a job become parts of a text, and these become JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..generate.vocabulary import Pieces, Vocabulary
+from .engine import Finished, Job, Sampled
+from .protocol import Order
+
+_UNFINISHED = "\ufffd"
+
+
+class Cut:
+    """Stop sequences: ends a text before the first of several strings. Characters that may begin such a string are held
+    back."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops, self._held = stops, ""
+        self.is_done = False
+
+    def push(self, piece: str) -> str:
+        """Returns the text that no stop sequence can include any more."""
+        text = self._held + piece
+        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
+        if starts:
+            self.is_done, self._held = True, ""
+            return text[: min(starts)]
+        kept = max((n for s in self._stops for n in range(len(s)) if n and text.endswith(s[:n])), default=0)
+        self._held = text[len(text) - kept :]
+        return text[: len(text) - kept]
+
+    def rest(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A token with its probability: its text, the start of the text in the answer, the logarithm of its probability,
+    and the texts of the most likely tokens with theirs."""
+
+    text: str
+    offset: int
+    log_probability: float
+    alternatives: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an answer. The last one has the reason of the end."""
+
+    index: int
+    text: str
+    reason: str | None = None
+    scored: tuple[Scored, ...] = ()
+
+
+class Answer:
+    """One of the answers of a request, which the tokens of a job extend. `before` is the text before the first token:
+    the prompt, if the request wants an echo."""
+
+    def __init__(self, index: int, order: Order, vocabulary: Vocabulary, job: Job, before: str) -> None:
+        self.index, self.job, self.before = index, job, before
+        self.is_done, self.sampled = False, 0
+        self._order = order
+        self._pieces = Pieces(vocabulary, () if order.is_chat else job.ids)
+        self._cut = Cut(order.stops)
+        self._complete = self._shown = len(before)
+        """The lengths of the text of whole characters, and of the text of all parts."""
+        self._scored: list[Scored] = []
+
+    def push(self, event: Sampled | Finished) -> Part | None:
+        """Returns the part that an event completes, if there is one."""
+        if isinstance(event, Finished):
+            rest = self._cut.push(self._pieces.rest())
+            return self._part(rest, "stop") if self._cut.is_done else self._part(rest + self._cut.rest(), event.reason)
+        self.sampled += 1
+        if self._order.alternatives is not None:
+            self._scored.append(self._score(event))
+        piece = self._pieces.push(event.token)
+        self._complete += len(piece)
+        text = self._cut.push(piece)
+        return self._part(text, "stop" if self._cut.is_done else None) if text or self._cut.is_done else None
+
+    def _score(self, event: Sampled) -> Scored:
+        others = tuple((self._pieces.peek(token), number) for token, number in event.alternatives)
+        return Scored(self._pieces.peek(event.token), self._complete, event.log_probability, others)
+
+    def _part(self, text: str, reason: str | None) -> Part:
+        """Returns a part with the tokens that begin in its text."""
+        self.is_done = reason is not None
+        self._shown += len(text)
+        shown = tuple(token for token in self._scored if token.offset < self._shown or not self._cut.is_done)
+        self._scored = []
+        return Part(self.index, text, reason, shown)
+
+
+def answer_json(order: Order, number: str, created: int, model: str, choices: Sequence[Any], *, part: bool) -> Any:
+    """Returns the JSON of a whole answer, or of a part of one in a stream."""
+    kind = "chat.completion" if order.is_chat else "text_completion"
+    suffix = ".chunk" if order.is_chat and part else ""
+    return {"id": number, "object": kind + suffix, "created": created, "model": model, "choices": choices}
+
+
+def choice_json(order: Order, part: Part, *, whole: bool) -> dict[str, Any]:
+    """Returns the JSON of an answer among those of a request; of a part of it unless it is `whole`."""
+    choice: dict[str, Any] = {"index": part.index, "finish_reason": part.reason, "logprobs": None}
+    if not order.is_chat:
+        choice["text"] = part.text
+    elif whole:
+        choice["message"] = {"role": "assistant", "content": part.text}
+    else:
+        choice["delta"] = {"content": part.text} if part.text or part.reason is None else {}
+    if order.alternatives is not None and (part.scored or whole):
+        choice["logprobs"] = _chat_scores(part.scored) if order.is_chat else _completion_scores(part.scored)
+    return choice
+
+
+def _chat_scores(scored: Sequence[Scored]) -> dict[str, Any]:
+    return {
+        "content": [
+            {
+                **_token_json(token.text, token.log_probability),
+                "top_logprobs": [_token_json(*other) for other in token.alternatives],
+            }
+            for token in scored
+        ],
+        "refusal": None,
+    }
+
+
+def _token_json(text: str, log_probability: float) -> dict[str, Any]:
+    is_whole = _UNFINISHED not in text
+    return {"token": text, "logprob": log_probability, "bytes": list(text.encode()) if is_whole else None}
+
+
+def _completion_scores(scored: Sequence[Scored]) -> dict[str, Any]:
+    return {
+        "tokens": [token.text for token in scored],
+        "token_logprobs": [token.log_probability for token in scored],
+        "top_logprobs": [dict(reversed(token.alternatives)) for token in scored],
+        "text_offset": [token.offset for token in scored],
+    }
