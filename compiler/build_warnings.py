@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,6 +23,10 @@ from .validate.devices import find_runnable
 
 _NAMED = 3
 """The maximum number of kernels that a warning names."""
+_LARGE_SHARE = 0.25
+"""The share of the bytes of an entry from which on its plain kernels are reported."""
+_MANY_BYTES = 1 << 20
+"""Kernels that read and write fewer bytes take about as long as their launch."""
 
 
 class UntiledKernel(NamedTuple):
@@ -63,6 +67,25 @@ def precision_notes(source_model: SourceModel, targets: Sequence[Target]) -> Ite
             "products dequantize weights and multiply in f32; "
             f"`--precision {faster}` is faster on this target: it rounds activations {rounded}"
         )
+
+
+def plain_notes(build: Build, dims: Mapping[str, int]) -> Iterator[str]:
+    """Yields a line for each entry and device where kernels with a plain launch read and write a large share of the
+    bytes at sizes of the dims."""
+    devices = [target for target in build.options.targets if target.is_device]
+    for report in build.report(dims) if devices else ():
+        every = {kernel.name: report.value(kernel.calls) * report.value(kernel.bytes) for kernel in report.kernels}
+        for target in devices:
+            plain = [k for k in report.kernels if any(e.is_plain for e in k.launches if e.target == target)]
+            found = [k.name for k in plain if k.kind != "check"]
+            bytes = sum(every[name] for name in found)
+            share = bytes / max(sum(every.values()), 1)
+            if bytes >= _MANY_BYTES and share >= _LARGE_SHARE:
+                count = "1 plain kernel" if len(found) == 1 else f"{len(found)} plain kernels"
+                yield (
+                    f"{count} for {target.name} {'has' if len(found) == 1 else 'have'} {share:.0%} of the bytes that "
+                    f"`{report.name}` reads and writes; `nacre compile -v` lists them with the reasons"
+                )
 
 
 def untiled_in_build(build: Build) -> Iterator[UntiledKernel]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..base.files import path_beside
-from ..build_warnings import precision_notes, untiled_in_build, warn_of_untiled
+from ..build_warnings import plain_notes, precision_notes, untiled_in_build, warn_of_untiled
 from ..codegen.workers.routes import MODULES
 from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
@@ -125,7 +125,7 @@ def compile_command(
     report_unmatched(dumps.selection)
     for note in (*weight_notes(build.source_model), *precision_notes(build.source_model, build.options.targets)):
         tell(f"note: {note}")
-    for note in build.recomputed:
+    for note in (*build.recomputed, *plain_notes(build, dims)):
         tell(f"note: {note}")
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:

@@ -26,7 +26,7 @@ from ..dumps.kernel_texts import Part
 from ..host.plan import LoweredEntry, entry_ir, plan_entries
 from ..host.whole_loops import LoopReport, find_inner_kernels
 from ..lower.lowered import Lowered, LoweredKernel
-from ..lower.parts import join_targets
+from ..lower.parts import PLAIN, join_targets
 from ..lower.writer import ITEMS, part_name
 from ..targets.ptxas import find_assembler
 from ..targets.target import Target, check_target_is_known, family_of
@@ -122,6 +122,11 @@ class Launches:
     kernel: str
     target: Target
     schedules: tuple[str, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a launch has the plain schedule."""
+        return any(schedule.startswith(f"{PLAIN} ") for schedule in self.schedules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from typing import Any
 SEQUENCE = "sequence"
 """The schedule of a kernel of sequential loops with steps that depend on elements of earlier steps: radix sort, updates
 at positions that may be equal. Upstream passes compile its loops in the stated order."""
+PLAIN = "plain"
+"""The schedule of an op on a GPU that no other one fits: a thread for each element, which reads them one by one."""
 MATRIX_TILE = "matrix tile"
 """The schedule of a loop nest that uses the registers of a matrix unit."""
 

@@ -69,7 +69,7 @@ SCHEDULES = {
     **dict.fromkeys(("rows", "f64", "mean", "weights", "wide"), "row per warp of 256 threads"),
     "whole": "row of 256 threads",
     **dict.fromkeys(("words", "one"), "few rows of 256 threads"),
-    "columns": "plain of 256 threads",
+    "columns": "plain of 256 threads: elements of one reduction are not neighbours in memory",
     **dict.fromkeys(("greatest", "depthwise"), "windows of 256 threads"),
     **dict.fromkeys(("turned", "turned rows", "turned bytes"), "transpose of 256 threads"),
     **dict.fromkeys(("shares", "norm", "narrow"), "rows per warp of 256 threads"),

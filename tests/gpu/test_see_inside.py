@@ -99,6 +99,21 @@ def test_kernels_of_a_single_thread_are_named(model: Path, capsys: pytest.Captur
     assert "untiled" not in said and "launches for cuda:sm_80: vectors of 256 threads" in said, said
 
 
+def test_plain_kernels_are_reported_with_reasons(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compile", str(model), "--target", "cuda", "-o", "m.so"]
+    model.write_text("language 1\nmodel m(x: f32[1023, 1021]) -> f32[1021] { return sum(x, axis=0) + 1 }\n")
+    assert run([*command, "-O0"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "note: 2 plain kernels for cuda:sm_80 have 100% of the bytes that `m` reads and writes" in said, said
+    assert run([*command, "-O0", "-v"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "plain of 256 threads: elements of one reduction are not neighbours in memory" in said, said
+    assert "plain of 256 threads: the last axis has 1021 elements, not a multiple of 4" in said, said
+    model.write_text(MODEL)
+    assert run(command) == 0
+    assert "plain" not in capsys.readouterr().err
+
+
 def test_bisect_names_the_kernel(machine: Machine, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["bisect", str(model), "--target", "cuda", "--at", "B=2", "--json", "-o", "small.nacre"]
     assert run(command) == 0

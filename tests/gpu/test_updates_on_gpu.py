@@ -1,4 +1,4 @@
-"""Loops that write elements at places of their own run in many threads: tokens that a call adds to a cache."""
+"""Loops that write elements run in many threads: tokens that a call adds to a cache, rows of a gradient, trees."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
+from assembler import check_assembly
 from fake_driver import Machine, kernels_of, schedules_of
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -29,6 +30,10 @@ model columns(x: f16[3, 9, 1], at: i64) -> f16[3, 9, S] {
 }
 model copied(x: f32[7, 20], y: f32[3, 9], i: i64, j: i64) -> f32[7, 20] { return dynamic_update_slice(x, y, i, j) }
 model repeated(x: f32[5, 4], at: i64[T, 1], y: f32[T, 4]) -> f32[5, 4] { return scatter_nd(x, at, y) }
+model rows_added(x: f32[50, 36], at: i64[T, 1], y: f32[T, 36]) -> f32[50, 36] { return scatter_add(x, at, y) }
+model places(x: f16[5, S], at: i64[T, 2], y: f16[T]) -> f16[5, S] { return scatter_nd_add(x, at, y, mode="drop") }
+model along(x: i32[S, 3, 7], at: i64[S, 3, T], y: i32[S, 3, T]) -> i32[S, 3, 7] { return scatter(x, at, y, axis=-1) }
+model counted(x: i64[T]) -> i64[9] { return bincount(x, size=9) }
 """
 
 
@@ -40,12 +45,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
     return build, path
 
 
-def test_schedules(built: tuple[Build, Path]) -> None:
-    """Elements whose places are in a tensor may be written several times, in order."""
-    for name in ("rows", "columns", "copied"):
-        found = schedules_of(built[0], name)
-        assert "updates of 256 threads" in found and not any("sequence" in each for each in found)
-    assert "sequence of 1 threads, 1 block" in schedules_of(built[0], "repeated")
+@pytest.mark.parametrize("name", ["rows", "columns", "copied", "repeated", "rows_added", "places", "along", "counted"])
+def test_schedules(built: tuple[Build, Path], name: str) -> None:
+    found = schedules_of(built[0], name)
+    assert "updates of 256 threads" in found and not any("sequence" in each for each in found)
+
+
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
+    check_assembly(built[1], tmp_path, "sm_80", "sm_90")
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 7, 33])
@@ -78,12 +85,29 @@ def test_copy_and_update(machine: Machine, built: tuple[Build, Path]) -> None:
     np.testing.assert_array_equal(result, x)
 
 
-def test_repeated_places_keep_the_last_element(machine: Machine, built: tuple[Build, Path]) -> None:
-    model = nacre.load(built[1], device="cuda")
-    x, y = np.zeros((5, 4), np.float32), np.arange(12, dtype=np.float32).reshape(3, 4)
-    result = np.asarray(model.entries["repeated"](x, np.array([[1], [3], [1]]), y))
+@pytest.mark.parametrize("updates", [0, 1, 33])
+def test_updates_of_equal_places_keep_their_order(machine: Machine, built: tuple[Build, Path], updates: int) -> None:
+    """The last element stays, and sums are rounded as those of the reference."""
+    entries, rng = nacre.load(built[1], device="cuda").entries, np.random.default_rng(updates)
+    x, y = (rng.normal(size=(n, 4)).astype(np.float32) for n in (5, updates))
+    at = rng.integers(-5, 5, (updates, 1))
+    expected = x.copy()
+    expected[at[:, 0]] = y
+    np.testing.assert_array_equal(entries["repeated"](x, at, y), expected)
+    x, y = (rng.normal(size=(n, 36)).astype(np.float32) for n in (50, updates))
+    np.add.at(expected := x.copy(), 3 * at[:, 0], y)
+    np.testing.assert_array_equal(entries["rows_added"](x, 3 * at, y), expected)
+    x, y = (rng.normal(size=size).astype(np.float16) for size in ((5, 37), updates))
+    places = rng.integers(-3, 6, (updates, 2))
+    inside = (places[:, 0] >= -5) & (places[:, 0] < 5)
+    np.add.at(expected := x.copy(), tuple(places[inside].T), y[inside])
+    np.testing.assert_array_equal(entries["places"](x, places, y), expected)
+    x, y, along = (rng.integers(0, 7, (2, 3, n)) for n in (7, updates, updates))
+    np.put_along_axis(expected := x.astype(np.int32), along, y.astype(np.int32), -1)
+    np.testing.assert_array_equal(entries["along"](x.astype(np.int32), along, y.astype(np.int32)), expected)
+    values = rng.integers(0, 9, updates)
+    np.testing.assert_array_equal(entries["counted"](values), np.bincount(values, minlength=9))
     assert not machine.error
-    np.testing.assert_array_equal(result, [[0] * 4, y[2], [0] * 4, y[1], [0] * 4])
 
 
 @pytest.mark.parametrize(
@@ -106,3 +130,22 @@ def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pat
         assert machine.error
         return
     assert not (result == 1).all()
+
+
+@pytest.mark.parametrize("name", ["rows_added", "places"])
+def test_planted_owner_is_found(machine: Machine, built: tuple[Build, Path], name: str) -> None:
+    """Threads that update the places of others."""
+    gc.collect()
+    machine.plant(r"setp\.ne\.b64(\s+%p\d+, %rd\d+, %rd)", r"setp.eq.b64\1", kernels_of(built[0], name))
+    entry = nacre.load(built[1], device="cuda").entries[name]
+    x, at, y = (
+        (np.zeros((50, 36), np.float32), np.arange(7)[:, None], np.ones((7, 36), np.float32))
+        if name == "rows_added"
+        else (np.zeros((5, 37), np.float16), np.ones((7, 2), np.int64), np.ones(7, np.float16))
+    )
+    try:
+        result = np.asarray(entry(x, at, y))
+    except nacre.NacreError:
+        assert machine.error
+        return
+    assert result.sum() != y.sum()

@@ -13,14 +13,18 @@ from ...base.mlir import ir
 from .bodies import captured_by, empty_function
 
 
-def operations_for(block: Any, values: Sequence[Any]) -> list[Any]:
-    """Returns the operations of a block that compute values, in their order."""
+def operations_for(operations: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Returns the operations that compute values, in their order."""
     wanted, found = list(values), []
-    for op in reversed([each.operation for each in block.operations]):
+    for op in reversed(operations):
         if any(result in wanted for result in op.results):
             found.append(op)
             wanted += list(op.operands)
     return found[::-1]
+
+
+def operations_in(block: Any) -> list[Any]:
+    return [each.operation for each in block.operations]
 
 
 def begin_slice(
@@ -30,7 +34,7 @@ def begin_slice(
     computes the `values` of the body. Returns its block, which lacks the end, and the values inside it by those of the
     body; None if the operations have loops or branches. `results` are the types that it will return."""
     block = op.regions[0].blocks[0]
-    needed = operations_for(block, values)
+    needed = operations_for(operations_in(block), values)
     if any(len(list(each.regions)) for each in needed):
         return None
     loops = len(ir.ArrayAttr(op.attributes["iterator_types"]))

@@ -188,7 +188,7 @@ class ContractionWriter:
                 self.copy(number, first[side], begin)
             text.barrier()
             left = text.let(f"arith.subi {depth}, {begin} : index")
-            bound = text.index("minui", left, step)
+            bound = text.index("minui", left, self._most_steps())
             with text.loop(f"{k} = {zero} to {bound} step {one}", inner, outer, types) as sums:
                 values = [self._read(number, k, own[side]) for number, side in enumerate(groups.sides)]
                 self._place(groups.depth, text.add(begin, k))
@@ -196,6 +196,15 @@ class ContractionWriter:
             text.barrier()
             text.carry(sums, types)
         return totals
+
+    def _most_steps(self) -> str:
+        """Returns the most iterations of one step. Where they are the same in every call, ptxas would write out all of
+        them and read their elements long before they are used, with registers in memory. It does not know the threads
+        of a block, from which the number is computed then."""
+        count = self.nest.static_count(self.groups.depth)
+        if count is None or count > DEPTH:
+            return self.text.constant(DEPTH)
+        return self.text.index("divui", self.text.special("ntid.x"), self.text.constant(THREADS // DEPTH))
 
     def copy(self, number: int, first: str, begin: str) -> None:
         """Copies the elements of one step of an input to shared memory; neighbouring threads read along the axis that

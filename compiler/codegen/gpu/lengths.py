@@ -14,7 +14,7 @@ from typing import Any
 
 from ...base.mlir import ir
 from .bodies import describe_nest, iterators, maps_of, operands_of
-from .body_slices import begin_slice, operations_for
+from .body_slices import begin_slice, operations_for, operations_in
 from .causal import constant_of, position_of
 from .nest import Nest
 from .plain import load
@@ -100,7 +100,7 @@ def _read_condition(op: Any, condition: Any, kept: Any) -> Bound | None:
     if axis is None:
         return None
     block = op.regions[0].blocks[0]
-    needed = operations_for(block, [length])
+    needed = operations_for(operations_in(block), [length])
     if any(len(list(each.regions)) for each in needed):
         return None
     values = [length, *(operand for each in needed for operand in each.operands)]

@@ -32,12 +32,13 @@ from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
 from .joined_rows import join_rows, write_joined
+from .loop_nests import find_loops
 from .nest import declare_body, declare_decoding
 from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
 from .rows import WARP, lanes_of
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
-from .updates import find_updates, take_updates
+from .updates import take_updates
 from .warpgroups import fits_warpgroups
 from .widened_reads import fold_widening
 
@@ -54,24 +55,27 @@ class NoDeviceCodeError(Exception):
 class Launch:
     """One launch of a kernel: its schedule, the threads of each of its blocks, and the blocks that a processor has
     registers for at once at least; 0 leaves their number to the assembler. `persistent` blocks loop over tiles: no more
-    of them are launched than run at once."""
+    of them are launched than run at once. A plain schedule has a `reason`."""
 
     schedule: str
     threads: int
     blocks_at_once: int = 0
     persistent: bool = False
+    reason: str = ""
 
     def __str__(self) -> str:
         count = self.blocks_at_once
         kind = "persistent block" if self.persistent else "block"
         blocks = f", {count} {kind}{'s' * (count != 1)}" if count else ""
-        return f"{self.schedule} of {self.threads} threads{blocks}"
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.schedule} of {self.threads} threads{blocks}{reason}"
 
     @staticmethod
     def read(text: str) -> Launch:
-        rest, _, blocks = text.partition(" threads, ")
+        shape, _, reason = text.partition(": ")
+        rest, _, blocks = shape.partition(" threads, ")
         schedule, _, threads = rest.removesuffix(" threads").rpartition(" of ")
-        return Launch(schedule, int(threads), int(blocks.partition(" ")[0] or 0), "persistent" in blocks)
+        return Launch(schedule, int(threads), int(blocks.partition(" ")[0] or 0), "persistent" in blocks, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +199,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         module.body.append(clone)
         _rename(clone, symbol)
     of_device, of_count = ([_computing(clone)[n] for n in group.members] for clone in (device, count))
-    if len(of_device) == 1 and not is_sequence and find_updates(of_device[0]) is not None:
+    if len(of_device) == 1 and not is_sequence and find_loops(of_device[0]) is not None:
         return _outline_updates(module, (device, count), name, (of_device[0], of_count[0]))
     if is_sequence or not of_device or of_device[-1].name != GENERIC:
         _leave_only(device, of_device)
@@ -244,7 +248,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         own = _computing(tiles)[position]
         _compute_on_host(tiles, own, nest.name + TILES, schedule.map_words)
     _compute_on_host(count, op, f"{nest.name}_count", values=counted)
-    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once, schedule.persistent)
+    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once, schedule.persistent, schedule.reason)
 
 
 def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:
@@ -273,14 +277,15 @@ def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: G
 
 def _outline_updates(module: Any, clones: tuple[Any, Any], name: str, loops: tuple[Any, Any]) -> Launch:
     device, count = clones
-    own, counted = (find_updates(each) for each in loops)
+    own, counted = (find_loops(each) for each in loops)
     assert own is not None and counted is not None, name
-    text, passed = take_updates(module, f"{name}_nest", own)
-    append_functions(module, text)
+    schedule, passed = take_updates(module, f"{name}_nest", own)
+    append_functions(module, schedule.text)
     _call(loops[0], f"{name}_nest", passed)
     _leave_only(device, [], keep_calls=True)
-    _compute_on_host(count, loops[1], f"{name}_nest_count", values=counted.ends)
-    return Launch("updates", ROW_THREADS)
+    ends = [counted.ends[loop] for loop in counted.parallel]
+    _compute_on_host(count, loops[1], f"{name}_nest_count", values=ends)
+    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
 
 
 def _outline_rows(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...lower.parts import PLAIN
 from . import (
     channel_windows,
     contraction,
@@ -19,6 +20,7 @@ from . import (
 )
 from .mma import product_of
 from .nest import Nest
+from .plain_reasons import explain_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Schedule:
     """The numbers of its tensor maps, which a function on the host returns."""
     persistent: bool = False
     """Whether blocks loop over tiles: the function that counts blocks counts tiles then."""
+    reason: str = ""
+    """The reason why the schedule is plain."""
 
 
 def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
@@ -67,7 +71,8 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     crossing = transposes.find_crossing(nest)
     if crossing is not None:
         return Schedule("transpose", plain.THREADS, transposes.write_transpose(nest, crossing))
-    return Schedule("plain", plain.THREADS, plain.write_plain(nest), plain.blocks_at_once(nest))
+    text, blocks = plain.write_plain(nest), plain.blocks_at_once(nest)
+    return Schedule(PLAIN, plain.THREADS, text, blocks, reason=explain_plain(nest))
 
 
 def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:

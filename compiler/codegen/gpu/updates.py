@@ -1,133 +1,172 @@
-"""The schedule of loops that write each element at a place of its own, such as the tokens that a call adds to a cache.
+"""The schedule of loops that write elements, such as tokens added to a cache, rows of a gradient, or trees.
 
-    for i, j:  y[i, position + j] = x[i, j]         a thread for each (i, j)
+    for i, j:  y[i, position + j] = x[i, j]      updates: a thread for each (i, j)
+    for u, j:  y[at[u], j] += x[u, j]            updates: threads for each j; each runs all u, and updates its own rows
+    for i:     while ...: y[i, n] = ...          loops: a thread for each i
 
-Loops run in their order in one thread, unless every iteration is known to write other elements: each loop is the only
-one in an index of what is written, as itself plus a number that no loop changes. Nothing that they write is read.
+A row belongs to the thread whose number equals the lowest bits of the row's. So every element gets its updates from one
+thread, in the order of the loops: the last write wins, and sums have the order of the reference. The threads read all
+places, a cached number for a whole warp, and no more than their own rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base.mlir import ir
 from .bodies import empty_function
-from .groups import root_of
+from .body_slices import operations_for
+from .loop_nests import LoopNest
 from .plain import THREADS, split_number
+from .schedules import Schedule
 from .text import Text
 
-_FOR, _LOAD, _STORE, _YIELD = "scf.for", "memref.load", "memref.store", "scf.yield"
+_LOOP_THREADS, _LOOP_BLOCKS = 64, 4
+"""Steps of loops and branches need many registers, and are spread over the processors where they are few."""
+_ALL_THREADS = 1 << 15
+"""The threads that share out places: enough to hide the latency of a device."""
+_MOST_OWNERS, _USUAL_OWNERS = 1024, 64
+"""The threads that share the places of the same parallel loops, at most, and where the loops have sizes of the call."""
 
 
-@dataclass(frozen=True)
-class Updates:
-    """Loops that may run in any order, the outermost one first: their variables, their ends, and the operations inside
-    them."""
-
-    variables: tuple[Any, ...]
-    ends: tuple[Any, ...]
-    operations: tuple[Any, ...]
-
-
-def find_updates(op: Any) -> Updates | None:
-    """Returns the loops of a nest; None unless each iteration writes elements that no other one reads or writes."""
-    variables, ends, operations = [], [], list[Any]()
-    while op is not None:
-        if op.name != _FOR or len(op.operands) != 3 or not (_is(op.operands[0], 0) and _is(op.operands[2], 1)):
-            return None
-        block = op.regions[0].blocks[0]
-        variables.append(block.arguments[0])
-        ends.append(op.operands[1])
-        inner = [each.operation for each in block.operations][:-1]
-        loops = [each for each in inner if each.name == _FOR]
-        if loops and (len(loops) > 1 or inner[-1] != loops[0]):
-            return None
-        operations += [each for each in inner if each.name != _FOR]
-        op = loops[0] if loops else None
-    found = Updates(tuple(variables), tuple(ends), tuple(operations))
-    return found if _are_apart(found) else None
-
-
-def _is(value: Any, number: int) -> bool:
-    made = value.owner
-    if isinstance(made, ir.Block) or made.name != "arith.constant":
-        return False
-    return bool(ir.IntegerAttr(made.attributes["value"]).value == number)
-
-
-def _are_apart(updates: Updates) -> bool:
-    stores = [op for op in updates.operations if op.name == _STORE]
-    loads = [op for op in updates.operations if op.name == _LOAD]
-    others = [op for op in updates.operations if op.name not in (_STORE, _LOAD)]
-    if not stores or any(not op.name.startswith(("arith.", "math.")) or list(op.regions) for op in others):
-        return False
-    written = [root_of(op.operands[1]) for op in stores]
-    if len(set(written)) != len(written) or any(root_of(op.operands[0]) in written for op in loads):
-        return False
-    return all(_writes_own_place(updates, list(op.operands)[2:]) for op in stores)
-
-
-def _writes_own_place(updates: Updates, indices: Sequence[Any]) -> bool:
-    """Returns whether each loop has an index of its own."""
-    parts = [_variable_of(updates, index) for index in indices]
-    if any(part is None for part in parts):
-        return False
-    found = [part for part in parts if part is not None and part >= 0]
-    return sorted(found) == list(range(len(updates.variables)))
-
-
-def _variable_of(updates: Updates, value: Any) -> int | None:
-    """Returns the loop whose variable, plus a number that no loop changes, a value is; -1 if no loop changes it; None
-    for another value."""
-    if value in updates.variables:
-        return updates.variables.index(value)
-    made = value.owner
-    if isinstance(made, ir.Block) or made not in updates.operations:
-        return -1
-    parts = [_variable_of(updates, operand) for operand in made.operands]
-    if all(part == -1 for part in parts):
-        return -1
-    if made.name == "arith.index_cast":
-        return parts[0]
-    moving = [part for part in parts if part != -1]
-    return moving[0] if made.name == "arith.addi" and len(moving) == 1 else None
-
-
-def take_updates(module: Any, name: str, updates: Updates) -> tuple[str, list[Any]]:
-    """Moves the operations of loops into a function of a module. Returns the text of the schedule, and the values that
-    it takes: the ends of the loops, then what the operations capture."""
-    inside = {result for op in updates.operations for result in op.results} | set(updates.variables)
-    used = [operand for op in updates.operations for operand in op.operands]
-    captured = list(dict.fromkeys(value for value in used if value not in inside))
-    loops = len(updates.variables)
-    types = [*[ir.IndexType.get()] * loops, *(value.type for value in captured)]
+def take_updates(module: Any, name: str, nest: LoopNest) -> tuple[Schedule, list[Any]]:
+    """Moves the operations of loops into a function of a module. Returns the schedule, and the values that it takes:
+    the ends of the parallel loops, then of the others, then what the operations capture."""
+    captured = _captured(nest)
+    loops = len(nest.variables)
+    owners = _count_owners(nest)
+    types = [*[ir.IndexType.get()] * (loops + 1), *(value.type for value in captured)]
     target = empty_function(module, f"{name}_body", types, []).regions[0].blocks[0]
     arguments = list(target.arguments)
-    for variable, argument in zip(updates.variables, arguments, strict=False):
-        variable.replace_all_uses_with(argument)
-    for op in updates.operations:
+    address = operations_for(nest.operations, nest.owned)
+    for op in nest.operations:
         target.append(op)
-        for value, argument in zip(captured, arguments[loops:], strict=True):
-            op.replace_uses_of_with(value, argument)
+    if owners > 1:
+        _update_own(target, [op for op in nest.operations if op not in address], nest.owned, arguments[loops], owners)
+    known = dict(zip((*nest.variables, *captured), (*arguments[:loops], *arguments[loops + 1 :]), strict=True))
+    _replace(target, known)
     with ir.InsertionPoint(target), ir.Location.unknown():
         ir.Operation.create("func.return")
-    return _write(name, loops, [str(value.type) for value in captured]), [*updates.ends, *captured]
+    order = (*nest.parallel, *nest.ordered)
+    kind, threads, blocks = ("loops", _LOOP_THREADS, _LOOP_BLOCKS) if nest.has_loops else ("updates", THREADS, 0)
+    text = _write(name, nest, [str(value.type) for value in captured], owners, threads)
+    return Schedule(kind, threads, text, blocks), [*(nest.ends[loop] for loop in order), *captured]
 
 
-def _write(name: str, loops: int, captured: Sequence[str]) -> str:
+def _captured(nest: LoopNest) -> list[Any]:
+    """Returns the values from outside that operations use."""
+    inside, used = set(nest.variables), dict[Any, None]()
+
+    def visit(op: Any) -> Any:
+        inside.update(op.results)
+        inside.update(argument for region in op.regions for block in region for argument in block.arguments)
+        used.update(dict.fromkeys(op.operands))
+        return ir.WalkResult.ADVANCE
+
+    for op in nest.operations:
+        op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return [value for value in used if value not in inside]
+
+
+def _replace(block: Any, known: dict[Any, Any]) -> None:
+    """Exchanges values in all operations of a block, and in their regions."""
+
+    def visit(op: Any) -> Any:
+        for operand in dict.fromkeys(op.operands):
+            if operand in known:
+                op.replace_uses_of_with(operand, known[operand])
+        return ir.WalkResult.ADVANCE
+
+    for op in block.operations:
+        op.operation.walk(visit)
+
+
+def _count_owners(nest: LoopNest) -> int:
+    """Returns the number of threads that share places, a power of two; 1 where none are shared out."""
+    if not nest.owned:
+        return 1
+    most = min(_MOST_OWNERS, nest.places or _MOST_OWNERS)
+    count = 1
+    for loop in nest.parallel:
+        made = nest.ends[loop].owner
+        if isinstance(made, ir.Block) or made.name != "arith.constant":
+            return _power_of_two(min(_USUAL_OWNERS, most))
+        count *= ir.IntegerAttr(made.attributes["value"]).value
+    return _power_of_two(min(_ALL_THREADS // max(count, 1), most))
+
+
+def _power_of_two(most: int) -> int:
+    """Returns the largest power of two that is not above a number, and at least 1."""
+    return 1 << max(most.bit_length() - 1, 0)
+
+
+def _update_own(block: Any, operations: Sequence[Any], owned: Sequence[Any], owner: Any, owners: int) -> None:
+    """Runs operations at the end of a block if the lowest bits of a place's number are those of an owner."""
+    index = ir.IndexType.get()
+
+    def make(name: str, *operands: Any, type: Any = index, **attributes: Any) -> Any:
+        return ir.Operation.create(f"arith.{name}", [type], list(operands), attributes).results[0]
+
+    def constant(value: int) -> Any:
+        return make("constant", value=ir.IntegerAttr.get(index, value))
+
+    with ir.InsertionPoint(block), ir.Location.unknown():
+        place = owned[0]
+        for more in owned[1:]:
+            # An odd factor spreads the places of neighbouring rows.
+            place = make("addi", make("muli", place, constant(31)), more)
+        equal = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+        own = make(
+            "cmpi",
+            make("andi", place, constant(owners - 1)),
+            owner,
+            type=ir.IntegerType.get_signless(1),
+            predicate=equal,
+        )
+        branch = ir.Operation.create("scf.if", [], [own], regions=2)
+        inside = branch.regions[0].blocks.append()
+    for op in operations:
+        inside.append(op)
+    with ir.InsertionPoint(inside), ir.Location.unknown():
+        ir.Operation.create("scf.yield")
+
+
+def _write(name: str, nest: LoopNest, captured: Sequence[str], owners: int, threads: int) -> str:
     text = Text()
-    sizes = [f"%n{number}" for number in range(loops)]
-    number = text.add(text.multiply(text.special("ctaid.x"), text.constant(THREADS)), text.special("tid.x"))
-    with text.block(f"scf.if {text.below(number, text.multiply(*sizes))}"):
-        names = [*split_number(text, number, sizes), *(f"%c{n}" for n in range(len(captured)))]
-        types = ", ".join([*["index"] * loops, *captured])
-        text.line(f"func.call @{name}_body({', '.join(names)}) : ({types}) -> ()")
-    ends = [f"{size}: index" for size in sizes]
-    given = ", ".join([*ends, *(f"%c{n}: {type}" for n, type in enumerate(captured))])
-    body = f"func.func private @{name}_body({', '.join([*['index'] * loops, *captured])})\n"
-    count = Text()
-    blocks = count.index("ceildivui", count.multiply(*sizes), count.constant(THREADS))
-    counted = count.function(f"@{name}_count({', '.join(ends)}) -> index", [blocks], ["index"])
-    return body + text.function(f"@{name}({given})") + counted
+    count = len(nest.variables)
+    sizes = {loop: f"%n{loop}" for loop in range(count)}
+    shared = [text.constant(owners), *(sizes[loop] for loop in nest.parallel)]
+    number = text.add(text.multiply(text.special("ctaid.x"), text.constant(threads)), text.special("tid.x"))
+    with text.block(f"scf.if {text.below(number, text.multiply(*shared))}"):
+        owner, *positions = split_number(text, number, shared)
+        at = dict(zip(nest.parallel, positions, strict=True))
+        _write_ordered(text, nest.ordered, sizes, at, lambda: _call_body(text, name, at, owner, captured))
+    order = (*nest.parallel, *nest.ordered)
+    given = [*(f"{sizes[loop]}: index" for loop in order), *(f"%c{n}: {type}" for n, type in enumerate(captured))]
+    body = f"func.func private @{name}_body({', '.join([*['index'] * (count + 1), *captured])})\n"
+    counting = Text()
+    total = counting.multiply(counting.constant(owners), *(sizes[loop] for loop in nest.parallel))
+    blocks = counting.index("ceildivui", total, counting.constant(threads))
+    ends = ", ".join(f"{sizes[loop]}: index" for loop in nest.parallel)
+    counted = counting.function(f"@{name}_count({ends}) -> index", [blocks], ["index"])
+    return body + text.function(f"@{name}({', '.join(given)})") + counted
+
+
+def _write_ordered(
+    text: Text, left: Sequence[int], sizes: dict[int, str], at: dict[int, str], write: Callable[[], None]
+) -> None:
+    """Writes the loops whose steps have an order around what `write` writes."""
+    if not left:
+        write()
+        return
+    loop, *inner = left
+    at[loop] = text.fresh()
+    with text.block(f"scf.for {at[loop]} = {text.constant(0)} to {sizes[loop]} step {text.constant(1)}"):
+        _write_ordered(text, inner, sizes, at, write)
+
+
+def _call_body(text: Text, name: str, at: dict[int, str], owner: str, captured: Sequence[str]) -> None:
+    names = [*(at[loop] for loop in sorted(at)), owner, *(f"%c{n}" for n in range(len(captured)))]
+    types = ", ".join([*["index"] * (len(at) + 1), *captured])
+    text.line(f"func.call @{name}_body({', '.join(names)}) : ({types}) -> ()")

@@ -1,0 +1,42 @@
+"""Says why an op has the plain schedule: which property, that the other schedules need, its loops or operands lack."""
+
+from __future__ import annotations
+
+from . import rows
+from .nest import Nest
+from .plain import BYTES
+from .vectors import WIDTH
+
+
+def explain_plain(nest: Nest) -> str:
+    """Returns the reason, as the end of a sentence."""
+    if nest.has_loops:
+        return "each element takes loops of its own"
+    if nest.reductions:
+        return _explain_reduction(nest)
+    last = nest.outer[-1] if nest.outer else None
+    if last is None:
+        return "there is one element"
+    size = nest.static_extent(last)
+    if size is None:
+        return "the size of the last axis is known in a call only"
+    if size % WIDTH:
+        return f"the last axis has {size} elements, not a multiple of {WIDTH}"
+    moving = [operand for operand in nest.operands if operand.in_memory and last in operand.loops()]
+    narrow = next((operand.element for operand in moving if operand.element not in BYTES), None)
+    if narrow is not None:
+        return f"elements of {narrow} are not read several at once"
+    return "neighbouring elements of an operand are not neighbours in memory"
+
+
+def _explain_reduction(nest: Nest) -> str:
+    reductions = set(nest.reductions)
+    if any(result.loops() & reductions for result in nest.results):
+        return "each step of the reduction writes elements"
+    combined = zip(nest.combines, nest.results, strict=True)
+    if any(combine is None or rows.neutral_of(combine, result.element) is None for combine, result in combined):
+        return "steps of the reduction are not combined by one operation"
+    length = nest.static_count(nest.reductions)
+    if length is not None and length < rows.WARP:
+        return f"the reduction has {length} steps, fewer than the threads of a warp"
+    return "elements of one reduction are not neighbours in memory"
