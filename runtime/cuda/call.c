@@ -161,8 +161,10 @@ static int64_t compute(const nacre_session *session, const nacre_entry *entry, c
                   .dims = dims},
         .workspace_bytes = workspace,
     };
-    const int64_t failed = observer ? compute_watched(session, entry, &watch, &run, buffers + arguments)
-                                    : nacre_run_graphs(own, &run);
+    int64_t failed;
+    if (observer == NULL) failed = nacre_run_graphs(own, &run);
+    else if (observer->tell == nacre_record_event) failed = nacre_run_recorded(own, &run, &watch);
+    else failed = compute_watched(session, entry, &watch, &run, buffers + arguments);
     for (int32_t i = arguments; i < arguments + results && !failed && !own->status; i++)
         if (!buffers[i].is_on_device && buffers[i].bytes)
             nacre_went_well(own, driver->to_host(buffers[i].given, buffers[i].at, buffers[i].bytes, own->stream),

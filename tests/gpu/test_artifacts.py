@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from fake_driver import Machine
 from nacre.compiler.api import read_model
-from nacre.compiler.cli.main import run
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
@@ -101,12 +100,6 @@ def test_cpu_computes_without_a_device(machine: Machine, folder: Path) -> None:
 def test_auto_takes_the_device(machine: Machine, folder: Path) -> None:
     assert_right(nacre.load(folder / "both.so"), 5)
     assert machine.launches > 0
-
-
-def test_measured_profile_is_refused(machine: Machine, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The CPU does not see the kernels of a GPU run."""
-    assert run(["profile", str(folder / "gpu.so")]) == 1
-    assert "kernels on `cuda:0` are not timed" in capsys.readouterr().err
 
 
 def test_each_device_has_its_own_code(machine: Machine, folder: Path) -> None:
