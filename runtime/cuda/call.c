@@ -1,6 +1,5 @@
 /* Calls of entries on a GPU, with tensors in the memory of the host or of the device. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "../device.h"
 #include "session.h"
@@ -176,10 +175,9 @@ nacre_status nacre_device_call(const nacre_session *session, const nacre_entry *
                                void *const *outputs, const int64_t *dims, nacre_failure *failure, int64_t *failed) {
     nacre_device_session *own = session->device;
     *failed = 0;
-    if (own->process != getpid())
-        return nacre_fail(NACRE_DEVICE_FAILED, "a session on a device cannot be used after a fork");
-    pthread_mutex_lock(&own->lock);
-    nacre_status status = own->status = nacre_enter(own->program);
+    nacre_status status = nacre_lock(own);
+    if (status) return status;
+    status = own->status = nacre_enter(own->program);
     if (!status) {
         int is_waiting = 1;
         *failed = compute(session, entry, inputs, outputs, dims, failure, &is_waiting);

@@ -74,6 +74,9 @@ enum { DRIVER_OUT_OF_MEMORY = 2, DRIVER_NO_BINARY = 209 };
 /* Loads the driver, once in a process. Returns NULL on failure, and stores the reason in `why`. */
 const nacre_driver *nacre_open_driver(const char **why);
 
+/* Returns whether this process was forked after the driver had started: the driver does not work in it. */
+int nacre_is_forked(void);
+
 /* Records the failure of a driver call that was to perform `action`, and returns the status. */
 nacre_status nacre_driver_failed(const nacre_driver *driver, int result, const char *action);
 

@@ -25,6 +25,10 @@ struct nacre_device_session {
 
 size_t nacre_align(size_t bytes);
 
+/* Waits for the call in progress, and takes its lock; fails in the child of a fork, where the lock may be held by a
+ * thread that does not exist. */
+nacre_status nacre_lock(nacre_device_session *session);
+
 /* Returns the device address of a state for a call that may write it, and makes the copy on the device the only current
  * one; 0 after an error. */
 driver_pointer nacre_place_state(const nacre_session *session, int32_t state);
