@@ -101,7 +101,8 @@ class Share:
 @dataclass(frozen=True, slots=True)
 class Event:
     """A kernel that has just run, in the `run`-th observed call. Times are nanoseconds of `time.perf_counter_ns`; those
-    of a kernel on a GPU, which has no `shares`, include its launch and the wait for its end."""
+    of a kernel on a GPU, which has no `shares`, include its launch and the wait for its end. Those of
+    `record` do not."""
 
     entry: str
     call: Call
@@ -327,8 +328,9 @@ class Recording:
 @contextmanager
 def record(model: Model, capacity: int = 1 << 16) -> Iterator[Recording]:
     """A context in which the times of all kernels are recorded, in at most `capacity` records: one for each kernel and
-    each thread that computes a part of it, and one for each call. All calls must end before the context does. Raises
-    NacreError as `observe`."""
+    each thread that computes a part of it, and one for each call. All calls must end before the context does. On a GPU,
+    the device itself stores the times, before and after each kernel; no thread is recorded. Raises NacreError as
+    `observe`."""
     known = model._session.library.functions
     if "record" not in known:
         raise NacreError(f"model `{model.name}` was compiled by an older Nacre: it cannot be observed")

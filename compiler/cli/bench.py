@@ -12,6 +12,7 @@ from ...dialect.types import Array
 from ...dialect.wrapping import fit
 from ...runtime.loader import Entry
 from ..options import LONGEST
+from ..tools.profile.device_peaks import device_name
 from ..tools.profile.latency import PERCENTILES, Latency, measure_latency
 from ..tools.profile.machine import processor, threads_of
 from .build_options import progress
@@ -63,7 +64,9 @@ def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm
         )
     used = threads_of(call.threads)
     if as_json:
-        data = {"device": opened.model.device} | _latency_data(opened.entry, opened.inputs, used, measured)
+        device = opened.model.device
+        name = processor() if device == "cpu" else device_name(device)
+        data = {"device": device, "processor": name} | _latency_data(opened.entry, opened.inputs, used, measured)
         click.echo(json.dumps(data, indent=2))
         return
     click.echo(fit(headline(opened.entry, opened.inputs, used, opened.model.device)))
@@ -90,7 +93,6 @@ def _latency_data(entry: Entry, inputs: Sequence[Array], threads: int, latency: 
         "entry": entry.name,
         "dims": entry.bind(*inputs),
         "threads": threads,
-        "processor": processor(),
         "calls": len(latency.seconds),
         "per_second": 1 / latency.mean,
         "seconds": {

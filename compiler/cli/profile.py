@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..base.files import check_writable, write_whole
 from ..base.text_tables import Column
 from ..options import LONGEST
 from ..targets.chips import CHIPS, Chip
+from ..tools.profile.device_peaks import Peaks, chip_peaks, device_name, find_chip
 from ..tools.profile.machine import Peak, find_peak, processor, threads_of
 from ..tools.profile.profile import (
     CallTime,
@@ -32,7 +34,7 @@ from .build_options import progress
 from .device_profile import model_call, model_data, model_tables
 from .figures import headline, show_seconds, titled_table
 from .model_options import PATH
-from .models import ChosenCall, call_options
+from .models import ChosenCall, OpenCall, call_options
 from .number_ranges import NumberRange
 
 _MEASURED, _ANEW = "measured", "measure"
@@ -64,7 +66,8 @@ def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -
     metavar="GFLOP/S,GB/S",
     default=_MEASURED,
     callback=_read_peak,
-    help=f"Peak performance of the machine. By default it is measured once; `{_ANEW}` repeats the measurement.",
+    help=f"Peak performance. By default, that of the CPU is measured once; `{_ANEW}` repeats the measurement. "
+    "That of a GPU is the one of its data sheet.",
 )
 @click.option(
     "--model",
@@ -96,6 +99,9 @@ def profile_command(
     of bf16 or i8, the peak of such products), whether it is compute or memory bound, and the load balance of threads.
     Without --input, inputs are random: normally distributed floats, integers 0 and 1.
 
+    On a GPU, times are those of events around each kernel: without the copies of arguments and results, and for a short
+    kernel with the time of its launch.
+
     With --model, no GPU is needed. The bound of a kernel is the longer one of its operations at their peak rate and of
     its bytes at that of memory. The registers of a launch are known where ptxas is installed, or named by $NACRE_PTXAS.
     """
@@ -105,27 +111,48 @@ def profile_command(
     if trace is not None:
         check_writable(trace)
     opened = call.open(context)
-    if opened.model.device != "cpu":
-        help_text = (
-            "`--model h100` estimates their bounds; NACRE_DEVICE=cpu profiles the code for the CPU, if there is any"
-        )
-        raise click.ClickException(f"kernels on `{opened.model.device}` are not timed: {help_text}")
-    used = threads_of(call.threads)
-    if isinstance(peak, str):
-        with progress("measuring the machine"):
-            peak = find_peak(used, anew=peak == _ANEW)
+    used = threads_of(call.threads) if opened.model.device == "cpu" else 0
+    known = _find_peaks(opened, peak, used)
     with progress(f"measuring {call.path}"):
         profile = profile_entry(opened.model, opened.entry, opened.inputs, used, seconds, opened.restart)
     if trace is not None:
         write_whole(trace, json.dumps(trace_events(profile.recording, tuple(opened.model.entries))))
     if as_json:
-        click.echo(json.dumps(_profile_data(profile, peak), indent=2))
+        click.echo(json.dumps(_profile_data(profile, known), indent=2))
         return
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    console.print(fit(headline(opened.entry, opened.inputs, used)))
-    for part in _profile_tables(profile, peak, call.path.parent, console.width):
+    console.print(fit(headline(opened.entry, opened.inputs, used, opened.model.device)))
+    for part in _profile_tables(profile, known, call.path.parent, console.width):
         console.print(part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """The processor of a call, its peak for the whole call and for each kernel; None: unknown."""
+
+    processor: str
+    peak: Peak | None
+    peaks: Peaks
+
+
+def _find_peaks(opened: OpenCall, given: Peak | str, threads: int) -> _Machine:
+    """Returns the peaks of the CPU's threads or of the GPU; `given` is `--peak`."""
+    device = opened.model.device
+    name = processor() if device == "cpu" else device_name(device)
+    if not isinstance(given, str):
+        return _Machine(name, given, lambda kernel: given)
+    if device == "cpu":
+        with progress("measuring the machine"):
+            measured = find_peak(threads, anew=given == _ANEW)
+        return _Machine(name, measured, lambda kernel: measured)
+    if given == _ANEW:
+        raise click.UsageError("the peak of a GPU is not measured: `--peak GFLOP/S,GB/S` gives it")
+    chip = find_chip(name)
+    if chip is None:
+        return _Machine(name, None, lambda kernel: None)
+    peak = Peak(chip.flops, chip.bandwidth, chip.products)
+    return _Machine(name, peak, chip_peaks(Path(opened.model.path), chip))
 
 
 def _show_model(call: ChosenCall, chip: Chip, as_json: bool) -> None:
@@ -138,25 +165,25 @@ def _show_model(call: ChosenCall, chip: Chip, as_json: bool) -> None:
         console.print(part)
 
 
-def _profile_tables(profile: Profile, peak: Peak, folder: Path, width: int) -> Iterator[Text]:
+def _profile_tables(profile: Profile, machine: _Machine, folder: Path, width: int) -> Iterator[Text]:
     flops = sum(k.flops for k in profile.kernels()) / profile.seconds
+    peak, of, most = machine.peak, "", f"; the peak of `{machine.processor}` is not known, --peak gives it"
+    if peak is not None:
+        of, most = f" of {peak.flops / 1e9:.4g}", f", memory read at {peak.bytes / 1e9:.4g} GB/s at most"
     yield Text(
         f"{show_seconds(profile.seconds)} a call, the mean of the faster half of {profile.runs};\n"
         f"{show_seconds(profile.outside)} of it in no kernel;\n"
-        f"{flops / 1e9:.4g} GFLOP/s of {peak.flops / 1e9:.4g}, memory read at {peak.bytes / 1e9:.4g} GB/s at most"
+        f"{flops / 1e9:.4g} GFLOP/s{of}{most}"
     )
-    titles = ("time", "share", "calls", "GFLOP/s", "peak", "GB/s", "peak", "bound by", "balance")
+    is_shared = ("balance",) if profile.threads else ()
+    titles = ("time", "share", "calls", "GFLOP/s", "peak", "GB/s", "peak", "bound by", *is_shared)
     rows = [
         (
             show_seconds(k.seconds),
             f"{k.seconds / profile.seconds:.1%}",
             str(k.calls),
-            f"{k.flops / k.seconds / 1e9:.4g}" if k.seconds else "0",
-            f"{k.compute(peak):.0%}",
-            f"{k.bandwidth(peak) * peak.bytes / 1e9:.4g}",
-            f"{k.bandwidth(peak):.0%}",
-            k.bound(peak),
-            f"{k.balance:.0%}",
+            *_rates(k, machine.peaks(k.kernel)),
+            *(f"{k.balance:.0%}" for _ in is_shared),
             _operators(k),
         )
         for k in profile.kernels()
@@ -175,6 +202,14 @@ def _profile_tables(profile: Profile, peak: Peak, folder: Path, width: int) -> I
     yield from titled_table("\nlines", columns, lines, width)
 
 
+def _rates(k: KernelTime, peak: Peak | None) -> tuple[str, str, str, str, str]:
+    """Returns the operations and bytes per second, each with its share of the peak, and the limit of the kernel."""
+    flops, size = (f"{count / k.seconds / 1e9:.4g}" if k.seconds else "0" for count in (k.flops, k.bytes))
+    if peak is None:
+        return flops, "", size, "", ""
+    return flops, f"{k.compute(peak):.0%}", size, f"{k.bandwidth(peak):.0%}", k.bound(peak)
+
+
 def _operators(kernel: KernelTime) -> str:
     return ", ".join(dict.fromkeys(o.op for o in kernel.operations)) or kernel.kernel
 
@@ -188,13 +223,15 @@ def _source(folder: Path, line: LineTime) -> str:
         return ""
 
 
-def _profile_data(profile: Profile, peak: Peak) -> dict[str, Any]:
+def _profile_data(profile: Profile, machine: _Machine) -> dict[str, Any]:
+    peak = machine.peak
     return {
         "entry": profile.entry,
         "dims": dict(profile.dims),
         "threads": profile.threads,
-        "processor": processor(),
-        "peak": {
+        "processor": machine.processor,
+        "peak": peak
+        and {
             "flops_per_second": peak.flops,
             "bytes_per_second": peak.bytes,
             "products_per_second": dict(peak.narrow),
@@ -202,7 +239,7 @@ def _profile_data(profile: Profile, peak: Peak) -> dict[str, Any]:
         "runs": profile.runs,
         "seconds": profile.seconds,
         "outside_kernels": profile.outside,
-        "kernels": [_kernel_data(k, profile, peak) for k in profile.kernels()],
+        "kernels": [_kernel_data(k, profile, machine.peaks(k.kernel)) for k in profile.kernels()],
         "lines": [
             {
                 "at": line.at,
@@ -213,11 +250,11 @@ def _profile_data(profile: Profile, peak: Peak) -> dict[str, Any]:
             }
             for line in profile.lines()
         ],
-        "calls": [_call_data(c, profile.dims, peak) for c in profile.calls],
+        "calls": [_call_data(c, profile.dims, machine.peaks(c.call.kernel)) for c in profile.calls],
     }
 
 
-def _call_data(c: CallTime, dims: Mapping[str, int], peak: Peak) -> dict[str, Any]:
+def _call_data(c: CallTime, dims: Mapping[str, int], peak: Peak | None) -> dict[str, Any]:
     flops = sum(evaluate(o.flops, dims) for o in c.call.operations)
     return {
         "number": c.call.number,
@@ -225,13 +262,13 @@ def _call_data(c: CallTime, dims: Mapping[str, int], peak: Peak) -> dict[str, An
         "seconds": c.seconds,
         "busy": list(c.busy),
         "flops": flops,
-        "ideal_seconds": ideal_seconds(flops, count_products(c.call.operations, dims), peak),
+        "ideal_seconds": peak and ideal_seconds(flops, count_products(c.call.operations, dims), peak),
         "bytes": evaluate(c.call.bytes, dims),
         "values": [v.name for v in c.call.values],
     }
 
 
-def _kernel_data(k: KernelTime, profile: Profile, peak: Peak) -> dict[str, Any]:
+def _kernel_data(k: KernelTime, profile: Profile, peak: Peak | None) -> dict[str, Any]:
     return {
         "kernel": k.kernel,
         "kind": k.kind,
@@ -241,9 +278,9 @@ def _kernel_data(k: KernelTime, profile: Profile, peak: Peak) -> dict[str, Any]:
         "flops": k.flops,
         "products": dict(k.products),
         "bytes": k.bytes,
-        "compute_share": k.compute(peak),
-        "bandwidth_share": k.bandwidth(peak),
-        "bound": k.bound(peak),
+        "compute_share": peak and k.compute(peak),
+        "bandwidth_share": peak and k.bandwidth(peak),
+        "bound": peak and k.bound(peak),
         "threads": k.threads,
         "balance": k.balance,
         "operations": [{"op": o.op, "scope": o.scope, "at": o.at} for o in k.operations],

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """`architecture` is the one that ptxas assembles for. Rates are operations and bytes per second; a dtype without
-    one has that of f32. The other figures are those of one multiprocessor: shared memory in bytes."""
+    """`device` is the name that the driver gives, `architecture` the one that ptxas assembles for. Rates are operations
+    and bytes per second; a dtype without one has that of f32. The other figures are those of one multiprocessor: shared
+    memory in bytes."""
 
     name: str
+    device: str
     architecture: str
     processors: int
     bandwidth: float
@@ -49,10 +51,10 @@ _L4 = {"f16": 121e12, "bf16": 121e12, "tf32": 60e12, "i8": 242e12, "u8": 242e12,
 CHIPS: Mapping[str, Chip] = {
     chip.name: chip
     for chip in (
-        Chip("a100", "sm_80", 108, 2.039e12, 19.5e12, _A100, 164 << 10),
-        Chip("h100", "sm_90", 132, 3.35e12, 66.9e12, _H100, 228 << 10),
-        Chip("h200", "sm_90", 132, 4.8e12, 66.9e12, _H100, 228 << 10),
-        Chip("l4", "sm_89", 58, 0.3e12, 30.3e12, _L4, 100 << 10, 1536, 24),
+        Chip("a100", "NVIDIA A100-SXM4-80GB", "sm_80", 108, 2.039e12, 19.5e12, _A100, 164 << 10),
+        Chip("h100", "NVIDIA H100 80GB HBM3", "sm_90", 132, 3.35e12, 66.9e12, _H100, 228 << 10),
+        Chip("h200", "NVIDIA H200", "sm_90", 132, 4.8e12, 66.9e12, _H100, 228 << 10),
+        Chip("l4", "NVIDIA L4", "sm_89", 58, 0.3e12, 30.3e12, _L4, 100 << 10, 1536, 24),
     )
 }
 """The 80 GB A100 and the H100 are those with SXM connectors.

@@ -51,7 +51,7 @@ CUDA = Family(
         f"cuda/{stem}"
         for stem in (
             *("call", "driver", "driver_calls", "graph", "launch"),
-            *("program", "session", "states", "tiles", "watch"),
+            *("program", "record", "session", "states", "tiles", "watch"),
         )
     ),
 )

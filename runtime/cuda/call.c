@@ -1,6 +1,5 @@
 /* Calls of entries on a GPU, with tensors in the memory of the host or of the device. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "../device.h"
 #include "session.h"
@@ -161,8 +160,10 @@ static int64_t compute(const nacre_session *session, const nacre_entry *entry, c
                   .dims = dims},
         .workspace_bytes = workspace,
     };
-    const int64_t failed = observer ? compute_watched(session, entry, &watch, &run, buffers + arguments)
-                                    : nacre_run_graphs(own, &run);
+    int64_t failed;
+    if (observer == NULL) failed = nacre_run_graphs(own, &run);
+    else if (observer->tell == nacre_record_event) failed = nacre_run_recorded(own, &run, &watch);
+    else failed = compute_watched(session, entry, &watch, &run, buffers + arguments);
     for (int32_t i = arguments; i < arguments + results && !failed && !own->status; i++)
         if (!buffers[i].is_on_device && buffers[i].bytes)
             nacre_went_well(own, driver->to_host(buffers[i].given, buffers[i].at, buffers[i].bytes, own->stream),
@@ -174,10 +175,9 @@ nacre_status nacre_device_call(const nacre_session *session, const nacre_entry *
                                void *const *outputs, const int64_t *dims, nacre_failure *failure, int64_t *failed) {
     nacre_device_session *own = session->device;
     *failed = 0;
-    if (own->process != getpid())
-        return nacre_fail(NACRE_DEVICE_FAILED, "a session on a device cannot be used after a fork");
-    pthread_mutex_lock(&own->lock);
-    nacre_status status = own->status = nacre_enter(own->program);
+    nacre_status status = nacre_lock(own);
+    if (status) return status;
+    status = own->status = nacre_enter(own->program);
     if (!status) {
         int is_waiting = 1;
         *failed = compute(session, entry, inputs, outputs, dims, failure, &is_waiting);

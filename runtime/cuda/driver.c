@@ -5,11 +5,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static nacre_driver driver;
 static char reason[512];
 static int is_open, has_failed;
+static pid_t process; /* the process that has started the driver */
 
 static int fail(const char *text, const char *detail) {
     snprintf(reason, sizeof reason, "%s: %s", text, detail ? detail : "unknown");
@@ -46,11 +48,14 @@ const nacre_driver *nacre_open_driver(const char **why) {
     if (!is_open && !has_failed) {
         is_open = open_library();
         has_failed = !is_open;
+        process = getpid();
     }
     pthread_mutex_unlock(&lock);
     *why = reason;
     return is_open ? &driver : NULL;
 }
+
+int nacre_is_forked(void) { return is_open && process != getpid(); }
 
 nacre_status nacre_driver_failed(const nacre_driver *used, int result, const char *action) {
     const char *text = NULL;

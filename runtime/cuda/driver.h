@@ -10,6 +10,7 @@ typedef struct driver_function *driver_function;
 typedef struct driver_stream *driver_stream;
 typedef struct driver_graph *driver_graph;
 typedef struct driver_exec *driver_exec; /* an executable graph */
+typedef struct driver_event *driver_event;
 typedef uint64_t driver_pointer; /* an address in device memory */
 
 /* X(field, symbol, parameters): https://docs.nvidia.com/cuda/cuda-driver-api/ */
@@ -45,6 +46,10 @@ typedef uint64_t driver_pointer; /* an address in device memory */
     X(launch_graph, "cuGraphLaunch", (driver_exec exec, driver_stream stream)) \
     X(destroy_exec, "cuGraphExecDestroy", (driver_exec exec)) \
     X(destroy_graph, "cuGraphDestroy", (driver_graph graph)) \
+    X(create_event, "cuEventCreate", (driver_event *event, unsigned flags)) \
+    X(destroy_event, "cuEventDestroy_v2", (driver_event event)) \
+    X(record_event, "cuEventRecord", (driver_event event, driver_stream stream)) \
+    X(elapsed_time, "cuEventElapsedTime", (float *milliseconds, driver_event begin, driver_event end)) \
     X(describe_pointer, "cuPointerGetAttribute", (void *value, int attribute, driver_pointer pointer)) \
     X(launch, "cuLaunchKernel", \
       (driver_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
@@ -68,6 +73,9 @@ enum { DRIVER_OUT_OF_MEMORY = 2, DRIVER_NO_BINARY = 209 };
 
 /* Loads the driver, once in a process. Returns NULL on failure, and stores the reason in `why`. */
 const nacre_driver *nacre_open_driver(const char **why);
+
+/* Returns whether this process was forked after the driver had started: the driver does not work in it. */
+int nacre_is_forked(void);
 
 /* Records the failure of a driver call that was to perform `action`, and returns the status. */
 nacre_status nacre_driver_failed(const nacre_driver *driver, int result, const char *action);

@@ -172,10 +172,14 @@ static nacre_status load(nacre_program *program, int number) {
 
 nacre_status nacre_take_program(int number, nacre_program **result) {
     const char *why;
+    if (nacre_is_forked())
+        return nacre_fail(NACRE_DEVICE_FAILED, "the CUDA driver was started before this process was forked, so it does not work here: "
+                                               "use devices only in processes that are spawned");
     const nacre_driver *driver = nacre_open_driver(&why);
     if (driver == NULL) return nacre_fail(NACRE_NO_DEVICE, "%s", why);
     int count = 0;
-    driver->count_devices(&count);
+    const int failure = driver->count_devices(&count);
+    if (failure) return nacre_driver_failed(driver, failure, "be counted");
     if (number < 0 || number >= count || number >= MOST_DEVICES)
         return nacre_fail(NACRE_NO_DEVICE, "there is no device `cuda:%d`; the driver has %d", number, count);
     pthread_mutex_lock(&lock);

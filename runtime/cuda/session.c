@@ -89,19 +89,27 @@ void nacre_device_close(nacre_session *session) {
     free(own);
 }
 
+nacre_status nacre_lock(nacre_device_session *session) {
+    if (session->process != getpid())
+        return nacre_fail(NACRE_DEVICE_FAILED, "a session on a device cannot be used after a fork");
+    pthread_mutex_lock(&session->lock);
+    return NACRE_OK;
+}
+
 nacre_status nacre_device_stream(nacre_session *session, void *stream) {
     nacre_device_session *own = session->device;
     if (own == NULL) return nacre_fail(NACRE_INVALID, "the session computes on the CPU, which has no streams");
-    pthread_mutex_lock(&own->lock);
-    nacre_status status = nacre_enter(own->program);
-    const driver_stream chosen = stream ? (driver_stream)stream : own->own;
-    if (!status && chosen != own->stream) {
+    nacre_status status = nacre_lock(own);
+    if (status) return status;
+    status = nacre_enter(own->program);
+    if (!status) {
+        const driver_stream chosen = stream ? (driver_stream)stream : own->own;
         /* Calls in progress use the memory of the session. */
-        const int result = own->program->driver->synchronize(own->stream);
+        const int result = chosen == own->stream ? 0 : own->program->driver->synchronize(own->stream);
         if (result) status = nacre_driver_failed(own->program->driver, result, "complete the calls in a stream");
+        else own->stream = chosen;
+        nacre_exit(own->program);
     }
-    if (!status) own->stream = chosen;
-    nacre_exit(own->program);
     pthread_mutex_unlock(&own->lock);
     return status;
 }

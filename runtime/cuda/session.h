@@ -25,6 +25,10 @@ struct nacre_device_session {
 
 size_t nacre_align(size_t bytes);
 
+/* Waits for the call in progress, and takes its lock; fails in the child of a fork, where the lock may be held by a
+ * thread that does not exist. */
+nacre_status nacre_lock(nacre_device_session *session);
+
 /* Returns the device address of a state for a call that may write it, and makes the copy on the device the only current
  * one; 0 after an error. */
 driver_pointer nacre_place_state(const nacre_session *session, int32_t state);
@@ -42,7 +46,15 @@ typedef struct nacre_device_watch {
     int32_t output_count;
 } nacre_device_watch;
 
-/* Runs the observed code of an entry, each kernel separately. Returns the number of the failed check, or 0. */
+/* The hooks of an observed entry. `show` receives each tensor that a kernel has written; NULL: nobody reads it. */
+typedef struct nacre_device_hooks {
+    nacre_watch base;
+    void (*show)(struct nacre_device_hooks *hooks, const void *pointer, int64_t bytes);
+} nacre_device_hooks;
+
+/* Runs the observed code of an entry, each kernel separately. Returns the number of the failed check, or 0.
+ * `nacre_run_watched` waits for each kernel; `nacre_run_recorded` waits once, and tells the times of the device. */
+int64_t nacre_run_recorded(nacre_device_session *session, const nacre_device_run *run, const nacre_device_watch *watch);
 int64_t nacre_run_watched(nacre_device_session *session, const nacre_device_run *run, const nacre_device_watch *watch);
 
 /* Waits for earlier kernels, and copies device memory to host memory. */

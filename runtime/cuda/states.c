@@ -27,8 +27,8 @@ driver_pointer nacre_place_state(const nacre_session *session, int32_t state) {
 nacre_status nacre_device_fetch_states(const nacre_session *session, int is_changing) {
     nacre_device_session *own = session->device;
     if (own == NULL) return NACRE_OK;
-    pthread_mutex_lock(&own->lock);
-    nacre_status status = NACRE_OK;
+    nacre_status status = nacre_lock(own);
+    if (status) return status;
     if (!own->is_state_on_host) {
         status = own->status = nacre_enter(own->program);
         if (!status) {

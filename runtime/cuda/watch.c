@@ -4,7 +4,7 @@
 
 /* The state of an observed call, on the stack of its caller. */
 typedef struct {
-    nacre_watch base;
+    nacre_device_hooks hooks;
     nacre_device_session *session;
     const nacre_device_run *run;
     const nacre_device_watch *watch;
@@ -52,12 +52,10 @@ static void *find_shown(const watching *w, const char *pointer) {
     return NULL;
 }
 
-/* Entries call it for each tensor that a kernel has written, before they call `end`. */
-void nacre_device_show(nacre_watch *watch, const void *pointer, int64_t bytes) {
-    watching *w = (watching *)watch;
+static void show(nacre_device_hooks *hooks, const void *pointer, int64_t bytes) {
+    watching *w = (watching *)hooks;
     const nacre_driver *driver = w->session->program->driver;
-    /* A recording of times reads no tensors. */
-    if (!finish(w) || bytes == 0 || w->watch->observer->tell == nacre_record_event) return;
+    if (!finish(w) || bytes == 0) return;
     void *target = find_shown(w, pointer);
     const driver_pointer source = (driver_pointer)(uintptr_t)pointer;
     if (target)
@@ -65,12 +63,18 @@ void nacre_device_show(nacre_watch *watch, const void *pointer, int64_t bytes) {
                         "return a tensor to an observer");
 }
 
+/* Entries call it for each tensor that a kernel has written, before they call `end`. */
+void nacre_device_show(nacre_watch *watch, const void *pointer, int64_t bytes) {
+    nacre_device_hooks *hooks = (nacre_device_hooks *)watch;
+    if (hooks->show) hooks->show(hooks, pointer, bytes);
+}
+
 int64_t nacre_run_watched(nacre_device_session *session, const nacre_device_run *run, const nacre_device_watch *watch) {
-    watching w = {{begin, end}, session, run, watch, watch->event, 0};
+    watching w = {{{begin, end}, show}, session, run, watch, watch->event, 0};
     const char *weights = (const char *)(uintptr_t)session->program->weights;
     const int64_t start = nacre_now();
     const int64_t failed = watch->code(run->inputs, run->outputs, run->workspace, weights, run->dims, &session->team,
-                                       run->failure, &w.base);
+                                       run->failure, &w.hooks.base);
     if (!complete(&w)) return failed;
     w.event.begin = start;
     w.event.end = nacre_now();

@@ -169,10 +169,12 @@ int cuDeviceGetAttribute(int *value, int attribute, int number) {
            : attribute == 38 ? 1 << 16 : 0;
     return OK;
 }
+static char device_named[64] = "a device in C";
+void fake_name(const char *name) { snprintf(device_named, sizeof device_named, "%s", name); }
 int cuDeviceGetName(char *name, int bytes, int number) {
     (void)number;
     BEGIN("cuDeviceGetName");
-    snprintf(name, (size_t)bytes, "a device in C");
+    snprintf(name, (size_t)bytes, "%s", device_named);
     return OK;
 }
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
@@ -523,6 +525,7 @@ int cuEventRecord(event *e, void *stream) {
 int cuEventSynchronize(event *e) { (void)e; INSIDE("cuEventSynchronize"); return OK; }
 int cuEventElapsedTime(float *milliseconds, event *begin, event *end) {
     INSIDE("cuEventElapsedTime");
+    if (begin->milliseconds == 0 || end->milliseconds == 0) return INVALID;
     *milliseconds = (float)(end->milliseconds - begin->milliseconds);
     return OK;
 }

@@ -69,6 +69,7 @@ class Machine:
         self._together = {}
         self.library.fake_processors(processors)
         self.library.fake_version(version)
+        self.library.fake_name(b"a device in C")
         self.library.fake_reserve(ctypes.c_uint64(0))
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)

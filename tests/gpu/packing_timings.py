@@ -1,4 +1,4 @@
-"""Packs what is timed on a machine with a GPU: single operators that a limit of the device bounds, and a sample."""
+"""Packs what is timed on a machine with a GPU: single operators that a limit of the device bounds, and models."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from chip.timing import Timing
+from chip.timing import BYTES, Timing
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
-
-_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8}
+from packing_models import pack_models
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class Timed:
 
     def described(self) -> Timing:
         tensors = (*self.arguments, self.result)
-        total = sum(_BYTES[dtype] * prod(shape) for dtype, shape in tensors)
-        return Timing(self.name, self.name, self.arguments, self.result, total, self.flops, self.peer)
+        total = sum(BYTES[dtype] * prod(shape) for dtype, shape in tensors)
+        return Timing(self.name, "timings", (self.name,), self.arguments, self.result, total, self.flops, self.peer)
 
 
 def _matmul(dtype: str, m: int, n: int, k: int) -> Timed:
@@ -73,8 +72,10 @@ def timed_operators(*, quick: bool) -> list[Timed]:
 
 
 def pack_timings(folder: Path, target: str, *, quick: bool = False) -> list[Timing]:
-    """Writes the artifact of the operators, and returns what to time."""
+    """Writes the artifacts of the operators and the models, and returns what to time."""
     operators = timed_operators(quick=quick)
     source = read_model("language 1\n" + "".join(operator.text() for operator in operators))
     Build(replace(source, tests=()), Options(targets=parse_targets(target))).run(folder / "timings.so")
-    return [operator.described() for operator in operators]
+    models = pack_models(folder, target, quick=quick)
+    # Models come first: their times and those of their peers are the ones that matter most if time is short.
+    return [*models, *(operator.described() for operator in operators)]

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import nacre
@@ -14,7 +15,6 @@ import numpy as np
 import pytest
 from fake_driver import Machine
 from nacre.compiler.api import read_model
-from nacre.compiler.cli.main import run
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
@@ -103,12 +103,6 @@ def test_auto_takes_the_device(machine: Machine, folder: Path) -> None:
     assert machine.launches > 0
 
 
-def test_measured_profile_is_refused(machine: Machine, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The CPU does not see the kernels of a GPU run."""
-    assert run(["profile", str(folder / "gpu.so")]) == 1
-    assert "kernels on `cuda:0` are not timed" in capsys.readouterr().err
-
-
 def test_each_device_has_its_own_code(machine: Machine, folder: Path) -> None:
     """Models on one device share what is loaded into it; a model on another one does not."""
     machine.reset(devices=2)
@@ -154,7 +148,8 @@ def test_newer_device_runs_the_code(machine: Machine, folder: Path) -> None:
 
 
 LOADING = (
-    *("cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadDataEx"),
+    *("cuDeviceGetCount", "cuDeviceGet", "cuDriverGetVersion", "cuDeviceGetAttribute"),
+    *("cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadDataEx"),
     *("cuModuleGetFunction", "cuMemAlloc", "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuStreamCreate"),
 )
 CALLING = ("cuMemAlloc", "cuMemcpyHtoDAsync", "cuLaunchKernel", "cuStreamSynchronize", "cuMemcpyDtoHAsync")
@@ -197,6 +192,55 @@ def test_failure_of_a_call(machine: Machine, folder: Path, function: str) -> Non
     assert machine.left == 0 and machine.library.fake_depth() == 0
 
 
+def test_failure_while_a_stream_is_selected(machine: Machine, folder: Path) -> None:
+    """The stream stays as it was, and the context of the caller too."""
+    model = nacre.load(folder / "gpu.so", device="cuda")
+    assert_right(model, 3)
+    for function in ("cuCtxPushCurrent", "cuStreamSynchronize"):
+        machine.fail(function)
+        with pytest.raises(nacre.NacreError, match="injected failure"):
+            model.use_stream(1)
+        assert machine.library.fake_depth() == 0
+        assert_right(model, 3)
+    del model
+    gc.collect()
+    assert machine.left == 0
+
+
+def message_in_child(action: Callable[[], object]) -> str:
+    """Returns the error of an action in the child of a fork."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os.write(writer, b"no error")
+        except nacre.NacreError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as file:
+        return file.read()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_child_of_a_fork(machine: Machine, folder: Path, counter: Path) -> None:
+    """It gets an error for everything that would reach the device, and the parent goes on."""
+    model, session = nacre.load(folder / "both.so"), nacre.load(counter, device="cuda").session(N=3)
+    x = np.ones(3, np.float32)
+    session(x)
+    used = "a session on a device cannot be used after a fork"
+    assert used in message_in_child(lambda: model(*arguments(2)))
+    assert used in message_in_child(lambda: model.use_stream(1))
+    assert used in message_in_child(lambda: session.states["sum"])
+    assert "started before this process was forked" in message_in_child(lambda: nacre.load(folder / "both.so"))
+    assert message_in_child(lambda: nacre.load(folder / "both.so", device="cpu")(*arguments(2))) == "no error"
+    assert_right(model, 2)
+    np.testing.assert_array_equal(session(x), 2 * x)
+
+
 def test_device_out_of_memory(machine: Machine, folder: Path) -> None:
     machine.reset(memory=16 << 10)
     model = nacre.load(folder / "gpu.so", device="cuda")
@@ -206,7 +250,8 @@ def test_device_out_of_memory(machine: Machine, folder: Path) -> None:
     assert_right(model, 1)
 
 
-def test_sizes_of_a_state_and_its_values(machine: Machine, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = """language 1
 dim N in 1..8
 model add(x: f32[N]) -> total: f32[N] {
@@ -215,8 +260,13 @@ model add(x: f32[N]) -> total: f32[N] {
   return sum
 }
 """
-    Build(read_model(text), Options(targets=parse_targets("native,cuda"))).run(tmp_path / "s.so")
-    session = nacre.load(tmp_path / "s.so", device="cuda").session(N=3)
+    path = tmp_path_factory.mktemp("counter") / "s.so"
+    Build(read_model(text), Options(targets=parse_targets("native,cuda"))).run(path)
+    return path
+
+
+def test_sizes_of_a_state_and_its_values(machine: Machine, counter: Path) -> None:
+    session = nacre.load(counter, device="cuda").session(N=3)
     x = np.arange(3, dtype=np.float32)
     for count in (1, 2, 3):
         np.testing.assert_array_equal(session(x), count * x)

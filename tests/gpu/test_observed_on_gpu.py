@@ -16,6 +16,7 @@ from nacre.compiler.cli.main import run
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.tools.profile.profile import profile_entry
 from nacre.dialect.interpreter import Interpreter
 from nacre.runtime.arguments import Array
 from nacre.runtime.library import OutOfRangeError
@@ -153,7 +154,64 @@ def test_times_are_recorded_without_copies(machine: Machine, session: nacre.Sess
         session.entries["net"](x, i)
     records = recording.records
     assert list(records["call"]) == [*(call.number for call in calls(session)["net"]), -1]
-    assert (records["begin"] <= records["end"]).all() and records["begin"].min() == records["begin"][-1]
+    kernels, (run,) = records[:-1], records[-1:]
+    assert (kernels["begin"] < kernels["end"]).all() and (kernels["end"][:-1] <= kernels["begin"][1:]).all()
+    assert run["begin"] <= kernels["begin"][0] and kernels["end"][-1] <= run["end"] and not records["thread"].any()
+
+
+@pytest.mark.parametrize(
+    ("function", "nth"),
+    [
+        *(("cuEventCreate", nth) for nth in (1, 2, 3, 4)),
+        *(("cuEventRecord", nth) for nth in (1, 2, 3, 12)),
+        *(("cuEventElapsedTime", nth) for nth in (1, 2, 11)),
+        *(("cuStreamSynchronize", nth) for nth in (1, 2, 3)),
+        ("cuLaunchKernel", 2),
+    ],
+)
+def test_device_that_fails_while_times_are_recorded(
+    machine: Machine, session: nacre.Session, function: str, nth: int
+) -> None:
+    """The call fails, and leaves no event behind."""
+    x, i = inputs()
+    session.entries["net"](x, i)
+    left = machine.left
+    with record(session) as recording:
+        machine.fail(function, nth)
+        with pytest.raises(nacre.NacreError, match="CUDA error 999"):
+            session.entries["net"](x, i)
+        assert machine.left == left and -1 not in recording.records["call"]
+        session.entries["net"](x, i)
+    assert machine.left == left and recording.records["call"][-1] == -1
+
+
+def test_index_out_of_range_while_times_are_recorded(machine: Machine, session: nacre.Session) -> None:
+    x, i = inputs()
+    i[1] = 3
+    with record(session), pytest.raises(OutOfRangeError, match="index 3 is out of range"):
+        session.entries["net"](x, i)
+
+
+def test_loop_of_more_kernels_than_are_read_together(machine: Machine, tmp_path: Path) -> None:
+    """The number of iterations is 300, and each one has a record."""
+    text = """language 1
+dim T in 1..400
+model loop(x: f32[T, 4], h: f32[4]) -> f32[4] {
+  scan t in 0..T with y = h { y = cumsum(x[t] + y) }
+  return y
+}
+"""
+    Build(read_model(text), Options(targets=parse_targets("cuda"))).run(tmp_path / "loop.so")
+    model = load(tmp_path / "loop.so", device="cuda")
+    x, h = np.full((300, 4), 1e-3, np.float32), np.zeros(4, np.float32)
+    model(x, h)
+    with record(model) as recording:
+        model(x, h)
+    records = recording.records
+    _, counts = np.unique(records["call"], return_counts=True)
+    assert max(counts) == 300 and (np.diff(records["begin"][:-1]) >= 0).all()
+    profile = profile_entry(model, model.entries["loop"], [x, h], 0, 0.0)
+    assert max(k.calls for k in profile.kernels()) == 300 and profile.outside > 0
 
 
 @pytest.fixture

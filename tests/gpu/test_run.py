@@ -15,7 +15,7 @@ from compile_kernels import build_driver
 from fake_driver import environment_of
 from packing import pack_all
 
-STAGES = {"operators": 10, "graphs": 3, "samples": 4, "threads": 4, "errors": 7, "timings": 3}
+STAGES = {"operators": 10, "graphs": 3, "samples": 4, "threads": 4, "errors": 7, "timings": 5}
 """The least cases of each stage."""
 
 
@@ -49,7 +49,7 @@ def test_all_checks_pass(packed: Path, machine_folder: Path, tmp_path: Path) -> 
         assert stages[name]["cases"] >= least, (name, stages[name])
         assert all(reason.startswith("peers: torch ") for reason in stages[name]["skipped"]), stages[name]
     times = {row["name"]: row["seconds"] for row in stages["timings"]["details"][0]["rows"]}
-    assert len(times) == 3 and min(times.values()) > 0
+    assert {"minilm_1_8", "matmul_int4_1_64_64", "relu_f32_8_64"} < set(times) and min(times.values()) > 0
 
 
 def test_wrong_result_is_found(packed: Path, machine_folder: Path, tmp_path: Path) -> None:

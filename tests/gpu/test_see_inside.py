@@ -6,15 +6,18 @@ import ctypes
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import nacre
 import numpy as np
 import pytest
-from fake_driver import Machine
+from fake_driver import Machine, environment_of
 from nacre.compiler.base import cuda_tools
 from nacre.compiler.base.cuda_tools import find_cuda_tool
 from nacre.compiler.cli.figures import headline
 from nacre.compiler.cli.main import run
+from nacre.compiler.tools.explorer.measured_times import read_profile
+from nacre.dialect.diagnostics import DiagnosticError
 from nacre.runtime.loader import load
 
 MODEL = """language 1
@@ -145,6 +148,67 @@ def test_bisect_without_a_device(machine: Machine, model: Path, capsys: pytest.C
 def artifact(machine: Machine, model: Path) -> Path:
     assert run(["compile", str(model), "--target", "cuda", "-o", "m.so"]) == 0
     return Path("m.so")
+
+
+def profile_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run(["profile", "m.so", "--at", "B=8", "--seconds", "0.01", "--json", *arguments]) == 0
+    profile: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return profile
+
+
+def test_profile_of_a_known_chip(machine: Machine, artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The shares of the peak are those of the chip's data sheet."""
+    machine.library.fake_name(b"NVIDIA H100 80GB HBM3")
+    profile = profile_of(capsys, "--trace", "trace.json")
+    (kernel,), peak = profile["kernels"], profile["peak"]
+    assert profile["processor"] == "NVIDIA H100 80GB HBM3" and profile["threads"] == 0
+    assert (peak["flops_per_second"], peak["bytes_per_second"]) == (66.9e12, 3.35e12)
+    assert 0 < kernel["seconds"] <= profile["seconds"] and profile["outside_kernels"] >= 0
+    assert kernel["bandwidth_share"] == pytest.approx(2 * 4 * 64 / kernel["seconds"] / 3.35e12)
+    assert kernel["compute_share"] == pytest.approx(2 * 64 / kernel["seconds"] / 66.9e12)
+    (line,) = profile["lines"]
+    assert line["at"].endswith(f"m.nacre:{LINE}") and line["seconds"] == kernel["seconds"]
+    rows = {event["tid"] for event in json.loads(Path("trace.json").read_text())["traceEvents"]}
+    assert rows == {0}
+    assert run(["profile", "m.so", "--seconds", "0.01"]) == 0
+    said = capsys.readouterr().out
+    assert "on cuda:0" in said and "of 6.69e+04" in said and "neither" in said and "balance" not in said
+
+
+def test_rate_of_products_on_a_chip_is_that_of_the_instructions(
+    machine: Machine, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.write_text("language 1\nmodel m(x: f16[64, 64], w: f16[64, 64]) -> f16[64, 64] { return x @ w }\n")
+    assert run(["compile", str(model), "--target", "cuda", "-o", "m.so"]) == 0
+    machine.library.fake_name(b"NVIDIA H200")
+    assert run(["profile", "m.so", "--seconds", "0.01", "--json"]) == 0
+    (call,) = json.loads(capsys.readouterr().out)["calls"]
+    assert call["ideal_seconds"] == pytest.approx(2 * 64**3 / 989e12)
+
+
+def test_profile_of_an_unknown_chip(machine: Machine, artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = profile_of(capsys)
+    (kernel,) = profile["kernels"]
+    assert profile["peak"] is None and kernel["bound"] is None and kernel["compute_share"] is None
+    assert profile["calls"][0]["ideal_seconds"] is None and kernel["seconds"] > 0
+    assert profile_of(capsys, "--peak", "1,1")["kernels"][0]["bound"] in ("compute", "memory", "caches", "neither")
+    assert run(["profile", "m.so", "--seconds", "0.01"]) == 0
+    assert "the peak of `a device in C` is not known, --peak gives it" in capsys.readouterr().out
+    assert run(["profile", "m.so", "--peak", "measure"]) == 2
+    assert "the peak of a GPU is not measured" in " ".join(capsys.readouterr().err.split())
+    Path("p.json").write_text(json.dumps(profile))
+    with pytest.raises(DiagnosticError, match="lacks the peak of `a device in C`"):
+        read_profile(Path("p.json"))
+
+
+def test_bench_names_the_chip(
+    machine: Machine, artifact: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment_of(machine.folder).items():
+        monkeypatch.setenv(name, value)
+    assert run(["bench", "m.so", "--seconds", "0.01", "--warm-up", "0", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["device"], figures["processor"]) == ("cuda:0", "a device in C") and figures["calls"] > 0
 
 
 def test_inspect_counts_operations_and_bytes(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,9 @@ def read_profile(path: Path) -> Profile:
 
 def parse_profile(reported: Any, file: Path | str = "profile") -> Profile:
     """Converts JSON data to a profile. Raises DiagnosticError if the data are not a profile."""
+    if isinstance(reported, Mapping) and reported.get("peak", ()) is None:
+        help_text = "`nacre profile --peak GFLOP/S,GB/S` names the peak"
+        raise _error(file, f"it lacks the peak of `{reported.get('processor')}`", help_text)
     try:
         return Profile(
             str(file),
@@ -82,8 +85,10 @@ def _read_call(reported: Mapping[str, Any]) -> Call:
     return Call(float(reported["seconds"]), int(reported["flops"]), None if ideal is None else float(ideal))
 
 
-def _error(path: Path | str, reason: str) -> DiagnosticError:
-    help_text = "create one with `nacre profile MODEL --json > profile.json`"
+_HELP = "create one with `nacre profile MODEL --json > profile.json`"
+
+
+def _error(path: Path | str, reason: str, help_text: str = _HELP) -> DiagnosticError:
     return DiagnosticError([Diagnostic("bad-profile", f"`{path}` cannot be used: {reason}", help=help_text)])
 
 

@@ -3,6 +3,9 @@
 Times are means over the faster half of the calls, so that interruptions are excluded and the parts add up to the total.
 The time of a kernel is divided among its source lines by their shares of the operations. This is an estimate: times
 inside a kernel are not measured.
+
+On a GPU, times are those of the device: it stores them before and after each kernel. Copies of arguments and results
+between the host and the device are not part of a call.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ def count_products(operations: Iterable[Operation], dims: Mapping[str, int]) -> 
 
 @dataclass(frozen=True, slots=True)
 class CallTime:
-    """One call of a kernel: its wall-clock time in seconds, and the computing time of each thread. In a loop or branch
-    it runs `times` times, and the seconds are those of all of them."""
+    """One call of a kernel: its wall-clock time in seconds, and the computing time of each thread of a CPU. In a loop
+    or branch it runs `times` times, and the seconds are those of all of them."""
 
     call: Call
     seconds: float
@@ -64,9 +67,10 @@ class KernelTime:
     flops: int
     bytes: int
     threads: float
-    """The mean number of threads that computed."""
+    """The mean number of threads that computed; 0 on a GPU."""
     balance: float
-    """The computing time of all threads divided by the available time of all threads: 1 if none ever waited."""
+    """The computing time of all threads divided by the available time of all threads: 1 if none ever waited, and on a
+    GPU."""
     operations: tuple[Operation, ...]
     products: Mapping[str, int] = field(default_factory=dict)
     """The operations in products, by the dtype of the factors."""
@@ -139,7 +143,7 @@ class Profile:
             flops=round(sum(c.times * evaluate(o.flops, self.dims) for c in group for o in c.call.operations)),
             bytes=round(sum(c.times * evaluate(c.call.bytes, self.dims) for c in group)),
             threads=sum(len(c.busy) for c in group) / len(group),
-            balance=min(1.0, busy / (self.threads * seconds)) if seconds else 1.0,
+            balance=min(1.0, busy / (self.threads * seconds)) if self.threads and seconds else 1.0,
             operations=first.operations,
             products=_sum_products(group, self.dims),
         )
@@ -185,8 +189,8 @@ def profile_entry(
     seconds: float,
     restart: Restart = lambda: None,
 ) -> Profile:
-    """Calls an entry for `seconds` seconds, at least a few times. `threads` is the number that a call may use;
-    `restart` runs before each call."""
+    """Calls an entry for `seconds` seconds, at least a few times. `threads` is the number of threads of the CPU that a
+    call may use, 0 on a GPU; `restart` runs before each call."""
     for _ in range(_WARM_UP):
         restart()
         entry(*inputs)
@@ -198,7 +202,7 @@ def profile_entry(
             entry(*inputs)
             runs += 1
             # An incompletely recorded run is discarded.
-            if recording.free < 2 * (len(recording.records) // runs + threads):
+            if recording.free < 2 * (len(recording.records) // runs + threads + 1):
                 break
     (number,) = (i for i, name in enumerate(model.entries) if name == entry.name)
     records = recording.records
@@ -216,6 +220,6 @@ def _time_call(call: Call, records: np.ndarray[tuple[int], np.dtype[Any]], runs:
     # One record for each thread that computed a part.
     _, first = np.unique(records[["run", "begin"]], return_index=True)
     seconds = float((records["end"] - records["begin"])[first].sum()) / 1e9 / runs
-    threads = np.unique(records["thread"])
+    threads = np.unique(records["thread"][records["thread"] != 0])
     busy = (float(records["busy"][records["thread"] == thread].sum()) / 1e9 / runs for thread in threads)
     return CallTime(call, seconds, tuple(busy), len(first) / runs)

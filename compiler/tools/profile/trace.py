@@ -19,7 +19,7 @@ _CALLS = 0
 
 
 def trace_events(recording: Recording, entries: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the trace as JSON data: a row with the calls and their kernels, then one row for each thread."""
+    """Returns the trace as JSON data: a row with the calls and their kernels, then one for each thread of the CPU."""
     records = recording.records
     records = records[np.isin(records["run"], np.unique(records["run"])[-_MOST_RUNS:])]
     start = int(records["begin"].min()) if len(records) else 0
@@ -36,6 +36,8 @@ def trace_events(recording: Recording, entries: tuple[str, ...]) -> dict[str, An
         if (run, number) not in reported:
             reported.add((run, number))
             events.append(_event(_title(call), call.kind, _CALLS, begin - start, end - start, _arguments(call, run)))
+        if thread == 0:
+            continue
         busy_only = {"busy_us": busy / 1000, "run": run}
         events.append(_event(_title(call), call.kind, rows[thread], share_begin - start, share_end - start, busy_only))
     return {"displayTimeUnit": "ms", "traceEvents": events}

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from .peer_models import make_arguments, make_model
 from .records import Record, began, ended, fact
-from .timing import CALLS, WARM_UP, Timing, copies_for
+from .timing import CALLS, Timing, calls_before, copies_for
 
 COMPILE_SECONDS = 60
 """The least time that must be left before a compilation begins."""
@@ -38,16 +39,21 @@ def time_peers(timings: Sequence[Timing], device: str, deadline: float, first: i
     yield fact(torch=torch.__version__)
     torch.backends.cuda.matmul.allow_tf32 = False
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-    for number, (kind, timing) in enumerate((kind, timing) for kind in ("eager", "compiled") for timing in timings):
+    known = [timing for timing in timings if timing.peer]
+    for number, (kind, timing) in enumerate((kind, timing) for kind in ("eager", "compiled") for timing in known):
         if number < first:
             continue
-        function = functions(torch)[timing.peer]
-        if kind == "compiled":
-            if deadline - time.monotonic() < COMPILE_SECONDS:
-                return
-            function = torch.compile(function, mode="max-autotune-no-cudagraphs")
+        if kind == "compiled" and deadline - time.monotonic() < COMPILE_SECONDS:
+            return
         yield began(timing.name)
         try:
+            model = make_model(torch, timing, device)
+            function = functions(torch)[timing.peer] if model is None else model
+            if kind == "compiled":
+                # Models are replayed as CUDA graphs; a graph of a single kernel is not faster than the kernel.
+                mode = "max-autotune-no-cudagraphs" if model is None else "reduce-overhead"
+                torch.compiler.reset()
+                function = torch.compile(function, mode=mode, dynamic=False)
             seconds = _time(torch, function, timing, device, l2_bytes)
         except Exception as error:
             yield ended(timing.name, f"{kind}: {type(error).__name__}: {error}")
@@ -56,17 +62,13 @@ def time_peers(timings: Sequence[Timing], device: str, deadline: float, first: i
 
 
 def _time(torch: Any, function: Callable[..., Any], timing: Timing, device: str, l2_bytes: int) -> float:
-    dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-    copies = [
-        [torch.randn(shape, device=device, dtype=dtypes[dtype]) for dtype, shape in timing.arguments]
-        for _ in range(copies_for(timing, l2_bytes))
-    ]
+    copies = [make_arguments(torch, timing, device) for _ in range(copies_for(timing, l2_bytes))]
     marks = []
-    for number in range(WARM_UP + CALLS):
+    for number in range(calls_before(len(copies)) + CALLS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         function(*copies[number % len(copies)])
         end.record()
         marks.append((begin, end))
     torch.cuda.synchronize()
-    return median(begin.elapsed_time(end) * 1e-3 for begin, end in marks[WARM_UP:])
+    return median(begin.elapsed_time(end) * 1e-3 for begin, end in marks[-CALLS:])

@@ -29,6 +29,8 @@ SANITIZERS = ("memcheck", "racecheck", "synccheck")
 SANITIZED = "sample-digits"
 MOST_PROCESSES = 6
 """The processes of a part."""
+LONGER = {"peers": 1.5}
+"""The time of a part relative to that of others: PyTorch compiles the operations and the models."""
 LOST = 3
 """The exit status of a process whose device fails all further calls."""
 
@@ -71,7 +73,7 @@ def run_part(data: Path, part: str, name: str, device: str, deadline: float, fir
 def start_part(run: Run, part: str, name: str, prefix: Sequence[str] = ()) -> dict[str, Any]:
     """Runs a part in processes; a crash, an endless kernel and an exception are failures of it."""
     begin = time.monotonic()
-    deadline = min(run.deadline, begin + run.part_seconds)
+    deadline = min(run.deadline, begin + run.part_seconds * LONGER.get(part, 1.0))
     records = run.parts / f"{'-'.join([part, name, *prefix[2:3]])}.jsonl"
     for _ in range(MOST_PROCESSES):
         if run.left <= 0:

@@ -10,6 +10,7 @@ import array
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +23,8 @@ from .compare import Array
 from .driver import Driver, device_number, is_lost
 from .records import DeviceLostError, Record, began, ended, fact
 
+BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8}
+"""The bytes of an element."""
 WARM_UP, CALLS = 5, 40
 COPIED = 1 << 30
 MOST_COPIES = 64
@@ -29,10 +32,12 @@ MOST_COPIES = 64
 
 @dataclass(frozen=True)
 class Timing:
-    """A call to time. `peer` names the operation of PyTorch that computes the same."""
+    """A call to time, of the entries of an artifact in turn, which differ in their weights. `bytes` counts weights too.
+    `peer` names the operation or the model of PyTorch that computes the same; it may be empty."""
 
     name: str
-    entry: str
+    artifact: str
+    entries: tuple[str, ...]
     arguments: tuple[tuple[str, tuple[int, ...]], ...]
     result: tuple[str, tuple[int, ...]]
     bytes: int
@@ -43,11 +48,19 @@ class Timing:
     def read(content: Mapping[str, Any]) -> Timing:
         arguments = tuple((dtype, tuple(shape)) for dtype, shape in content["arguments"])
         dtype, shape = content["result"]
-        return Timing(**{**content, "arguments": arguments, "result": (dtype, tuple(shape))})
+        entries = tuple(content["entries"])
+        return Timing(**{**content, "entries": entries, "arguments": arguments, "result": (dtype, tuple(shape))})
+
+    @property
+    def result_bytes(self) -> int:
+        dtype, shape = self.result
+        return BYTES[dtype] * prod(shape)
 
 
 def random_bits(dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Returns random numbers; those of bf16 by their bits."""
+    """Returns random numbers; those of bf16 by their bits. Integers are 0 and 1, for indices and masks."""
+    if dtype == "i64":
+        return rng.integers(0, 2, shape)
     values = rng.standard_normal(shape, np.float32)
     if dtype == "bf16":
         return (values.view(np.uint32) >> 16).astype(np.uint16)
@@ -104,17 +117,15 @@ class Frames:
         self.driver = driver
         rng = np.random.default_rng(0)
         host = [random_bits(dtype, shape, rng) for dtype, shape in timing.arguments]
-        size = sum(x.nbytes for x in host)
-        result_bytes = timing.bytes - size
-        entry = model.entries[timing.entry]
-        dims = array.array("q", [*entry.bind(*host).values(), 0])
+        dims = array.array("q", [*model.entries[timing.entries[0]].bind(*host).values(), 0])
         self.pointers: list[int] = []
         self.kept: list[array.array[int]] = [dims]
         self.addresses: list[int] = []
-        index = list(model.entries).index(timing.entry)
-        for _ in range(copies):
+        indices = [list(model.entries).index(entry) for entry in timing.entries]
+        for copy in range(copies):
+            index = indices[copy % len(indices)]
             inputs = [self._upload(x) for x in host]
-            outputs = [self._allocate(result_bytes)]
+            outputs = [self._allocate(timing.result_bytes)]
             places = array.array("Q", [*inputs, *outputs])
             begin = places.buffer_info()[0]
             words = [model._session.handle, index, begin, begin + 8 * len(inputs), dims.buffer_info()[0], 0, 0]
@@ -140,20 +151,26 @@ class Frames:
 
 
 def copies_for(timing: Timing, l2_bytes: int) -> int:
-    return max(2, min(MOST_COPIES, -(-2 * l2_bytes // timing.bytes)))
+    return max(2, len(timing.entries), min(MOST_COPIES, -(-2 * l2_bytes // timing.bytes)))
+
+
+def calls_before(copies: int) -> int:
+    """Returns the number of calls that are not measured: the second call with each copy records its graph."""
+    return max(WARM_UP, 2 * copies)
 
 
 def time_entry(driver: Driver, clock: Clock, model: nacre.Model, timing: Timing, l2_bytes: int) -> float:
     """Returns the median seconds of a call."""
-    frames = Frames(driver, model, timing, copies_for(timing, l2_bytes))
+    copies = copies_for(timing, l2_bytes)
+    frames = Frames(driver, model, timing, copies)
     call = model._session.library.functions["call"]
     marks = []
-    for number in range(WARM_UP + CALLS):
+    for number in range(calls_before(copies) + CALLS):
         begin = clock.record()
         if call(frames.addresses[number % len(frames.addresses)]):
             raise nacre.NacreError(model._session.library.error())
         marks.append((begin, clock.record()))
-    times = clock.seconds(marks)[WARM_UP:]
+    times = clock.seconds(marks)[-CALLS:]
     frames.release()
     return median(times)
 
@@ -165,11 +182,13 @@ def time_all(folder: Path, timings: Sequence[Timing], device: str, first: int, *
     clock = Clock(driver)
     if first == 0:
         yield fact(copy_bytes_per_second=measure_copy(driver, clock, 1 << 16 if quick else COPIED))
-    model = load(folder, "timings", device)
-    model.use_stream(clock.stream.value)
+    artifact = ""
     for timing in timings[first:]:
         yield began(timing.name)
         try:
+            if timing.artifact != artifact:
+                artifact, model = timing.artifact, load(folder, timing.artifact, device)
+                model.use_stream(clock.stream.value)
             seconds = time_entry(driver, clock, model, timing, opened.l2_bytes)
         except Exception as error:
             yield ended(timing.name, f"{type(error).__name__}: {error}")

@@ -1,0 +1,119 @@
+"""Packs the models that are timed on a machine with a GPU: products with weights of 4 bits, an encoder, and ResNet-50.
+
+Products have several entries with a weight each, which are called in turn: together, the weights are larger than the
+second cache of a device.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from chip.timing import BYTES, Timing
+from nacre.compiler.api import read_model
+from nacre.compiler.model.source import SourceModel
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.quantization.choose import in_precision
+from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.tools.profile.device_model import count_operations
+from nacre.compiler.weights.memory import open_arrays
+from nacre.runtime.library import open_library
+from nacre.runtime.observe import evaluate, read_calls
+from random_weights import random_weights
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+WEIGHTS = 8
+"""The entries of a product: 8 weights of 4096 x 4096 in 4 bits, with a scale for each 32, have 75 MB."""
+ENCODER = {
+    "vocab_size": 500,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+"""MiniLM with fewer words: a lookup reads as many rows of a shorter table."""
+SMALL = ENCODER | {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def _build(source: SourceModel, path: Path, target: str) -> None:
+    made = open_arrays(random_weights(source.module))
+    source = replace(source, weights=dict.fromkeys(source.weights, made), tests=(), budgets=())
+    Build(source, Options(targets=parse_targets(target))).run(path)
+
+
+def _describe(path: Path, name: str, entries: Sequence[str], dims: Mapping[str, int], peer: str) -> Timing:
+    """Returns the timing of a call at sizes of its dims. The weights are read once."""
+    library = open_library(str(path))
+    entry = next(each for each in library.description["entries"] if each["name"] == entries[0])
+    tensors = [
+        (each["dtype"], tuple(evaluate(size, dims) for size in each["shape"]))
+        for each in (*entry["arguments"], *entry["results"])
+    ]
+    calls = read_calls(library, "device")[entries[0]]
+    size = library.description["weights"]["bytes"] // len(entries) + sum(BYTES[d] * prod(shape) for d, shape in tensors)
+    flops = sum(count_operations(call, dims) for call in calls)
+    return Timing(name, path.stem, tuple(entries), tuple(tensors[:-1]), tensors[-1], size, flops, peer)
+
+
+def pack_products(folder: Path, target: str, *, quick: bool) -> list[Timing]:
+    """Packs products of few rows in bf16 with weights of 4 bits, an artifact for each number of rows."""
+    width, count, timings = (64, 2, []) if quick else (4096, WEIGHTS, [])
+    for rows in (1,) if quick else (1, 8, 32):
+        entries = [f"product{number}" for number in range(count)]
+        text = "language 1\n" + "".join(
+            f"model {entry}(x: f32[{rows}, {width}]) -> f32[{rows}, {width}] {{\n"
+            f"  param w{number}: f32[{width}, {width}]\n  return x @ w{number}.T\n}}\n"
+            for number, entry in enumerate(entries)
+        )
+        rules = "".join(
+            f'quantize {entry} {{\n  weights "*" to q4[block 32]\n  activations "*" to bf16\n}}\n' for entry in entries
+        )
+        path = folder / f"timings-int4-{rows}.so"
+        rng = np.random.default_rng(rows)
+        weights = folder / "w.npz"
+        arrays = {f"w{n}": rng.standard_normal((width, width), np.float32) * np.float32(0.02) for n in range(count)}
+        np.savez(weights, **arrays)  # type: ignore[arg-type]  # NumPy's own stub
+        source = in_precision(read_model(text, weights), rules)
+        Build(source, Options(targets=parse_targets(target))).run(path)
+        weights.unlink()
+        described = _describe(path, f"matmul_int4_{rows}_{width}_{width}", entries, {}, "")
+        timings.append(replace(described, flops=2 * rows * width * width))
+    return timings
+
+
+def pack_encoder(folder: Path, target: str, *, quick: bool) -> list[Timing]:
+    """Packs MiniLM in bf16."""
+    with tempfile.TemporaryDirectory() as temporary:
+        (Path(temporary) / "config.json").write_text(json.dumps(SMALL if quick else ENCODER))
+        source = read_model(SAMPLES / "minilm" / "minilm.nacre", Path(temporary))
+        path = folder / "timings-minilm.so"
+        _build(in_precision(source, "bf16"), path, target)
+    sizes = [{"B": 1, "T": 8}] if quick else [{"B": 1, "T": 128}, {"B": 32, "T": 128}]
+    return [_describe(path, f"minilm_{dims['B']}_{dims['T']}", ["embed"], dims, "minilm") for dims in sizes]
+
+
+def pack_resnet(folder: Path, target: str) -> list[Timing]:
+    """Packs ResNet-50 in bf16, for batches of up to 32 images."""
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in ("resnet.nacre", "resnet50.nacre"):
+            text = (SAMPLES / "vision" / name).read_text()
+            (Path(temporary) / name).write_text(text.replace("dim N in 1..16", "dim N in 1..32"))
+        source = read_model(Path(temporary) / "resnet50.nacre")
+        path = folder / "timings-resnet50.so"
+        _build(in_precision(source, "bf16"), path, target)
+    return [_describe(path, f"resnet50_{batch}", ["classify"], {"N": batch}, "resnet50") for batch in (1, 32)]
+
+
+def pack_models(folder: Path, target: str, *, quick: bool) -> list[Timing]:
+    """Writes the artifacts, and returns what to time."""
+    made = pack_products(folder, target, quick=quick) + pack_encoder(folder, target, quick=quick)
+    return made if quick else made + pack_resnet(folder, target)
