@@ -36,6 +36,23 @@ def check_writable(path: Path) -> None:
         raise _cannot_write(path, f"no permission to write to the folder `{path.parent}`")
 
 
+def check_opens(path: Path) -> None:
+    """Raises DiagnosticError if an existing file or device cannot be opened for writing."""
+    if path.is_dir():
+        raise _cannot_write(path, "it is a folder")
+    if not os.access(path, os.W_OK):
+        raise _cannot_write(path, "no permission to write to the file")
+
+
+def check_folder(folder: Path) -> None:
+    """Raises DiagnosticError if files cannot be written into a folder, which need not exist."""
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise _cannot_write(folder, f"`{existing}` is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise _cannot_write(folder, f"no permission to write to the folder `{existing}`")
+
+
 def path_beside(model: Path, ending: str) -> Path:
     """Returns the path beside a model, a file or a folder, with its name and another ending. Raises DiagnosticError for
     the root folder, which has no name."""

@@ -12,7 +12,7 @@ from ...dialect.types import DTYPES, DType
 from ...dialect.wrapping import fit
 from ...runtime.loader import Entry, Model
 from ..base.files import check_writable
-from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer, check_conversion
+from ..tools.train import SCHEDULES, Data, NotFiniteError, Plan, Progress, Trainer, check_conversion
 from ..tools.training_logs import Opener, lines_log, open_logs, picture_log, tensorboard_log, wandb_log
 from ..weights import open_tensors
 from .build_options import Chosen, build_options, progress_line, read_dims
@@ -158,12 +158,17 @@ def train_command(
     name = trainer.entry.results[0].name
     with open_logs(openers, trainer.step) as logs, progress_line() as show:
 
+        def keep() -> None:
+            for log in logs:
+                log.keep()
+
         def watch(progress: Progress) -> None:
             last[:] = [progress]
             for log in logs:
                 log.step(name, progress)
             if save_steps is not None and progress.step % save_steps == 0:
                 trainer.save(path)
+                keep()
             shown = [f"epoch {progress.epoch}", f"step {progress.step}/{progress.steps}", f"{name} {progress.mean:.6g}"]
             speed, left = f"{progress.speed:.3g} steps/s", f"{show_duration(progress.left)} left"
             show("  ".join([*shown, *_rates(progress), speed, left]))
@@ -178,10 +183,14 @@ def train_command(
                 shown += [f"{name} {progress.mean:.6g}", *_rates(progress), show_duration(progress.seconds)]
                 for log in logs:
                     log.epoch(progress, values)
+            keep()
             click.echo("  ".join([*shown, *(f"{key} {value:.6g}" for key, value in values.items())]))
 
         try:
             trainer.run(watch, finish)
+        except NotFiniteError:
+            keep()
+            raise
         except KeyboardInterrupt:
             kept, file = trainer.kept
             click.echo(f"{file} holds step {kept}" if file is not None else "no checkpoint is written yet", err=True)

@@ -150,7 +150,7 @@ class _Recorder(Interpreter):
         function, count = self._derived(node, operands, wanted, weighed)
         found = _Slopes(float("nan"), float("nan"), float("nan"), 1.0)
         for given in _points(rng, [values[v.name] for v in operands], [v in wanted for v in operands]):
-            with suppress(DiagnosticError, InvalidOperandsError):
+            with suppress(DiagnosticError, InvalidOperandsError), np.errstate(all="ignore"):
                 found = self._slopes(function, count, given, seeds, [v in wanted for v in operands], dims)
             if found.is_smooth:
                 break

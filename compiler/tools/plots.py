@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..base.files import check_writable
+from ..base.files import check_writable, replacing
 from ..base.packages import require_package
 
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -40,3 +40,22 @@ def draw_plot(size: tuple[float, float], suffix: str, fill: Callable[[Any], None
         file = io.BytesIO()
         figure.savefig(file, format=suffix.removeprefix("."), metadata=_UNDATED.get(suffix, {}))
     return file.getvalue()
+
+
+def draw_curves(path: Path, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str) -> None:
+    """Writes a picture of curves over the steps of a training run: the steps and the values of each, by its label. `y`
+    is the label of the values. Raises DiagnosticError as `check_plot` does, or if writing fails."""
+    check_plot(path)
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        for label, (steps, values) in curves.items():
+            axes.plot(steps, values, label=label)
+        axes.set(xlabel="step", ylabel=y)
+        axes.grid(alpha=0.3)
+        if len(curves) > 1:
+            axes.legend()
+
+    drawn = draw_plot((7, 4), path.suffix, fill)
+    with replacing(path) as file:
+        file.write(drawn)

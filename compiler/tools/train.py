@@ -165,6 +165,10 @@ def fixed_batch(model: Model, entry: Entry, fixed: Mapping[str, Array]) -> tuple
     return (static[0] if static else None), min(highest, default=INFINITY)
 
 
+class NotFiniteError(DiagnosticError):
+    """The loss is an infinity or a NaN."""
+
+
 class Trainer:
     """One run of a plan on a session. With a `source`, an error about a loss that is not finite names an operator."""
 
@@ -280,7 +284,7 @@ class Trainer:
     # --- steps ---
 
     def run(self, report: Callable[[Progress], None], after_epoch: Callable[[int], None]) -> None:
-        """Runs the remaining steps. Raises DiagnosticError at a loss that is not finite; the states are then those
+        """Runs the remaining steps. Raises NotFiniteError at a loss that is not finite; the states are then those
         after the step."""
         start, begun = time.perf_counter(), self.step
         for epoch in range(self.step // self.data.per_epoch, self.plan.epochs):
@@ -317,7 +321,7 @@ class Trainer:
 
     # --- a loss that is not finite ---
 
-    def _not_finite(self, loss: float, epoch: int) -> DiagnosticError:
+    def _not_finite(self, loss: float, epoch: int) -> NotFiniteError:
         name = self.entry.results[0].name
         message = f"`{name}` is {loss} after step {self.step}, in epoch {epoch}"
         help_text = "a smaller rate, or `clip 1.0` in the `minimize`, keeps updates small"
@@ -326,14 +330,14 @@ class Trainer:
             help_text = f"the samples of {', '.join(wrong)} contain a NaN or an infinity"
         found = None if self.source is None else self._find_culprit(self.source)
         if found is None or self.source is None:
-            return _error("not-finite", message, help_text)
+            return NotFiniteError([Diagnostic("not-finite", message, help=help_text)])
         step, culprit = found
         node = culprit.node
         what = {"inf": "an infinity from finite numbers", "nan": "a NaN from other numbers"}[culprit.kind]
         inside = f" in `{node.scope}`" if node.scope else ""
         made = f"`{node.op}`{inside} is the first operator that computes {what}, in step {step}"
         notes = (Note(made, node.span),)
-        return DiagnosticError([Diagnostic("not-finite", message, notes=notes, help=help_text)], self.source.sources)
+        return NotFiniteError([Diagnostic("not-finite", message, notes=notes, help=help_text)], self.source.sources)
 
     def _find_culprit(self, source: SourceModel) -> tuple[int, Culprit] | None:
         """Repeats the steps since the last checkpoint up to the first one after which a state or the loss is not

@@ -1,31 +1,38 @@
 """Logs of a training run: lines of a file, TensorBoard, Weights & Biases offline, and a picture of the losses.
 
-TensorBoard, Weights & Biases and matplotlib are imported when a log of their kind is opened. Nothing is sent over a
-network.
+A run that is resumed repeats the steps after its last checkpoint. No log shows such a step twice: the lines of these
+steps are removed from a file, TensorBoard is told to drop them, and a run of Weights & Biases, which cannot be changed,
+receives a step once a checkpoint holds it, or the run has failed. TensorBoard, Weights & Biases and matplotlib are
+imported when a log of their kind is opened. Nothing is sent over a network.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ..base.files import check_writable, replacing, write_whole
+from ..base.files import check_folder, check_opens, check_writable, replacing, reported, write_whole
 from ..base.packages import require_package
 from .plots import check_plot, draw_plot
 from .train import Progress
 
 
 class Log(Protocol):
-    """A log. `name` of a step is that of its first result; an epoch has the mean of a validation, by its name."""
+    """A log. `name` of a step is that of its first result; an epoch has the mean of a validation, by its name. After
+    `keep`, no resumed run repeats the steps so far: a checkpoint holds them, or the last one made a number that is not
+    finite."""
 
     def step(self, name: str, progress: Progress) -> None: ...
 
     def epoch(self, progress: Progress, values: Mapping[str, float]) -> None: ...
+
+    def keep(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -47,6 +54,9 @@ class _Lines:
         if self.as_json and values:
             self._write_json({"step": progress.step, "epoch": progress.epoch, **values})
 
+    def keep(self) -> None:
+        pass
+
     def _write_json(self, values: Mapping[str, object]) -> None:
         self._write(json.dumps(values))
 
@@ -62,46 +72,58 @@ def _of_run(progress: Progress) -> dict[str, float]:
     return {"seconds": round(progress.seconds, 3), **progress.scheduled}
 
 
-@dataclass(frozen=True, slots=True)
 class _TensorBoard:
-    writer: Any
+    """An event file. It begins with the start of a session, so TensorBoard drops the events of earlier files from its
+    step on."""
+
+    def __init__(self, folder: Path, done: int) -> None:
+        files: Any = importlib.import_module("tensorboard.summary.writer.event_file_writer")
+        self._events: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
+        self._summaries: Any = importlib.import_module("tensorboard.compat.proto.summary_pb2")
+        with reported(folder):
+            self._writer = files.EventFileWriter(str(folder))
+        start = self._events.SessionLog(status=self._events.SessionLog.START)
+        self._add(done + 1, session_log=start)
+
+    def _add(self, step: int, **content: Any) -> None:
+        self._writer.add_event(self._events.Event(wall_time=time.time(), step=step, **content))
+
+    def _add_scalars(self, step: int, values: Mapping[str, float]) -> None:
+        found = [self._summaries.Summary.Value(tag=key, simple_value=value) for key, value in values.items()]
+        self._add(step, summary=self._summaries.Summary(value=found))
 
     def step(self, name: str, progress: Progress) -> None:
-        for key, value in {name: progress.loss, **progress.scheduled}.items():
-            self.writer.add_scalar(key, value, progress.step)
+        self._add_scalars(progress.step, {name: progress.loss, **progress.scheduled})
 
     def epoch(self, progress: Progress, values: Mapping[str, float]) -> None:
-        for key, value in values.items():
-            self.writer.add_scalar(key, value, progress.step)
-        self.writer.flush()
+        self._add_scalars(progress.step, values)
+
+    def keep(self) -> None:
+        self._writer.flush()
 
     def close(self) -> None:
-        self.writer.close()
+        self._writer.close()
 
 
 @dataclass(slots=True)
 class _Wandb:
-    """The values of a step are sent when the next one begins, since a validation belongs to its last step."""
+    """A run of Weights & Biases. `pending` are the values of steps that no checkpoint holds yet, by step."""
 
     run: Any
-    number: int = 0
-    values: dict[str, float] = field(default_factory=dict)
+    pending: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def step(self, name: str, progress: Progress) -> None:
-        self._send()
-        self.number = progress.step
-        self.values = {name: progress.loss, "epoch": float(progress.epoch), **progress.scheduled}
+        self.pending[progress.step] = {name: progress.loss, "epoch": float(progress.epoch), **progress.scheduled}
 
     def epoch(self, progress: Progress, values: Mapping[str, float]) -> None:
-        self.values |= values
+        self.pending.setdefault(progress.step, {}).update(values)
 
-    def _send(self) -> None:
-        if self.values:
-            self.run.log(self.values, step=self.number)
-        self.values = {}
+    def keep(self) -> None:
+        for step, values in self.pending.items():
+            self.run.log(values, step=step)
+        self.pending.clear()
 
     def close(self) -> None:
-        self._send()
         self.run.finish()
 
 
@@ -123,6 +145,9 @@ class _Picture:
         self.means.append((progress.step, progress.mean))
         for key, value in values.items():
             self.validations.setdefault(key, []).append((progress.step, value))
+
+    def keep(self) -> None:
+        pass
 
     def close(self) -> None:
         if not self.losses:
@@ -157,8 +182,10 @@ def _require(package: str, option: str) -> None:
 
 def lines_log(path: Path, append: bool) -> Opener:
     """A file of lines, or a device. With `append`, the lines of the steps before the run stay. Raises DiagnosticError
-    if the file cannot be made."""
-    if not path.exists():
+    if the file cannot be written."""
+    if path.exists():
+        check_opens(path)
+    else:
         check_writable(path)
     as_json = path.suffix == ".jsonl"
 
@@ -168,7 +195,8 @@ def lines_log(path: Path, append: bool) -> Opener:
             kept = [line for line in lines if line.endswith("\n") and _step_of(line, as_json) <= done]
             if len(kept) < len(lines):  # an interrupted run went on after its last checkpoint
                 write_whole(path, "".join(kept))
-        return _Lines(path.open("a" if append else "w", encoding="utf-8"), as_json)
+        with reported(path):
+            return _Lines(path.open("a" if append else "w", encoding="utf-8"), as_json)
 
     return start
 
@@ -182,23 +210,23 @@ def _step_of(line: str, as_json: bool) -> int:
 
 
 def tensorboard_log(folder: Path) -> Opener:
-    """A folder of event files. Raises DiagnosticError if TensorBoard is not installed."""
+    """A folder of event files. Raises DiagnosticError if TensorBoard is not installed, or the folder cannot be
+    written."""
     _require("tensorboard", "--tensorboard")
-
-    def start(done: int) -> Log:
-        summary: Any = importlib.import_module("tensorboard.summary")
-        return _TensorBoard(summary.Writer(str(folder)))
-
-    return start
+    check_folder(folder)
+    return lambda done: _TensorBoard(folder, done)
 
 
 def wandb_log(folder: Path, project: str) -> Opener:
-    """A run that is kept in a folder; `wandb sync` uploads it. Raises DiagnosticError if wandb is not installed."""
+    """A run that is kept in a folder; `wandb sync` uploads it. Raises DiagnosticError if wandb is not installed, or the
+    folder cannot be written."""
     _require("wandb", "--wandb")
+    check_folder(folder)
 
     def start(done: int) -> Log:
         wandb: Any = importlib.import_module("wandb")
-        folder.mkdir(parents=True, exist_ok=True)
+        with reported(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         settings = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
         return _Wandb(wandb.init(mode="offline", dir=str(folder), project=project, settings=settings))
 

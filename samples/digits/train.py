@@ -1,11 +1,12 @@
 """Trains the digits network with Nacre, and writes `digits.safetensors` and `test_images.npz` beside this file.
 
     python samples/digits/train.py            # half a minute; the results are the same in every run on a machine
+    python samples/digits/train.py --picture losses.svg
 
 The network and its update are in training.nacre. The data are the 1797 images of `sklearn.datasets.load_digits` (8x8
 pixels of 0..16), in their own order. The first 1437 train; the last 360 are held out, and no choice was based on them.
 Widths, epochs and distortions were chosen with `--validate`, which trains on the first 1077 images and prints the
-accuracy on the 360 after them.
+accuracy on the 360 after them. The picture needs matplotlib.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import nacre
 import numpy as np
 import numpy.typing as npt
+from nacre.compiler.tools.plots import check_plot, draw_curves
 from safetensors.numpy import save_file
 from sklearn.datasets import load_digits
 
@@ -48,23 +50,27 @@ def move(images: Array, random: np.random.Generator) -> Array:
     return (upper * (1 - down) + lower * down).reshape(count, 8, 8).astype(np.float32)
 
 
-def train(images: Array, labels: Array, epochs: int) -> dict[str, Array]:
-    """Returns the running means of the weights, by the names of digits.nacre. The rate falls as a cosine."""
+def train(images: Array, labels: Array, epochs: int) -> tuple[dict[str, Array], list[float]]:
+    """Returns the running means of the weights, by the names of digits.nacre, and the mean loss of each epoch. The rate
+    falls as a cosine."""
     random = np.random.default_rng(SEED)
     session = nacre.compile(HERE / "training.nacre").session()
     number, steps = 0, epochs * (len(images) // BATCH)
+    means: list[float] = []
     for epoch in range(epochs):
         moved = move(images, random)
         order = random.permutation(len(images))
+        losses: list[float] = []
         for start in range(0, len(images) - BATCH + 1, BATCH):
             batch = order[start : start + BATCH]
             number += 1
             rate = np.float32(RATE * (1 + np.cos(np.pi * number / steps)) / 2)
-            loss = session.step(moved[batch], labels[batch], rate)
+            losses.append(float(session.step(moved[batch], labels[batch], rate)))
+        means.append(float(np.mean(losses)))
         if epoch % 20 == 19:
-            print(f"epoch {epoch + 1} of {epochs}, loss {loss:.4f}", flush=True)
+            print(f"epoch {epoch + 1} of {epochs}, loss {means[-1]:.4f}", flush=True)
     names = (f"{layer}.{key}" for layer in LAYERS for key in ("weight", "bias"))
-    return {name: session.states[f"averaged.{name}.mean"] for name in names}
+    return {name: session.states[f"averaged.{name}.mean"] for name in names}, means
 
 
 def main() -> None:
@@ -73,11 +79,17 @@ def main() -> None:
         "--validate", action="store_true", help="train on fewer images, print the accuracy on others, write nothing"
     )
     parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--picture", type=Path, help="draw the losses: .svg, .png or .pdf")
     options = parser.parse_args()
+    if options.picture is not None:
+        check_plot(options.picture)
     data = load_digits()
     images, labels = data.images.astype(np.uint8), data.target.astype(np.int64)
     start, end = (VALIDATION, TRAINING) if options.validate else (TRAINING, len(images))
-    weights = train(images[:start], labels[:start], options.epochs)
+    weights, losses = train(images[:start], labels[:start], options.epochs)
+    if options.picture is not None:
+        steps = start // BATCH * np.arange(1, len(losses) + 1)
+        draw_curves(options.picture, {"training": (steps.tolist(), losses)}, "mean loss of an epoch")
     classify = nacre.compile(HERE / "digits.nacre", weights=weights)
     parts = [classify(images[at : min(at + 90, end)].astype(np.float32)) for at in range(start, end, 90)]
     right = np.concatenate(parts).argmax(axis=1) == labels[start:end]

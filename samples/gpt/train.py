@@ -20,6 +20,7 @@ from typing import Any
 import nacre
 import numpy as np
 import numpy.typing as npt
+from nacre.compiler.tools.plots import check_plot, draw_curves
 
 Array = npt.NDArray[Any]
 HERE = Path(__file__).parent
@@ -53,16 +54,9 @@ def write(session: Any, characters: list[str], count: int, temperature: float = 
 
 def draw_losses(losses: list[float], checks: dict[int, float], path: Path) -> None:
     """Draws the mean loss of each `CHECK` steps, and the held-out losses by their steps."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  # only a picture needs it
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(list(checks), [float(np.mean(losses[max(0, step - CHECK) : step])) for step in checks], label="training")
-    axes.plot(list(checks), list(checks.values()), label="held out")
-    axes.set(xlabel="step", ylabel="loss per character")
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(path)
+    steps = list(checks)
+    means = [float(np.mean(losses[max(0, step - CHECK) : step])) for step in steps]
+    draw_curves(path, {"training": (steps, means), "held out": (steps, list(checks.values()))}, "loss per character")
 
 
 def main() -> None:
@@ -73,6 +67,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2e-3, help="the greatest learning rate")
     parser.add_argument("--picture", type=Path, help="draw the losses: .svg, .png or .pdf")
     options = parser.parse_args()
+    if options.picture is not None:
+        check_plot(options.picture)
     content = options.text.read_text(encoding="utf-8")
     characters = sorted(set(content))
     known = {character: number for number, character in enumerate(characters)}

@@ -20,6 +20,7 @@ from typing import Any
 import nacre
 import numpy as np
 import numpy.typing as npt
+from nacre.compiler.tools.plots import check_plot, draw_curves
 
 Array = npt.NDArray[Any]
 LETTERS = ".abcdefghijklmnopqrstuvwxyz"
@@ -61,16 +62,10 @@ def published_draws(session: Any, examples: int) -> Callable[[], Array]:
 
 def draw_losses(losses: Array, path: Path) -> None:
     """Draws the mean loss of each thousand steps."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  # only a picture needs it
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
     size = min(WINDOW, len(losses))
     means = losses[: len(losses) // size * size].reshape(-1, size).mean(axis=1)
-    axes.plot(size * np.arange(1, len(means) + 1), means)
-    axes.set(xlabel="step", ylabel=f"mean loss of {size} steps")
-    axes.grid(alpha=0.3)
-    figure.savefig(path)
+    steps = size * np.arange(1, len(means) + 1)
+    draw_curves(path, {"training": (steps.tolist(), means.tolist())}, f"mean loss of {size} steps")
 
 
 def main() -> None:
@@ -80,6 +75,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="draw the losses: .svg, .png or .pdf")
     parser.add_argument("--published", action="store_true", help="draw the random numbers of the published run")
     options = parser.parse_args()
+    if options.picture is not None:
+        check_plot(options.picture)
     names = options.names.read_text(encoding="utf-8").split()
     random.Random(42).shuffle(names)
     training = examples(names[: len(names) * 8 // 10])

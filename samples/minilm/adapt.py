@@ -1,11 +1,11 @@
 """Adapts MiniLM to distinguish sentences of the same meaning from those of the opposite meaning, with Nacre.
 
-    python samples/minilm/adapt.py
+    python samples/minilm/adapt.py --picture losses.svg
 
 MiniLM gives "The room is warm." and "The room is cold." almost the same vector. The step in adapt.nacre trains low-rank
 adapters of the attention in the last two layers, 12288 numbers, and leaves the 22.7 million weights as they are. The
 adjectives that train and those that are held out have no word in common. The first run downloads the weights as
-embed.py does.
+embed.py does. The picture needs matplotlib.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 from embed import encode, find_checkpoint, load_tokenizer
+from nacre.compiler.tools.plots import check_plot, draw_curves
 
 Array = npt.NDArray[Any]
 TRAINING = """
@@ -71,7 +72,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="adapt MiniLM to opposites")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="a folder with the files of all-MiniLM-L6-v2")
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--picture", type=Path, help="draw the losses: .svg, .png or .pdf")
     options = parser.parse_args()
+    if options.picture is not None:
+        check_plot(options.picture)
     checkpoint = find_checkpoint(options.checkpoint)
     tokenizer = load_tokenizer(checkpoint)
     session = nacre.compile(Path(__file__).with_name("adapt.nacre"), weights=checkpoint).session()
@@ -84,14 +88,17 @@ def main() -> None:
 
     show("before")
     draw, same = np.random.default_rng(0), targets(BATCH)
+    losses: list[float] = []
     for number in range(options.steps):
         chosen = draw.choice(len(training), BATCH, replace=False)
         ids, mask = encode(tokenizer, [text for index in chosen for text in training[index]])
-        loss = session.step(ids, mask, same, np.float32(RATE * (1 - number / options.steps)))
+        losses.append(float(session.step(ids, mask, same, np.float32(RATE * (1 - number / options.steps)))))
         if number % 20 == 19:
-            print(f"step {number + 1}, loss {float(loss):.4f}", flush=True)
+            print(f"step {number + 1}, loss {losses[-1]:.4f}", flush=True)
     show("after")
     session.save("adapters.safetensors")
+    if options.picture is not None:
+        draw_curves(options.picture, {"training": (range(1, len(losses) + 1), losses)}, "loss of a step")
 
 
 if __name__ == "__main__":

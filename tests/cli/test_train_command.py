@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 import nacre
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from cli_harness import Cli
 from nacre.compiler.base import packages
+from nacre.compiler.cli import train as cli_train
 from nacre.compiler.tools import training_logs
 from nacre.compiler.tools.train import Progress
 from safetensors.numpy import load_file, save_file
@@ -230,24 +233,29 @@ def test_a_missing_package_is_named_before_the_build(folder: Path, cli: Cli, mon
     assert "pictures cannot be written as" in cli(*TRAIN, "--picture", "losses.gif").err
 
 
-def _write_log(opener: training_logs.Opener) -> None:
-    with training_logs.open_logs([opener], 0) as logs:
-        for number in (1, 2):
-            progress = Progress(1, number, 2, 1 / number, 1 / number, 0.1, 0.0, 20.0, {"lr": 0.5})
+def _write_log(opener: training_logs.Opener, steps: Sequence[int] = (1, 2), done: int = 0) -> None:
+    """The loss is the reciprocal of the number of the step, and the rate that of the first one of the run."""
+    with training_logs.open_logs([opener], done) as logs:
+        for number in steps:
+            progress = Progress(1, number, 2, 1 / number, 1 / number, 0.1, 0.0, 20.0, {"lr": 1 / steps[0]})
             logs[0].step("loss", progress)
         logs[0].epoch(progress, {"error": 0.25})
+        logs[0].keep()
 
 
 def test_event_files_of_tensorboard(tmp_path: Path) -> None:
+    """The second run is resumed after step 2, and repeats steps of the first one, which went on."""
     reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    _write_log(training_logs.tensorboard_log(tmp_path))
+    _write_log(training_logs.tensorboard_log(tmp_path), (1, 2, 4, 5))
+    _write_log(training_logs.tensorboard_log(tmp_path), (4, 8), done=2)
     events = reading.EventAccumulator(str(tmp_path))
     events.Reload()
-    found = {
-        tag: [(e.step, float(e.tensor_proto.float_val[0])) for e in events.Tensors(tag)]
-        for tag in events.Tags()["tensors"]
+    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert found == {
+        "loss": [(1, 1.0), (2, 0.5), (4, 0.25), (8, 0.125)],
+        "lr": [(1, 1.0), (2, 1.0), (4, 0.25), (8, 0.25)],
+        "error": [(8, 0.25)],
     }
-    assert found == {"loss": [(1, 1.0), (2, 0.5)], "lr": [(1, 0.5), (2, 0.5)], "error": [(2, 0.25)]}
 
 
 def test_a_run_of_wandb_is_kept_offline(tmp_path: Path) -> None:
@@ -257,6 +265,57 @@ def test_a_run_of_wandb_is_kept_offline(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("run-*.wandb")
     content = file.read_bytes()
     assert all(key in content for key in (b"loss", b"error", b"lr"))
+
+
+class _Run:
+    """A run of wandb."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, float]] = []
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.lines += [(step, values["loss"])]
+
+    def finish(self) -> None:
+        pass
+
+
+def test_runs_of_wandb_hold_each_step_once(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is interrupted after a checkpoint, and resumed. A run that ends at a NaN holds all finite losses."""
+    run, options = _Run(), ("--epochs", "2", "--save-steps", "4", "--wandb", "runs", "--log", "losses.csv")
+    monkeypatch.setattr(cli_train, "wandb_log", lambda path, project: lambda done: training_logs._Wandb(run))
+    with monkeypatch.context() as patched:
+        _interrupt(patched, after=9)
+        assert cli(*TRAIN, *options).code == 130
+    assert [step for step, _ in run.lines] == list(range(1, 9))
+    assert cli(*TRAIN, *options, "--resume").code == 0
+    assert [f"{step},{loss!r}" for step, loss in run.lines] == Path("losses.csv").read_text().splitlines()
+    run.lines.clear()
+    Path("line.nacre").write_text(MODEL.replace("loss = mse(net(x), y)", "loss = mean(exp(net(x) - y))"))
+    failed = cli("train", "line.nacre", "--data", "data.npz", "--input", "lr=40", "--epochs", "9", *options[4:])
+    assert failed.code == 1 and "error[not-finite]" in failed.err
+    assert [f"{step},{loss!r}" for step, loss in run.lines] == Path("losses.csv").read_text().splitlines() != []
+
+
+def test_logs_that_cannot_be_written(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are reported before the model is compiled."""
+    Path("wrong.nacre").write_text("model m(")
+    Path("runs").mkdir()
+    monkeypatch.setattr(packages, "find_spec", lambda name: name)
+    for options, message in (
+        (("--log", "runs"), "cannot write `runs`: it is a folder"),
+        (("--tensorboard", "data.npz"), "cannot write `data.npz`: `data.npz` is not a folder"),
+        (("--wandb", "data.npz/runs"), "is not a folder"),
+    ):
+        result = cli("train", "wrong.nacre", *TRAIN[2:], *options)
+        assert result.code == 1 and message in " ".join(result.err.split()), result.err
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # the superuser has all permissions
+    for options, message in (
+        (("--log", "data.npz"), "no permission to write to the file"),
+        (("--tensorboard", "runs/new"), "no permission to write to the folder"),
+    ):
+        result = cli("train", "wrong.nacre", *TRAIN[2:], *options)
+        assert result.code == 1 and message in " ".join(result.err.split()), result.err
 
 
 def test_wrong_paths_are_reported_before_the_model_is_compiled(folder: Path, cli: Cli) -> None:

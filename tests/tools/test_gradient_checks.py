@@ -47,6 +47,16 @@ def test_right_gradients_pass() -> None:
     assert all("agree with finite differences" in text for text in found["passed"])
 
 
+MASKED = """language 1
+model masked(x: f32[9]) -> f32 { return sum(softmax(where(iota((9,)) < 2, x, -inf)) * x) }
+"""
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinite_values_cause_no_warning() -> None:
+    assert not outcomes(MASKED)["failed"]
+
+
 def plant(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives an operator a wrong gradient."""
     record = OPERATORS[operator]
