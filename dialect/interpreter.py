@@ -22,7 +22,7 @@ from .ops.support.index_modes import find_outside
 from .ops.support.tree_errors import describe_fault
 from .remembered import KeptParameters, KeptResults
 from .requirements import call_requirements
-from .types import F64, Array, DType, dtype_of
+from .types import F64, Array, DType, TensorType, dtype_of
 
 Load = Callable[[Parameter], Array]
 """A callback that returns the data of a parameter (without loops, without a formula), in the shape of its type.
@@ -37,6 +37,10 @@ class IndexRangeError(DiagnosticError):
 
 class EndlessError(DiagnosticError):
     """An exception for a `while` with more iterations than the interpreter permits."""
+
+
+class MemoryLimitError(DiagnosticError):
+    """An exception for results that cannot be allocated."""
 
 
 def bind_dims(function: Function, arguments: Sequence[Array]) -> dict[str, int]:
@@ -121,11 +125,23 @@ class Interpreter:
 
     def _run_nodes(self, nodes: Sequence[Node], values: dict[str, Array], dims: Mapping[str, int]) -> None:
         for node in nodes:
-            results = self._run_node(node, values, dims)
+            try:
+                results = self._run_node(node, values, dims)
+            except MemoryError:
+                raise self._out_of_memory(node, dims) from None
             for value, array in zip(node.outputs, results, strict=True):
                 values[value.name] = array
             if self.observe is not None:
                 self.observe(node, results)
+
+    def _out_of_memory(self, node: Node, dims: Mapping[str, int]) -> MemoryLimitError:
+        taken = []
+        for value in node.outputs:
+            dtype = self.precision if self.precision is not None and value.type.dtype.is_float else value.type.dtype
+            shape = tuple(evaluate(size, dims) for size in value.type.shape)
+            taken.append(f"{evaluate(TensorType(dtype, shape).bytes, {}):,} bytes, {dtype}{list(shape)}")
+        message = f"memory for `{node.op}` cannot be allocated: a result takes {', another '.join(taken)}"
+        return MemoryLimitError([Diagnostic("out-of-memory", message, node.span)])
 
     def _run_region(
         self, region: Region, inputs: Sequence[Array], values: Mapping[str, Array], dims: Mapping[str, int]

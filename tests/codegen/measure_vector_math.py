@@ -17,8 +17,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
+from nacre.compiler.codegen.double_math import DOUBLE
 from nacre.compiler.codegen.llvm.machine import Machine, Options, vector_features
-from nacre.compiler.codegen.tiler.vector_math import ULP
+from nacre.compiler.codegen.tiler.vector_math import SINGLE
 from nacre.compiler.targets.target import Target
 from nacre.dialect.types import Array
 from vector_math_harness import BINARY, COMPOSED, Run, build, build_library, build_operators, seconds, worst
@@ -35,11 +36,11 @@ DOMAINS = {
 }
 HEAD = """# Elementary functions
 
-The tiler evaluates MLIR's math operations on f32 with its own vectorised functions
-(`compiler/codegen/tiler/vector_math`). f16 and bf16 operands are computed in f32; other dtypes call the C library.
-Scalar code uses the same arithmetic, so a result does not depend on the vector width. With `avx512f`, the last step
-of an exponential is a single instruction, which gives the same result. NaN, infinities, signed zeros and denormals
-follow IEEE 754 and NumPy.
+The tiler evaluates MLIR's math operations on f32 and f64 with its own vectorised functions
+(`compiler/codegen/tiler/vector_math`, `compiler/codegen/double_math`). f16 and bf16 operands are computed in f32. On
+targets without fused multiply-add instructions, such as `x86-64`, f64 calls the C library. Scalar code uses the same
+arithmetic, so a result does not depend on the vector width. With `avx512f`, the last step of an exponential is a single
+instruction, which gives the same result. NaN, infinities, signed zeros and denormals follow IEEE 754 and NumPy.
 
 `python tests/codegen/measure_vector_math.py` writes this page. Errors are in units in the last place (ulp) of the
 nearest f32, relative to a computation in float64; the error of a correctly rounded result is at most 0.5. For denormal
@@ -59,6 +60,15 @@ about 10 more cycles for denormal results.
 | function | bound | largest error | at | of | AVX-512 | AVX2 | C library |
 |---|---|---|---|---|---|---|---|
 """
+DOUBLES = """
+## Double precision
+
+The bounds of the errors of f64, in units in the last place of the nearest f64, relative to a computation in extended
+precision. Tests check them on samples.
+
+| function | bound |
+|---|---|
+"""
 TAIL = """
 ## Special values
 
@@ -75,7 +85,7 @@ There are two exceptions.
   flushes denormal sums. This changes a sum by less than 2**-126 at each step, and by less than |x| * 2**-126 for each
   product of x with a denormal. `--strict` avoids the instruction.
 """
-BOUNDS = {**ULP, **COMPOSED}
+BOUNDS = {**SINGLE.ulp, **COMPOSED}
 
 
 @cache
@@ -174,6 +184,7 @@ def write(errors: dict[str, tuple[str, str, str]], timed: dict[str, list[str]]) 
         if name in errors:
             error, at, extent = errors[name]
             page += f"| {name} | {BOUNDS[name]} | {error} | {at} | {extent} | {' | '.join(timed[name])} |\n"
+    page += DOUBLES + "".join(f"| {name} | {bound} |\n" for name, bound in DOUBLE.ulp.items())
     PAGE.write_text(page + TAIL, encoding="utf-8")
 
 

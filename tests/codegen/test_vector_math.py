@@ -11,12 +11,12 @@ import nacre.compiler
 import numpy as np
 import pytest
 from nacre.compiler.codegen.llvm.machine import vector_features
-from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, ULP, emit_function
+from nacre.compiler.codegen.tiler.vector_math import SINGLE
 from nacre.compiler.targets.target import Target
 from nacre.dialect.types import Array
 from vector_math_harness import BINARY, COMPOSED, Run, build, build_operators, neighbours, worst
 
-UNARY = [name for name in FUNCTIONS if name not in BINARY]
+UNARY = [name for name in SINGLE.formulas if name not in BINARY]
 AVX512 = frozenset({"avx512f"})
 FUSED = frozenset({"fma"})
 FORMS = {
@@ -89,17 +89,17 @@ def pairs(count: int) -> tuple[Array, Array]:
 def test_error_is_within_the_bound(name: str) -> None:
     # The reference of erfc is slow.
     error, place = worst(functions("16 lanes")[name], name, samples(20_011 if name == "erfc" else 4_003))
-    assert error <= ULP[name], (place, error)
+    assert error <= SINGLE.ulp[name], (place, error)
 
 
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_error_of_two_operands_is_within_the_bound(name: str) -> None:
     error, place = worst(functions("16 lanes")[name], name, *pairs(200_000))
-    assert error <= ULP[name], (place, error)
+    assert error <= SINGLE.ulp[name], (place, error)
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "16 lanes"])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", SINGLE.formulas)
 def test_forms_agree(name: str, form: str) -> None:
     """A lane's result does not depend on its neighbours, on how many there are, or on the instructions at hand."""
     arguments = pairs(5_000) if name in BINARY else (samples(400_009),)
@@ -109,7 +109,7 @@ def test_forms_agree(name: str, form: str) -> None:
 
 def test_erfc_of_usual_arguments_needs_no_division() -> None:
     """The division is in a branch for arguments far from 0, which most vectors do not take."""
-    usual, _, rest = emit_function("erfc", 16).partition("scf.if")
+    usual, _, rest = SINGLE.emit("erfc", 16).partition("scf.if")
     assert "divf" not in usual
     assert "divf" in rest.partition("} else {")[0]
     assert len(usual.splitlines()) - usual.count("arith.constant") <= 55
@@ -136,5 +136,5 @@ def test_error_of_operators_is_within_the_bound(operator: str, operators: dict[s
 def test_table_states_the_bounds() -> None:
     text = (Path(nacre.compiler.__file__).parent / "docs" / "vector_math.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \|", text, re.MULTILINE)
-    assert {name: float(bound) for name, bound, _ in rows} == {**ULP, **COMPOSED}
+    assert {name: float(bound) for name, bound, _ in rows} == {**SINGLE.ulp, **COMPOSED}
     assert all(float(measured) <= float(bound) for _, bound, measured in rows)

@@ -15,7 +15,8 @@ from nacre.compiler.base.mlir import ir, passmanager, translate
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.llvm.literals import rewrite_literals
 from nacre.compiler.codegen.llvm.machine import Machine, Options, Pipeline
-from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, emit_function, function_name
+from nacre.compiler.codegen.tiler.vector_math import SINGLE
+from nacre.compiler.codegen.tiler.vector_math.library import Library
 from nacre.compiler.codegen.workers.routes import ROUTES, split_action
 from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
@@ -23,7 +24,7 @@ from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.support.error_function import erf, erfc
-from nacre.dialect.types import F32, Array, TensorType
+from nacre.dialect.types import F32, Array, DType, TensorType
 
 
 def _sigmoid(x: Array) -> Array:
@@ -45,20 +46,20 @@ COMPOSED: Mapping[str, float] = {"sigmoid": 2.0}
 SMALLEST_NORMAL = np.float32(2.0**-126)
 _BLOCK = 4096
 """Elements that a kernel takes at a time: a multiple of all numbers of lanes."""
-_MEMORY = "memref<4294967296xf32>"
-
+_DTYPES = {"f32": np.float32, "f64": np.float64}
 _ROUNDS = 100
 """Of a timed call, so that calling costs nothing beside them."""
 
 
-def _loop(name: str, callee: str, lanes: int | None) -> str:
+def _loop(name: str, callee: str, lanes: int | None, element: str = "f32") -> str:
     """A function that computes the first n elements of a result from those of the arguments, some rounds of it."""
     operands = ("%x", "%y")[: 2 if name in BINARY else 1]
-    type = "f32" if lanes is None else f"vector<{lanes}xf32>"
+    memory = f"memref<4294967296x{element}>"
+    type = element if lanes is None else f"vector<{lanes}x{element}>"
     load, store = ("memref.load", "memref.store") if lanes is None else ("vector.load", "vector.store")
     suffix = "" if lanes is None else f", {type}"
-    arguments = ", ".join(f"{o}: {_MEMORY}" for o in (*operands, "%r"))
-    loads = "".join(f"    {o}i = {load} {o}[%i] : {_MEMORY}{suffix}\n" for o in operands)
+    arguments = ", ".join(f"{o}: {memory}" for o in (*operands, "%r"))
+    loads = "".join(f"    {o}i = {load} {o}[%i] : {memory}{suffix}\n" for o in operands)
     values = ", ".join(f"{o}i" for o in operands)
     types = ", ".join([type] * len(operands))
     return f"""
@@ -69,7 +70,7 @@ func.func @loop_{name}({arguments}, %n: index, %rounds: index) {{
   scf.for %round = %zero to %rounds step %one {{
   scf.for %i = %zero to %n step %step {{
 {loads}    %v = func.call @{callee}({values}) : ({types}) -> {type}
-    {store} %v, %r[%i] : {_MEMORY}{suffix}
+    {store} %v, %r[%i] : {memory}{suffix}
   }}
   }}
   return
@@ -96,10 +97,10 @@ def _library(text: str, target: Target) -> ctypes.CDLL:
 
 
 class Run:
-    """A loop over arrays of f32 of the same size."""
+    """A loop over arrays of the same size and of one dtype."""
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
+    def __init__(self, function: Any, element: str = "f32") -> None:
+        self._function, self._dtype = function, _DTYPES[element]
 
     def __call__(self, *arguments: Array) -> Array:
         memory = self._padded(*arguments)
@@ -114,7 +115,7 @@ class Run:
     def _padded(self, *arguments: Array) -> list[Array]:
         """Memory for the arguments and the result."""
         size = arguments[0].size
-        memory = [_aligned(-size % _BLOCK + size) for _ in (*arguments, None)]
+        memory = [_aligned(-size % _BLOCK + size, self._dtype) for _ in (*arguments, None)]
         for whole, given in zip(memory, arguments, strict=False):
             whole[:size] = given
         return memory
@@ -124,10 +125,11 @@ class Run:
         self._function(*pointers, ctypes.c_int64(memory[0].size), ctypes.c_int64(rounds))
 
 
-def _aligned(size: int) -> Array:
-    memory = np.zeros(size * 4 + 64, np.uint8)
+def _aligned(size: int, dtype: Any) -> Array:
+    count = size * np.dtype(dtype).itemsize
+    memory = np.zeros(count + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    return memory[start : start + size * 4].view(np.float32)
+    return memory[start : start + count].view(dtype)
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -140,18 +142,22 @@ def build(
     lanes: int | None,
     features: frozenset[str] = frozenset({"fma"}),
     target: Target | None = None,
-    names: Sequence[str] = FUNCTIONS,
+    names: Sequence[str] = tuple(SINGLE.formulas),
+    functions: Library = SINGLE,
 ) -> dict[str, Run]:
-    """Every function, computed that many lanes at a time: arrays of f32 to one of the same size."""
-    text = "".join(emit_function(n, lanes, features) + _loop(n, function_name(n, lanes), lanes) for n in names)
+    """Every function, computed that many lanes at a time: arrays to one of the same size."""
+    element = functions.element
+    text = "".join(
+        functions.emit(n, lanes, features) + _loop(n, functions.symbol(n, lanes), lanes, element) for n in names
+    )
     library = _library(text, target or Target())
-    return {name: Run(library[f"loop_{name}"]) for name in names}
+    return {name: Run(library[f"loop_{name}"], element) for name in names}
 
 
-def build_operators(names: Sequence[str]) -> dict[str, Callable[..., Array]]:
-    """Operators of f32 as models have them at -O2: arrays of one size to one of the same size."""
+def build_operators(names: Sequence[str], dtype: DType = F32) -> dict[str, Callable[..., Array]]:
+    """Operators of a dtype as models have them at -O2: arrays of one size to one of the same size."""
     length = Symbol("N")
-    operands = tuple(Value(name, TensorType(F32, (length.size,))) for name in "xy")
+    operands = tuple(Value(name, TensorType(dtype, (length.size,))) for name in "xy")
     made = []
     for name in names:
         b = Builder(OPERATORS)
@@ -166,17 +172,17 @@ def build_operators(names: Sequence[str]) -> dict[str, Callable[..., Array]]:
     return {name: only(run) for name, run in compiled.items()}
 
 
-def build_library(names: Sequence[str] = FUNCTIONS) -> dict[str, Run]:
+def build_library(names: Sequence[str] = tuple(SINGLE.formulas), element: str = "f32") -> dict[str, Run]:
     """The same loops over the functions of the C library."""
     text = ""
     for name in names:
         operands = ("%x", "%y")[: 2 if name in BINARY else 1]
-        arguments = ", ".join(f"{o}: f32" for o in operands)
-        text += f"func.func private @library_{name}({arguments}) -> f32 {{\n"
-        text += f"  %r = math.{name} {', '.join(operands)} : f32\n  return %r : f32\n}}\n"
-        text += _loop(name, f"library_{name}", None)
+        arguments = ", ".join(f"{o}: {element}" for o in operands)
+        text += f"func.func private @library_{name}({arguments}) -> {element} {{\n"
+        text += f"  %r = math.{name} {', '.join(operands)} : {element}\n  return %r : {element}\n}}\n"
+        text += _loop(name, f"library_{name}", None, element)
     library = _library(text, Target())
-    return {name: Run(library[f"loop_{name}"]) for name in names}
+    return {name: Run(library[f"loop_{name}"], element) for name in names}
 
 
 def errors(actual: Array, exact: Array) -> Array:

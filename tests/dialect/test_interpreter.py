@@ -10,11 +10,11 @@ import pytest
 from nacre.dialect import requirements
 from nacre.dialect.dims import DimError, Symbol, add
 from nacre.dialect.graph import Function, Module, Node, Parameter, Value
-from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.interpreter import Interpreter, MemoryLimitError
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.remembered import KeptParameters, KeptResults, by_identity
-from nacre.dialect.types import F32, F64, TensorType
+from nacre.dialect.types import F32, F64, DType, TensorType
 
 N = Symbol("N", 0, 100)
 
@@ -144,3 +144,17 @@ def test_a_dim_of_size_1_is_not_squeezed() -> None:
     for size in (1, 2):
         (found,) = runs.run(function, [np.zeros((size, 1, 3), np.float32)])
         assert found.shape == (size, 3)
+
+
+@pytest.mark.parametrize(
+    ("precision", "size"), [(None, "4,503,599,627,370,496 bytes, f32"), (F64, "9,007,199,254,740,992 bytes, f64")]
+)
+def test_result_that_cannot_be_allocated_is_an_error(precision: DType | None, size: str) -> None:
+    b = Builder(OPERATORS)
+    x = Value("x", TensorType(F32, (1,)))
+    y = b.tile(x, repeats=(1 << 50,))
+    function = Function("f", (x,), tuple(b.nodes), (y,), ("y",))
+    module = Module("m", functions=(function,))
+    expected = rf"memory for `tile` cannot be allocated: a result takes {size}\[1125899906842624\]"
+    with pytest.raises(MemoryLimitError, match=expected):
+        Interpreter(module, lambda parameter: np.zeros(()), precision=precision).run("f", [np.zeros(1, np.float32)])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import nacre
 import pytest
+from nacre.dialect.interpreter import Interpreter, load_parameter
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from aten_suite import FAILURES, operators  # noqa: E402
 from nacre.compiler.readers.torch.convert import operator_names  # noqa: E402  # after the check that PyTorch is there
+from nacre.compiler.readers.torch.writing.arrays import to_array, to_tensor  # noqa: E402
 from op_runs import run_samples  # noqa: E402
 from op_samples import samples_of  # noqa: E402
 
@@ -46,14 +50,16 @@ FEW = (
     "|grid_sample|adaptive_avg_pool2d|normalize)|linalg.vector_norm|median|kthvalue|searchsorted"
     "|bucketize|hypot|fmax|dist"
 )
-REFUSED = {"nn.functional.pad.circular", "as_strided.partial_views", "nn.functional.interpolate.bicubic"}
+MORE = "cummax|cummin|copysign|fmin"
+"""The dtype of a sample depends on the position of its operator."""
+REFUSED = {"nn.functional.pad.circular", "as_strided.partial_views"}
 """Samples that need an operator without a converter, or read a tensor by its positions in memory."""
 SHORT = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_samples_agree_with_eager(part: int) -> None:
-    infos = list(operators(FEW))[part::2]
+    infos = [*operators(FEW), *operators(MORE)][part::2]
     samples = [
         sample
         for number, info in enumerate(infos)
@@ -67,3 +73,28 @@ def test_samples_agree_with_eager(part: int) -> None:
     refused = {o.sample.name.partition("#")[0]: o.reason for o in outcomes if o.kind != "pass"}
     assert refused.keys() == {info.full_name for info in infos} & REFUSED, refused
     assert len(outcomes) > 50
+
+
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, torch.nan, -torch.inf, 1.0, -torch.nan, torch.inf, -1.0])
+
+
+class Specials(torch.nn.Module):
+    def forward(self, x: torch.Tensor, short: torch.Tensor, image: torch.Tensor) -> Sequence[torch.Tensor]:
+        pairs = torch.copysign(x[:, None], x), torch.copysign(short[:, None], short)
+        rolled = torch.stack([x.roll(i) for i in range(9)], 1)
+        images = [
+            torch.nn.functional.interpolate(image, mode="bicubic", align_corners=corners, **to)
+            for corners in (False, True)
+            for to in ({"size": (7, 1)}, {"scale_factor": (1.7, 0.6)})
+        ]
+        return (*pairs, *torch.cummax(rolled, 0), *torch.cummin(rolled, 0), *torch.cummax(x > 0, 0), *images)
+
+
+def test_special_values_agree_with_eager() -> None:
+    arguments = (SPECIAL, SPECIAL.bfloat16(), torch.rand(1, 2, 4, 5))
+    module = nacre.from_torch(Specials(), arguments).module
+    results = Interpreter(module, load_parameter).run("Specials", list(map(to_array, arguments)))
+    for made, expected in zip(results, Specials()(*arguments), strict=True):
+        found = to_tensor(made)
+        assert torch.isclose(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True).all()
+        assert not expected.is_floating_point() or (found.signbit() == expected.signbit())[~expected.isnan()].all()

@@ -1,7 +1,7 @@
 """Elementary functions on a GPU are the compiler's own; a few are instructions.
 
-The functions of `tiler/vector_math` are straight-line arithmetic on single numbers too, so results of f32 on a GPU and
-on a CPU differ by the rounding of sums alone. The functions of f64 are in `double_math`. libdevice is not used.
+The functions of `tiler/vector_math` and `double_math` are straight-line arithmetic on single numbers too, so
+results on a GPU and on a CPU differ by the rounding of sums alone. libdevice is not used.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.mlir import ir
-from ..tiler.fast_math import expand_math
 from ..tiler.functions import replace_math
-from .double_math import FUNCTIONS, emit_function, function_name
+from ..tiler.isa import FUSED
 
 _INSTRUCTIONS = frozenset(
     f"math.{name}"
@@ -39,8 +38,7 @@ _RENAMED = {"llvm.lrint.i32.f32": "llvm.nvvm.f2i.rn"}
 
 def expand_device_math(module: Any) -> None:
     """Replaces elementary functions with the compiler's own."""
-    expand_math(module)
-    replace_math(module, "f64", FUNCTIONS, emit_function, function_name)
+    replace_math(module, FUSED)
 
     def visit(operation: Any) -> Any:
         if operation.name == "llvm.call_intrinsic":

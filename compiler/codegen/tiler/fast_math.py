@@ -1,9 +1,7 @@
 """Fast-math fix-ups for kernels that are left to the upstream passes, on memrefs and in place.
 
-Sums may be reassociated, so that they vectorise. Elementary functions of f32 become calls of the tiler's own functions.
-For the sum of exp(x) along a row:
+Sums may be reassociated, so that they vectorise:
 
-    %0 = math.exp %in : f32              ->    %0 = call @nacre_exp_f32(%in) : (f32) -> f32
     %1 = arith.addf %total, %0 : f32     ->    %1 = arith.addf %total, %0 fastmath<reassoc> : f32
 """
 
@@ -12,8 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.mlir import ir
-from .functions import replace_math
-from .vector_math import FUNCTIONS, emit_function, function_name
 
 
 def _generics(module: Any) -> list[Any]:
@@ -26,11 +22,6 @@ def _generics(module: Any) -> list[Any]:
 
     module.operation.walk(visit)
     return found
-
-
-def expand_math(module: Any) -> None:
-    """Replaces elementary functions of f32 with the tiler's own, which vectorise."""
-    replace_math(module, "f32", FUNCTIONS, emit_function, function_name)
 
 
 def allow_fast_math(module: Any) -> None:

@@ -1,11 +1,15 @@
-"""Adds functions in MLIR text to a module, and calls of them in place of operations."""
+"""Adds functions in MLIR text to a module, and calls of them in place of operations:
+
+%0 = math.exp %in : f32      ->      %0 = call @nacre_exp_f32(%in) : (f32) -> f32
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...base.mlir import ir
+from .elementary import Elementary, find_elementary
 
 
 def append_functions(module: Any, text: str, locations: Sequence[Any] = ()) -> None:
@@ -25,29 +29,27 @@ def append_functions(module: Any, text: str, locations: Sequence[Any] = ()) -> N
             module.body.append(function.operation.clone())
 
 
-def replace_math(
-    module: Any, type: str, names: Collection[str], emit: Callable[[str], str], symbol: Callable[[str], str]
-) -> None:
-    """Replaces operations of the math dialect with a result of this element type by calls of functions. `emit` returns
-    the text of the function for an operation, `symbol` its name."""
-    found: list[Any] = []
+def replace_math(module: Any, features: frozenset[str]) -> None:
+    """Replaces operations of the math dialect on single numbers by calls of the tiler's own functions, which vectorise,
+    where a target with these features has them."""
+    found: list[tuple[Elementary, Any]] = []
 
     def visit(operation: Any) -> Any:
-        name = operation.name.removeprefix("math.")
-        if operation.name.startswith("math.") and name in names and str(operation.results[0].type) == type:
-            found.append((name, operation))
+        if operation.name.startswith("math."):
+            function = find_elementary(operation.name, str(operation.results[0].type), features)
+            found.extend([] if function is None else [(function, operation)])
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    for name in sorted({name for name, _ in found}):
-        append_functions(module, emit(name))
-    for name, operation in found:
+    for function in sorted({function for function, _ in found}, key=lambda f: f.symbol):
+        append_functions(module, function.emit(features))
+    for function, operation in found:
         with ir.InsertionPoint(operation), operation.location:
             call = ir.Operation.create(
                 "func.call",
                 results=[operation.results[0].type],
                 operands=list(operation.operands),
-                attributes={"callee": ir.FlatSymbolRefAttr.get(symbol(name))},
+                attributes={"callee": ir.FlatSymbolRefAttr.get(function.symbol)},
             )
         operation.results[0].replace_all_uses_with(call.results[0])
         operation.erase()

@@ -37,6 +37,7 @@ from .byte_sums import plan_byte_sum
 from .copied import plan_copies, write_copied
 from .decoded import share_rows_of, write_decoded
 from .decoded_matrices import find_decoded_matrices, write_decoded_matrices
+from .elementary import Elementary
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
 from .functions import append_functions
@@ -59,7 +60,6 @@ from .structure import Kernel, Op, Sequential, Unsupported
 from .table_sums import TableSumStage, is_table_sum
 from .text import Writer, stored_type
 from .tiles import write_tiles
-from .vector_math import declare_function, emit_function, function_name
 
 IN_PLACE = "nacre.in_place"
 """The function attribute that lists pairs of tensor indices that may share memory."""
@@ -89,7 +89,7 @@ class _Text:
     locations: tuple[Any, ...]
     schedules: tuple[str, ...]
     steps: tuple[int, ...]
-    functions: frozenset[tuple[str, int | None]]
+    functions: frozenset[Elementary]
 
 
 def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: bool = False) -> list[Report]:
@@ -97,7 +97,7 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
     locations of ops."""
     functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
     reports: list[Report] = []
-    needed: set[tuple[str, int | None]] = set()
+    needed: set[Elementary] = set()
     for name, function in functions.items():
         if name + ITEMS not in functions:
             continue
@@ -111,12 +111,12 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
             continue
         for old in (function, functions[name + ITEMS]):
             old.operation.erase()
-        declared = [declare_function(*f) for f in sorted(written.functions, key=lambda f: function_name(*f))]
+        declared = [function.declare() for function in sorted(written.functions, key=lambda f: f.symbol)]
         append_functions(module, "\n".join([*written.lines, *declared]), written.locations if debug else ())
         needed |= written.functions
         reports.append(Report(name, "", written.schedules, written.steps))
-    for wanted in sorted(needed, key=lambda f: function_name(*f)):
-        append_functions(module, emit_function(*wanted, unit.features))
+    for wanted in sorted(needed, key=lambda f: f.symbol):
+        append_functions(module, wanted.emit(unit.features))
     return reports
 
 
@@ -130,7 +130,7 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
     locations: list[Any] = []
     schedules: list[str] = []
     steps: set[int] = set()
-    functions: set[tuple[str, int | None]] = set()
+    functions: set[Elementary] = set()
     if strict:
         unit = unit.exact()
     if not kernel.ops:

@@ -31,12 +31,12 @@ from typing import Any
 from ....dialect.dims import Size, Symbol, multiply
 from ....dialect.types import FLOATS
 from ...lower.text import FunctionText
+from .elementary import Elementary, find_elementary
 from .forms import Form, constant
 from .isa import Instruction, find, supports
 from .isa.instruction import ZERO
 from .strided import STEPS, load_strided
 from .structure import Buffer, Unsupported
-from .vector_math import FUNCTIONS, function_name
 
 ENDLESS = 1 << 60
 """The size of memory with a known beginning and an unknown end."""
@@ -114,7 +114,7 @@ class Writer:
         self.features = features
         self.mask: str | None = None
         self.outside: Outside | None = None
-        self.functions: set[tuple[str, int | None]] = set()
+        self.functions: set[Elementary] = set()
         self.steps: set[int] = set()
         """The steps of the loops that were written."""
         self.multiples: dict[str, int] = {}
@@ -353,15 +353,12 @@ class Writer:
         vector = any(v.vector or (v.form is not None and v.form.lane != 0) for v in operands)
         values = [self.broadcast(v) if vector else self.scalar(v) for v in operands]
         result = self.vector_type(type) if vector else type
-        function = name.removeprefix("math.")
-        if name.startswith("math.") and function in FUNCTIONS and type == "f32":
-            lanes = self.lanes if vector else None
-            self.functions.add((function, lanes))
-            types = ", ".join(self.type(v) for v in values)
-            symbol = function_name(function, lanes)
-            called = f"func.call @{symbol}({', '.join(v.name for v in values)}) : ({types}) -> {result}"
-            return Value(self.let(called), type, vector)
         types = ", ".join(self.type(v) for v in values)
+        function = find_elementary(name, type, self.features, self.lanes if vector else None)
+        if function is not None:
+            self.functions.add(function)
+            called = f"func.call @{function.symbol}({', '.join(v.name for v in values)}) : ({types}) -> {result}"
+            return Value(self.let(called), type, vector)
         if (name, type) == ("arith.truncf", "bf16") and vector and supports("round-to-bfloat", self.features):
             return self._round_to_bfloat(values[0])
         suffix = f" {{{attributes}}}" if attributes else ""

@@ -17,6 +17,7 @@ from ...lower.writer import part_name
 from ...targets.cuda import WARPGROUPS
 from ...targets.features import native_features
 from ...targets.target import MadeFor, Target, machine_of
+from ...targets.vector_unit import VectorUnit
 from ..gpu.cubin import make_cubin
 from ..gpu.image import make_image
 from ..gpu.math import expand_device_math, find_foreign_math
@@ -26,10 +27,11 @@ from ..llvm.lines import attach_lines, settle_locations
 from ..llvm.literals import rewrite_literals
 from ..llvm.locations import keep_source_locations
 from ..llvm.machine import Machine, Options, Pipeline, cpu_name, vector_features
-from ..tiler.fast_math import allow_fast_math, expand_math
+from ..tiler.fast_math import allow_fast_math
+from ..tiler.functions import replace_math
 from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
-from .job import KERNEL, WRITTEN
+from .job import KERNEL, WRITTEN, Job
 from .routes import ASSEMBLY, CUBIN, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
 from .serve import Task, serve
 
@@ -307,12 +309,11 @@ def _assert_llvm(module: Any, task: Task) -> None:
 
 def _tile(module: Any, task: Task) -> None:
     job = task.job
-    target = Target(job.cpu, job.triple, job.features)
-    if target.family is None:
-        task.report = replace(task.report, reason=f"there is no vector code for {machine_of(target.triple)}")
+    unit = _vector_unit(job)
+    if unit is None:
+        task.report = replace(task.report, reason=f"there is no vector code for {machine_of(job.triple)}")
         return
-    machine = target.family.choose_unit(vector_features(target), cpu_name(target))
-    (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
+    (report,) = tile_kernels(module, unit, strict=job.strict, debug=job.debug)
     task.report = replace(task.report, schedules=report.schedules, reason=report.reason, steps=report.steps)
     if task.report.tiled:
         # This applies only to tiled kernels: inlining also simplifies, and then bufferization would need memory.
@@ -341,7 +342,16 @@ def _assert_device_math(module: Any, task: Task) -> None:
 
 def _allow_fast_math(module: Any, task: Task) -> None:
     allow_fast_math(module)
-    expand_math(module)
+    unit = _vector_unit(task.job)
+    replace_math(module, frozenset() if unit is None else unit.features)
+
+
+def _vector_unit(job: Job) -> VectorUnit | None:
+    """Returns the vector unit of the target, or None if there is no vector code for it."""
+    target = Target(job.cpu, job.triple, job.features)
+    if target.family is None:
+        return None
+    return target.family.choose_unit(vector_features(target), cpu_name(target))
 
 
 def _report_parts(module: Any, task: Task) -> None:

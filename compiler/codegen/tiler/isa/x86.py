@@ -40,6 +40,12 @@ def _scale(x: npt.NDArray[np.float32], n: npt.NDArray[np.float32], zero: Any) ->
         return np.ldexp(x.astype(np.float64), np.floor(n).astype(np.int32)).astype(np.float32)
 
 
+def _scale_doubles(x: npt.NDArray[np.float64], n: npt.NDArray[np.float64], zero: Any) -> npt.NDArray[np.float64]:
+    """Returns the same of f64."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(x, np.floor(n).astype(np.int32))
+
+
 def _nearest(lanes: int, name: str, *trailing: str, needs: frozenset[str]) -> Instruction:
     return Instruction("nearest", lanes, needs, f"llvm.x86.{name}", ("f32",), "i32", nearest, trailing)
 
@@ -93,6 +99,16 @@ X86: tuple[Instruction, ...] = (
         "f32",
         _scale,
         (_ALL_LANES, _CURRENT_ROUNDING),
+    ),
+    Instruction(
+        "scale-doubles-by-power",
+        16,
+        frozenset({"avx512f"}),
+        "llvm.x86.avx512.mask.scalef.pd.512",
+        ("f64", "f64", "f64"),
+        "f64",
+        _scale_doubles,
+        ("-1 : i8", _CURRENT_ROUNDING),
     ),
     Instruction("look-up", 16, _AVX512, "llvm.x86.avx512.permvar.sf.512", ("f32", "i32"), "f32", _look_up),
     _shuffle(4, "ssse3.pshuf.b.128", "ssse3"),

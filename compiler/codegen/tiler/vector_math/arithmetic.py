@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..isa import Instruction
 from .writer import Lanes, Operand
 
 SIGN, MAGNITUDE = -0x80000000, 0x7FFFFFFF
@@ -108,3 +109,17 @@ def magnitude(x: Lanes) -> Lanes:
 def with_sign_of(x: Lanes, sign: Lanes) -> Lanes:
     """Returns `x`, which is not negative, with the sign of `sign`."""
     return (x.bits() | (sign.bits() & SIGN)).as_float()
+
+
+def scale_by_instruction(instruction: Instruction, p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lanes:
+    """Returns p * 2**n, rounded once, and zero in the lanes of `zero`, if given, for any operands."""
+    writer = p.writer
+    every, rounding = (f"llvm.mlir.constant({text}) : {text.split(' : ')[1]}" for text in instruction.trailing)
+    mask = instruction.trailing[0].split(" : ")[1]
+    if zero is None:
+        lanes, other = writer.let(every, mask), p
+    else:
+        lanes = writer.let(f"llvm.bitcast {(~zero).name} : {writer.type_of('i1')} to {mask}", mask)
+        other = p.lift(0.0)
+    call = instruction.call([p.name, n.name, other.name], [lanes.name, writer.let(rounding, "i32").name])
+    return writer.let(call, p.element)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..isa import Instruction
-from .arithmetic import fma, magnitude, maximum, minimum, nearest_integer, polynomial, rarely
+from .arithmetic import fma, magnitude, maximum, minimum, nearest_integer, polynomial, rarely, scale_by_instruction
 from .writer import Lanes
 
 ROUND = 12582912.0
@@ -67,7 +66,7 @@ def _scale_low(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
 def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
     """Computes `scale` for results that are not denormal."""
     if p.writer.scaling:
-        return _scale_by_instruction(p.writer.scaling, p, n)
+        return scale_by_instruction(p.writer.scaling, p, n)
     # Two factors, so that both are normal numbers even where the product overflows.
     bits = shifted.bits()
     half = (bits << 22) & 0x7F800000
@@ -78,24 +77,10 @@ def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
 def _scale_or_zero(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
     """Computes `scale`, with zero in the lanes that are low."""
     if p.writer.scaling:
-        return _scale_by_instruction(p.writer.scaling, p, n, low)
+        return scale_by_instruction(p.writer.scaling, p, n, low)
     # 2**128 is not representable, and half of 2**-125 is.
     half = (shifted.bits() << 23) - (_BELOW << 23)
     return (p + p) * low.choose(0, half).as_float()
-
-
-def _scale_by_instruction(instruction: Instruction, p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lanes:
-    """Scales by the instruction; returns zero in the lanes of `zero`, if given, for any operands."""
-    writer = p.writer
-    all_lanes, rounding = instruction.trailing
-    if zero is None:
-        lanes, other = writer.let(f"llvm.mlir.constant({all_lanes}) : i16", "i16"), p
-    else:
-        lanes = writer.let(f"llvm.bitcast {(~zero).name} : {writer.type_of('i1')} to i16", "i16")
-        other = p.lift(0.0)
-    default_rounding = writer.let(f"llvm.mlir.constant({rounding}) : i32", "i32")
-    call = instruction.call([p.name, n.name, other.name], [lanes.name, default_rounding.name])
-    return writer.let(call, "f32")
 
 
 def power_of_two(shifted: Lanes) -> Lanes:

@@ -38,6 +38,7 @@ class Writer:
         self.lanes = lanes
         self.fuses = supports("multiply-add", features)
         self.scaling = None if lanes is None else find("scale-by-power", lanes, features)
+        self.scaling_doubles = None if lanes is None else find("scale-doubles-by-power", 2 * lanes, features)
         self._lines: list[str] = []
         self._constants: dict[tuple[str, str], str] = {}
         self._count = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TypeAlias
 
-from .....dialect.types import F32, F64, DType
+from .....dialect.types import F32, F64, I16, I32, I64, DType
 from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 
@@ -154,12 +154,23 @@ def _hypotenuse(use: Use, x: Tensor, y: Tensor) -> Tensor:
     return use.to(made, dtype)
 
 
+_WORDS = {16: I16, 32: I32, 64: I64}
+
+
+def _copy_sign(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    """Returns the magnitude of x with the sign bit of y, which zeros and NaN have too."""
+    g = use.g
+    word = g.bitcast(y, dtype=_WORDS[y.dtype.bits])
+    size = g.abs(x)
+    return g.where(g.less(word, g.like(0, word)), g.negate(size), size)
+
+
 def _numbers_first(name: str) -> Convert:
     """Returns the converter of a maximum or a minimum of two operands; where one is NaN, it is the other one."""
 
     def combine(use: Use, x: Tensor, y: Tensor) -> Tensor:
         g = use.g
-        made = g.apply(name, [x, y], {})[0]
+        made = extreme(use, x, y, name)
         return g.where(g.isnan(x), y, g.where(g.isnan(y), x, made)) if x.dtype.is_float else made
 
     return binary(combine)
@@ -168,6 +179,7 @@ def _numbers_first(name: str) -> Convert:
 _DIVIDE = named("divide")
 CONVERTERS: Converters = {
     "hypot.default": binary(_hypotenuse),
+    **dict.fromkeys(("copysign.Tensor", "copysign.Scalar"), binary(_copy_sign)),
     "fmax.default": _numbers_first("maximum"),
     "fmin.default": _numbers_first("minimum"),
     **dict.fromkeys(("add.Tensor", "add.Scalar"), _add),

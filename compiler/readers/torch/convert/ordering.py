@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from .....dialect.dims import Size, floor_divide, product
 from .....dialect.types import BOOL, I64, U8
 from ...writing.tensors import Tensor, known
@@ -19,6 +21,41 @@ def _sort(use: Use) -> Sequence[Tensor]:
     keys = use.to(x, U8) if x.dtype == BOOL else x
     order = g.argsort(keys, axis=axis, descending=use.flag("descending"))
     return [g.take_along_axis(x, order, axis=axis, mode="clamp"), order]
+
+
+def _running(name: str) -> Convert:
+    """Returns the converter of the greatest, or the least, element so far along an axis, and its last index."""
+
+    def convert(use: Use) -> Sequence[Tensor]:
+        x, g = use.tensor(), use.g
+        if not x.rank:
+            return [x, known(0, I64)]
+        axis, keys = use.axis(), use.to(x, U8) if x.dtype == BOOL else x
+        if not isinstance(size := x.shape[axis], int):
+            use.fail(f"runs along an axis of {size}", help="export the model with a size that is a number")
+        if not size:
+            return [x, g.full(shape=x.shape, value=0, dtype=I64)]
+
+        def scan(values: Tensor, name: str) -> Tensor:
+            # After a step of d, an element covers 2 d of them.
+            whole, step = (None,) * axis, 1
+            while step < size:
+                first, late, early = (
+                    g.slice(values, starts=(*whole, start), stops=(*whole, stop))
+                    for start, stop in ((0, step), (step, size), (0, size - step))
+                )
+                values = g.concat(first, g.apply(name, [late, early], {})[0], axis=axis)
+                step *= 2
+            return values
+
+        is_new = g.equal(keys, scan(keys, name))
+        if x.dtype.is_float:
+            is_new = g.logical_or(is_new, g.isnan(keys))
+        place = known(np.arange(size).reshape(-1, *(1,) * (x.rank - axis - 1)), I64)
+        index = scan(g.where(is_new, place, known(0, I64)), "maximum")
+        return [g.take_along_axis(x, index, axis=axis, mode="clamp"), index]
+
+    return convert
 
 
 def _argsort(use: Use) -> Sequence[Tensor]:
@@ -98,6 +135,8 @@ def _search(sequence: str, values: str) -> Convert:
 
 
 CONVERTERS: Converters = {
+    "cummax.default": _running("maximum"),
+    "cummin.default": _running("minimum"),
     "sort.default": _sort,
     "sort.stable": _sort,
     "argsort.default": _argsort,

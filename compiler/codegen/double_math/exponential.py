@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import math
 
-from ...tiler.vector_math.arithmetic import fma, maximum, minimum, polynomial
-from ...tiler.vector_math.writer import Lanes
-from .arithmetic import ROUND, Pair, integer_of, magnitude, multiply_exactly, normalize, power_of_two, scale
+from ..tiler.vector_math.arithmetic import fma, maximum, minimum, polynomial
+from ..tiler.vector_math.writer import Lanes
+from .arithmetic import SCALED, Pair, magnitude, normalize, power_of_two, scale
 
 LOG2_E = 1.4426950408889634
-LN2, LN2_REST = 0.6931471805599453, 2.3190468138462996e-17
+LN2 = 0.6931471805599453
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 """ln 2; the first part has 32 bits, so that products with exponents are exact."""
-_TAIL = tuple(1 / math.factorial(k) for k in range(2, 15))
+_TAIL = tuple(1 / math.factorial(k) for k in range(2, 14))
 """(exp(r) - 1 - r) / r**2 for |r| <= ln 2 / 2."""
+_EXP2 = tuple(LN2**k / math.factorial(k) for k in range(14))
+"""2**r for |r| <= 1/2."""
 
 
 def reduce(x: Lanes) -> tuple[Lanes, Pair]:
-    """Returns n as an i64 and r with x = n * ln 2 + r and |r| <= ln 2 / 2."""
-    shifted = fma(x, LOG2_E, ROUND)
-    n = shifted - ROUND
+    """Returns n + SCALED and r with x = n * ln 2 + r and |r| <= ln 2 / 2."""
+    shifted = fma(x, LOG2_E, SCALED)
+    n = shifted - SCALED
     high = fma(n, -LN2_HIGH, x)
     r = fma(n, -LN2_LOW, high)
-    return integer_of(shifted), (r, fma(n, -LN2_LOW, high - r))
+    return shifted, (r, fma(n, -LN2_LOW, high - r))
 
 
 def expm1_near(r: Pair) -> Lanes:
@@ -38,25 +40,26 @@ def bounded(x: Lanes) -> Lanes:
 
 def exp_of_pair(x: Lanes, low: Lanes) -> Lanes:
     """Returns exp(x + low) for a bounded x and a low part that is small."""
-    n, (r, rest) = reduce(x)
-    return scale(expm1_near(normalize(r, rest + low)) + 1.0, n)
+    shifted, (r, rest) = reduce(x)
+    return scale(expm1_near(normalize(r, rest + low)) + 1.0, shifted)
 
 
 def exp(x: Lanes) -> Lanes:
-    return exp_of_pair(bounded(x), x.lift(0.0))
+    # exp(x) = 2**n * exp(r), n = round(x / ln 2), |r| <= ln 2 / 2
+    shifted, (r, _) = reduce(bounded(x))
+    return scale(polynomial(r, (1.0, 1.0, *_TAIL)), shifted)
 
 
 def exp2(x: Lanes) -> Lanes:
-    # 2**x = 2**n * exp(r ln 2), n = round(x)
+    # 2**x = 2**n * 2**r, n = round(x)
     x = maximum(minimum(x, 1025.0), -1076.0)
-    shifted = x + ROUND
-    high, low = multiply_exactly(x - (shifted - ROUND), LN2)
-    return scale(expm1_near((high, fma(x - (shifted - ROUND), LN2_REST, low))) + 1.0, integer_of(shifted))
+    shifted = x + SCALED
+    return scale(polynomial(x - (shifted - SCALED), _EXP2), shifted)
 
 
 def expm1(x: Lanes) -> Lanes:
     # 2**n * exp(r) - 1 = 2**n * expm1(r) + (2**n - 1), computed as half of that so that n = 1024 is possible.
-    n, r = reduce(maximum(minimum(x, 710.0), -45.0))
-    half = power_of_two(n - 1)
+    shifted, r = reduce(maximum(minimum(x, 710.0), -45.0))
+    half = power_of_two(shifted, -1)
     result = fma(half, expm1_near(r), half - 0.5) * 2.0
     return (magnitude(x) < 2.0**-54).choose(x, result)

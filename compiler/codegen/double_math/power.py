@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...tiler.vector_math.arithmetic import fma, maximum, minimum, polynomial, truncate
-from ...tiler.vector_math.writer import INFINITY, NAN, Lanes
+from ..tiler.vector_math.arithmetic import fma, maximum, minimum, polynomial, rarely, truncate
+from ..tiler.vector_math.writer import INFINITY, NAN, Lanes
 from .arithmetic import SIGN, bits, from_bits, magnitude, multiply_exactly, with_sign_of
 from .exponential import exp_of_pair
 from .logarithm import precise_log
@@ -20,7 +20,10 @@ def powf(x: Lanes, y: Lanes) -> Lanes:
     bounded = maximum(minimum(product, 710.0), -746.0)
     # Beyond the bounds, the rest of the product may be anything and is ignored.
     rest = bounded.equals(product).choose(fma(y, low, rest), 0.0 * bounded)
-    return _unusual_power(x, y, a, exp_of_pair(bounded, rest))
+    usual = exp_of_pair(bounded, rest)
+    is_usual = (x > 0.0) & (x < INFINITY) & (magnitude(y) < INFINITY)
+    (result,) = rarely(~is_usual, [usual], lambda: [_unusual_power(x, y, a, usual)])
+    return result
 
 
 def _unusual_power(x: Lanes, y: Lanes, a: Lanes, result: Lanes) -> Lanes:
@@ -51,7 +54,8 @@ def cbrt(x: Lanes) -> Lanes:
     a = magnitude(x)
     tiny = a < 2.0**-1022
     a = tiny.choose(a * 2.0**54, a)
-    third = a.writer.let(f"arith.divui {bits(a).name}, {a.writer.constant(3, 'i64').name} : i64", "i64")
+    three, words = a.writer.constant(3, "i64"), a.writer.type_of("i64")
+    third = a.writer.let(f"arith.divui {bits(a).name}, {three.name} : {words}", "i64")
     y = from_bits(a.writer.constant(_THIRD_OF_BIAS, "i64") - third)
     for _ in range(3):
         d = fma(a * y, -(y * y), 1.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ...tiler.vector_math.arithmetic import fma, funnel_shift, polynomial, rarely
-from ...tiler.vector_math.writer import Lanes
+from ..tiler.vector_math.arithmetic import fma, funnel_shift, polynomial, rarely
+from ..tiler.vector_math.writer import Lanes
 from .arithmetic import (
     FRACTION_BITS,
     ROUND,
@@ -58,15 +58,16 @@ def _wide_product(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
     writer = a.writer
     name = writer.fresh_name()
     low, high = (f"%w{name[1:]}{half}" for half in ("l", "h"))
-    writer.write(f"{low}, {high} = arith.mului_extended {a.name}, {b.name} : i64")
+    writer.write(f"{low}, {high} = arith.mului_extended {a.name}, {b.name} : {writer.type_of('i64')}")
     return Lanes(writer, low, "i64"), Lanes(writer, high, "i64")
 
 
 def _below(a: Lanes, b: Lanes) -> Lanes:
     """Returns 1 where an unsigned number is below another one, else 0."""
     writer = a.writer
-    less = writer.let(f"arith.cmpi ult, {a.name}, {b.name} : i64", "i1")
-    return writer.let(f"arith.extui {less.name} : i1 to i64", "i64")
+    words = writer.type_of("i64")
+    less = writer.let(f"arith.cmpi ult, {a.name}, {b.name} : {words}", "i1")
+    return writer.let(f"arith.extui {less.name} : {writer.type_of('i1')} to {words}", "i64")
 
 
 def _signed(word: int) -> int:

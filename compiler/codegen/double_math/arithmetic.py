@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from ...tiler.vector_math.arithmetic import fma
-from ...tiler.vector_math.writer import Lanes, Operand
+from ..tiler.vector_math.arithmetic import fma, scale_by_instruction
+from ..tiler.vector_math.writer import Lanes, Operand
 
 SIGN, MAGNITUDE = -(1 << 63), (1 << 63) - 1
 FRACTION_BITS, BIAS = 52, 1023
 ROUND = 1.5 * 2.0**52
 """Adding it leaves the nearest integer in the low bits."""
 _ROUND_BITS = 0x4338000000000000
+SCALED = ROUND + 2 * BIAS
+"""ROUND, and the bias of two exponents, for `scale` and `power_of_two`."""
+_EXPONENT = 0x7FF << FRACTION_BITS
 
 Pair = tuple[Lanes, Lanes]
 """A sum of two numbers, the second one small against the first one."""
 
 
+def _cast(x: Lanes, element: str) -> Lanes:
+    types = f"{x.writer.type_of(x.element)} to {x.writer.type_of(element)}"
+    return x.writer.let(f"arith.bitcast {x.name} : {types}", element)
+
+
 def bits(x: Lanes) -> Lanes:
-    return x.writer.let(f"arith.bitcast {x.name} : f64 to i64", "i64")
+    return _cast(x, "i64")
 
 
 def from_bits(x: Lanes) -> Lanes:
-    return x.writer.let(f"arith.bitcast {x.name} : i64 to f64", "f64")
+    return _cast(x, "f64")
 
 
 def magnitude(x: Lanes) -> Lanes:
@@ -37,15 +45,24 @@ def integer_of(shifted: Lanes) -> Lanes:
     return bits(shifted) - _ROUND_BITS
 
 
-def power_of_two(n: Lanes) -> Lanes:
-    """Returns 2**n for an integer -1023 < n < 1024."""
-    return from_bits((n + BIAS) << FRACTION_BITS)
+def float_of(n: Lanes) -> Lanes:
+    """Returns an i64 of fewer than 51 bits as an f64."""
+    return from_bits(n + _ROUND_BITS) - ROUND
 
 
-def scale(x: Lanes, n: Lanes) -> Lanes:
-    """Returns x * 2**n, where x is about 1 and |n| < 2000, rounded once."""
-    half = n >> 1
-    return x * power_of_two(half) * power_of_two(n - half)
+def power_of_two(shifted: Lanes, more: int = 0) -> Lanes:
+    """Returns 2**(n + more) where shifted = n + SCALED and -1023 < n + more < 1024."""
+    return from_bits((bits(shifted) + (more - BIAS)) << FRACTION_BITS)
+
+
+def scale(p: Lanes, shifted: Lanes) -> Lanes:
+    """Returns p * 2**n, rounded once, where p is about 1, shifted = n + SCALED and -1100 < n < 1100."""
+    if p.writer.scaling_doubles is not None:
+        return scale_by_instruction(p.writer.scaling_doubles, p, shifted - SCALED)
+    # Two factors, so that both are normal numbers where the product is not. The bits of SCALED have zeros at the end.
+    pattern = bits(shifted)
+    half = (pattern << (FRACTION_BITS - 1)) & _EXPONENT
+    return p * from_bits(half) * from_bits((pattern << FRACTION_BITS) - half)
 
 
 def add_exactly(a: Lanes, b: Operand) -> Pair:
