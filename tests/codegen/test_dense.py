@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from codegen.untiled import find_untiled
+from codegen.untiled import Tiled, find_untiled
 from lower.kernel_harness import Written, run_kernels
 from nacre.compiler.codegen.tiler.dense import LARGEST
 from nacre.compiler.lower.kernel import KernelEmitter
@@ -66,5 +66,5 @@ def test_sum_of_products() -> None:
 @pytest.mark.parametrize("count", [2, LARGEST, LARGEST + 1])
 def test_kernels_are_tiled_up_to_a_size(count: int) -> None:
     kernel = LoweredKernel("f", turned(I8, (count, 1)).kernel(), ())
-    left = list(find_untiled(kernel.text(), [AVX2, SSE]))
+    left = list(find_untiled(Tiled(kernel.text()), [AVX2, SSE]))
     assert len(left) == (0 if count <= LARGEST else 2), left

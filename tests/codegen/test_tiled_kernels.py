@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from codegen.untiled import find_untiled
+from codegen import untiled
+from codegen.untiled import Tiled, find_untiled
 from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.llvm.machine import vector_features
+from nacre.compiler.codegen.tiler.structure import Kernel, Unsupported
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.targets.vector_unit import VectorUnit
 
 TEXT = """dim B in 0..20
 dim N in 0..9
@@ -36,5 +39,25 @@ def test_kernels_are_tiled(passes: str | None) -> None:
     machines = [t.family.choose_unit(vector_features(t)) for t in parse_targets(",".join(LEVELS)) if t.family]
     kernels = build.lower(build.optimize()).kernels
     assert len(kernels) > 10 and len(machines) == len(LEVELS)
-    left = [f"{k.origins}: {line}" for k in kernels for line in find_untiled(k.text(), machines)]
+    left = [f"{k.origins}: {line}" for k in kernels for line in find_untiled(Tiled(k.text()), machines)]
     assert not left, "\n".join(left)
+
+
+def test_units_that_answer_differently_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault is found in exactly the units that have it; units that differ elsewhere share one kernel."""
+    levels = ("x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16")
+    units = [t.family.choose_unit(vector_features(t)) for t in parse_targets(",".join(levels)) if t.family]
+    build = Build(read_model("model f(x: f32[9]) -> f32[9] { return relu(x) }"))
+    (lowered,) = build.lower(build.optimize()).kernels
+    kernel = Tiled(lowered.text())
+    written: list[VectorUnit] = []
+
+    def write(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> None:
+        written.append(unit)
+        if {"avx512f", "avx512vnni"} <= unit.features:
+            raise Unsupported("planted")
+
+    monkeypatch.setattr(untiled, "write_kernel", write)
+    lines = list(find_untiled(kernel, units))
+    assert len(lines) == 2 and all("planted" in line and "avx512vnni" in line for line in lines)
+    assert len(written) == 2

@@ -1,8 +1,14 @@
-"""Finds the kernels that the tiler does not support, without generating code for the others."""
+"""Finds the kernels that the tiler does not support, without generating code for the others.
+
+Many units differ only in features that few kernels have a use for. A unit that would answer all questions of the tiler
+as another one did gets the same kernel, which is written once for both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,17 +28,63 @@ def open_context() -> Any:
     return context
 
 
-def find_untiled(text: str, units: Iterable[VectorUnit], *, strict: bool = False) -> Iterator[str]:
-    """A line for each unit for which the kernel of a text would become plain loops."""
-    with open_context():
-        module = ir.Module.parse(text)
-        kernel = module.body.operations[0]
-        for unit in units:
+class _Asked(AbstractSet[str]):
+    """The features of a unit, which keep the answers to what the tiler asks. It may ask for one feature, or whether
+    several are all there; any other question would depend on features that it does not name."""
+
+    def __init__(self, features: frozenset[str]) -> None:
+        self._features = features
+        self.answers: dict[str, bool] = {}
+
+    def __contains__(self, feature: object) -> bool:
+        assert isinstance(feature, str)
+        self.answers[feature] = feature in self._features
+        return self.answers[feature]
+
+    def __ge__(self, others: AbstractSet[object]) -> bool:
+        return all([feature in self for feature in others])
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("the tiler asks for all features")
+
+    def __len__(self) -> int:
+        raise AssertionError("the tiler asks for the number of features")
+
+
+class Tiled:
+    """The kernel of a text, which is written once for all units with the same outcome."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._outcomes: list[tuple[VectorUnit, dict[str, bool], str]] = []
+
+    def find_fault(self, unit: VectorUnit) -> str:
+        """Returns why the kernel becomes plain loops for a unit, empty if it does not."""
+        alike = replace(unit, features=frozenset())
+        for other, answers, fault in self._outcomes:
+            if other == alike and all((feature in unit.features) == answer for feature, answer in answers.items()):
+                return fault
+        asked = _Asked(unit.features)
+        fault = self._write(replace(unit, features=asked))  # type: ignore[arg-type]  # the tiler asks it as a set
+        self._outcomes.append((alike, asked.answers, fault))
+        return fault
+
+    def _write(self, unit: VectorUnit) -> str:
+        with open_context():
+            module = ir.Module.parse(self._text)
+            kernel = module.body.operations[0]
             try:
                 # Writing moves tensors to the stack, so every unit gets a kernel of its own.
-                write_kernel(read_kernel(kernel), unit, strict=strict)
+                write_kernel(read_kernel(kernel), unit, strict=False)
             except Sequential:
-                pass
+                return ""
             except Unsupported as reason:
-                name = ir.StringAttr(kernel.attributes["sym_name"]).value
-                yield f"{name}: {reason} ({unit.bytes} bytes, {sorted(unit.features)})"
+                return f"{ir.StringAttr(kernel.attributes['sym_name']).value}: {reason}"
+        return ""
+
+
+def find_untiled(kernel: Tiled, units: Iterable[VectorUnit]) -> Iterator[str]:
+    """Yields a line for each unit for which a kernel would become plain loops."""
+    for unit in units:
+        if fault := kernel.find_fault(unit):
+            yield f"{fault} ({unit.bytes} bytes, {sorted(unit.features)})"

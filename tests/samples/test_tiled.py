@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from codegen.untiled import find_untiled
+from codegen.untiled import Tiled, find_untiled
 from nacre.compiler.api import in_precision, read_model
 from nacre.compiler.base.spans import without_spans
 from nacre.compiler.codegen.llvm.machine import vector_features
@@ -59,9 +59,9 @@ def units() -> Mapping[PanelSizes, tuple[VectorUnit, ...]]:
 
 
 @cache
-def untiled(text: str, units: tuple[VectorUnit, ...]) -> tuple[str, ...]:
-    """Samples and precisions share many kernels: each is tiled once."""
-    return tuple(find_untiled(text, units))
+def tiled(text: str) -> Tiled:
+    """Samples, precisions and panels share many kernels: each is tiled once."""
+    return Tiled(text)
 
 
 _left: dict[str, list[str]] = {}
@@ -77,7 +77,7 @@ def find_left(module: Module) -> list[str]:
         if lowered is None or any(weight.packing is not None for weight in lowered.weights):
             lowered = lower_module(module, pack=panels)
         assert lowered.kernels, module.name
-        left += [line for kernel in lowered.kernels for line in untiled(kernel.text(), those)]
+        left += [line for kernel in lowered.kernels for line in find_untiled(tiled(kernel.text()), those)]
     return left
 
 

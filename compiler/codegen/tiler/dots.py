@@ -18,7 +18,8 @@ and the odd ones. bf16 has two elements in a word.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ....dialect.dims import Size, ceil_divide
@@ -136,7 +137,7 @@ def by_group(index: Sequence[Position], loop: int, size: int) -> tuple[Position,
 # Code
 
 
-def has_instruction(node: Node, features: Collection[str], lanes: int) -> bool:
+def has_instruction(node: Node, features: AbstractSet[str], lanes: int) -> bool:
     """Returns whether one instruction adds a group of products; otherwise words are split into halves."""
     if node.type == "f32":
         return find("dot-bfloats", lanes, features) is not None

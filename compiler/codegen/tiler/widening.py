@@ -13,7 +13,8 @@ For the sums of 4 rows with a weight in bf16, where a word holds two steps:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from .dots import Halves, has_instruction
 from .evaluate import Evaluator, Iteration
@@ -26,7 +27,7 @@ SPACING = 16
 """The padding, in elements, between rows, which would otherwise map to the same few cache sets."""
 
 
-def find_rows(op: Op, loop: int, row: int | None, features: Collection[str], lanes: int) -> int | None:
+def find_rows(op: Op, loop: int, row: int | None, features: AbstractSet[str], lanes: int) -> int | None:
     """Returns the index of an op's read of rows, a group of bf16 values with every step of a loop, if it is to be
     widened."""
     if row is None or op.body.kind != "dot" or op.body.type != "f32" or has_instruction(op.body, features, lanes):

@@ -8,7 +8,8 @@ The rest of the tiler looks up an operation by name, and emits portable code if 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from .instruction import Instruction
 from .neon import NEON
@@ -26,17 +27,17 @@ _FEATURES: Mapping[str, frozenset[str]] = {
 INSTRUCTIONS: tuple[Instruction, ...] = (*X86, *NEON)
 
 
-def find(operation: str, lanes: int, features: Collection[str]) -> Instruction | None:
+def find(operation: str, lanes: int, features: AbstractSet[str]) -> Instruction | None:
     """Returns the instruction that performs an operation on vectors of `lanes` 32-bit lanes, if the CPU has one."""
     return next(
-        (i for i in INSTRUCTIONS if i.operation == operation and i.lanes == lanes and i.needs <= frozenset(features)),
+        (i for i in INSTRUCTIONS if i.operation == operation and i.lanes == lanes and i.needs <= features),
         None,
     )
 
 
-def supports(operation: str, features: Collection[str]) -> bool:
+def supports(operation: str, features: AbstractSet[str]) -> bool:
     """Returns whether the CPU has an instruction for an operation of MLIR, which is expanded otherwise."""
-    return _FEATURES[operation] <= frozenset(features)
+    return _FEATURES[operation] <= features
 
 
 __all__ = ["FUSED", "INSTRUCTIONS", "Instruction", "find", "supports"]

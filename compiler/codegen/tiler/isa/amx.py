@@ -6,7 +6,7 @@ function releases them. They are not values of LLVM, so these operations have ef
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 ROWS = 16
@@ -45,11 +45,9 @@ PRODUCTS: tuple[TileProduct, ...] = (
 )
 
 
-def find_product(sums: str, widenings: tuple[str, str], features: Collection[str]) -> TileProduct | None:
+def find_product(sums: str, widenings: tuple[str, str], features: AbstractSet[str]) -> TileProduct | None:
     """Returns the instruction for products of elements that are widened in these ways, if the CPU has one."""
-    return next(
-        (p for p in PRODUCTS if (p.sums, p.widenings) == (sums, widenings) and p.needs <= frozenset(features)), None
-    )
+    return next((p for p in PRODUCTS if (p.sums, p.widenings) == (sums, widenings) and p.needs <= features), None)
 
 
 ROWS_WORD = 12
