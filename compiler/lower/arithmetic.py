@@ -1,6 +1,7 @@
 """Semantics of the emitter protocol's scalar functions, per kind of dtype: two tables of formulas.
 
-Floats here are f32 and f64 only. Functions that a formula names (`math.exp`) are the C library's; the others are exact.
+Floats here are f32 and f64 only. Functions that a formula names (`math.exp`) are approximate: they are the tiler's, or
+the C library's where the tiler has none. The others are exact.
 """
 
 from __future__ import annotations

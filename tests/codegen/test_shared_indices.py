@@ -50,8 +50,8 @@ def test_an_index_out_of_range_is_seen_in_every_block(models: Mapping[str, nacre
             models.columns(np.zeros((rows, 50), np.float32), index)
 
 
-def gathered(b: Builder, axis: int) -> tuple[tuple[Value, ...], Value]:
-    inputs = (Value("x", TensorType(F32, (64, 64))), Value("i", TensorType(I64, (64,))))
+def gathered(b: Builder, axis: int, width: int = 64) -> tuple[tuple[Value, ...], Value]:
+    inputs = (Value("x", TensorType(F32, (64, width))), Value("i", TensorType(I64, (64,))))
     return inputs, b.apply("gather", list(inputs), {"axis": axis, "mode": "clamp"})[0]
 
 
@@ -69,8 +69,18 @@ def test_an_index_is_computed_once_for_a_block(
 ) -> None:
     """Gathered rows and slices are contiguous, and their elements are copied in vectors."""
     b = Builder(OPERATORS, "t")
-    inputs, result = read(b, axis)
+    assert code_of(b, *read(b, axis)).count("store float") == stores
+
+
+@pytest.mark.parametrize(("width", "fetches"), [(64, 1), (256, 1), (272, 0), (4096, 0)])
+def test_the_rows_of_the_next_block_are_prefetched(width: int, fetches: int) -> None:
+    """Where most of their lines are read: each of 64 positions fetches a line at most, and 4 rows of 256 have 64."""
+    b = Builder(OPERATORS, "t")
+    assert code_of(b, *gathered(b, 1, width)).count("call void @llvm.prefetch") == fetches
+
+
+def code_of(b: Builder, inputs: tuple[Value, ...], result: Value) -> str:
     module = Module("m", (), (), (Function("f", inputs, tuple(b.nodes), (result,)),))
     options = CodeOptions((Target(cpu="x86-64-v4"),))
     (tiled,) = tile_for(lower_module(module).kernels, options).values()
-    assert tiled.text.count("store float") == stores
+    return tiled.text

@@ -18,7 +18,7 @@ copies are made element by element, if the class around them lies further apart.
 Where elements of an operand are read at computed indices that some class does not change, such as the columns of
 `y[i, j] = x[i, index[j]]`, ROWS positions of that class are written together: LLVM then computes each index once for
 all of them. Copies are made element by element, since loads of elements that lie apart cost less than a gather and the
-indices of a vector.
+indices of a vector. They fetch the rows of the next block meanwhile, whose computed order no hardware follows.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from .evaluate import Evaluator, Iteration
 from .few import find_around, is_copy, write_interleaved
 from .forms import LANES, Form, constant, variable
 from .nest import blocks, work_items
-from .structure import Access, Op
-from .text import Value, Writer
+from .prefetch import LINE
+from .structure import Access, Buffer, Op
+from .text import Value, Writer, element_bytes
 
 CHUNK = 64
 """The number of vectors per work item along the lanes."""
@@ -187,6 +188,7 @@ class MapStage:
         writer, lanes, lane = self.writer, self.writer.lanes, self.lane
         if len(rows) > 1 and all(map(is_copy, self.stage.ops)):
             with writer.loop(first, last, 1) as index:
+                self._prefetch_next(rows[0], index)
                 self._store([{**row, lane: variable(index)} for row in rows])
             return
         start = first
@@ -207,6 +209,36 @@ class MapStage:
         some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
             self._store([{**row, lane: variable(start) + LANES} for row in rows])
+
+    def _prefetch_next(self, row: Iteration, index: str) -> None:
+        """Prefetches a part of the rows that the next block reads at computed indices. Each position of this block
+        fetches the same number of elements, a line at most, so that the whole block fetches all of them."""
+        assert self.lane is not None
+        size = self.stage.sizes[self.lane]
+        for buffer, first, step in self._rows_read(row):
+            if not isinstance(size, int) or not isinstance(step, int):
+                continue
+            part = ROWS * step // max(size, 1)
+            if 0 < part * element_bytes(buffer.element) <= LINE:
+                self.writer.prefetch(buffer, first.plus(ROWS * step) + variable(index).times(part))
+
+    def _rows_read(self, row: Iteration) -> Iterable[tuple[Buffer, Form, Size]]:
+        """Yields the memory, the beginning and the distance of the rows that are read at computed indices."""
+        for op in self.stage.ops:
+            for node in op.body.walk():
+                if node.kind != "extract" or node.tensor is None or node.tensor.view is None:
+                    continue
+                view, step = node.tensor.view, None
+                first = constant(view.offset)
+                for position, stride in zip(node.operands, view.strides, strict=True):
+                    while position.kind == "arith.index_cast":
+                        (position,) = position.operands
+                    c = self.stage.of(op, position.number) if position.kind == "index" else None
+                    if c is not None and c in row:
+                        first = first + row[c].times(stride)
+                        step = stride if c == self.shared else step
+                if step is not None:
+                    yield view.buffer, first, step
 
     def _turned(self, iteration: Iteration, row: str, row_end: str, first: str, last: str) -> None:
         """Writes a block of as many rows as lanes: whole squares are transposed, the rest is gathered."""
