@@ -143,7 +143,13 @@ class Machine:
 
 def cpu_name(target: Target) -> str:
     """Returns LLVM's name of the CPU."""
-    return str(llvm.get_host_cpu_name()) if target.cpu == "native" else target.cpu
+    return _host_cpu() if target.cpu == "native" else target.cpu
+
+
+@cache
+def _host_cpu() -> str:
+    # Asks the processor, which traps in a virtual machine.
+    return str(llvm.get_host_cpu_name())
 
 
 def vector_features(target: Target) -> frozenset[str]:
