@@ -57,10 +57,16 @@ Load = Callable[..., Scalar]
 
 
 def _subtract_rows(
-    s: SequenceEmitter, number: Scalar, columns: Scalar, total: Tensor, factor: Load, element: Load
+    s: SequenceEmitter,
+    at: Sequence[Scalar],
+    number: Scalar,
+    columns: Scalar,
+    total: Tensor,
+    factor: Load,
+    element: Load,
 ) -> Tensor:
-    """Returns `total[c]` less the products `factor(k) * element(k, c)` of the steps k = 0, 1, ... before `number`, for
-    each column."""
+    """Returns `total[*at, c]` less the products `factor(k) * element(k, c)` of the steps k = 0, 1, ... before `number`,
+    for each column."""
     together = s.constant(TOGETHER, I64)
 
     def less(first: Scalar, count: int, sums: Tensor) -> Tensor:
@@ -69,10 +75,10 @@ def _subtract_rows(
         factors = [factor(k) for k in steps]
 
         def column(c: Scalar, given: Tensor) -> Tensor:
-            value = s.load(given, [c])
+            value = s.load(given, (*at, c))
             for k, f in zip(steps, factors, strict=True):
                 value = s.binary("sub", value, s.binary("mul", f, element(k, c)))
-            stored: Tensor = s.store(given, [c], value)
+            stored: Tensor = s.store(given, (*at, c), value)
             return stored
 
         made: Tensor = for_each(s, columns, sums, column)
@@ -88,7 +94,8 @@ def _subtract_rows(
 def _lower_cholesky(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
-    """Column j of L is computed as a row of L.mT in a tensor of its own, whose elements are consecutive."""
+    """Column j of L is computed as a row of L.mT in a tensor of its own, whose elements are consecutive. Each matrix of
+    the batch has its own temporaries, so that devices factor several at once."""
     (x,) = operands
     size, batch = x.type.shape[-1], x.type.rank - 2
 
@@ -101,21 +108,28 @@ def _lower_cholesky(
             def index(c: Scalar) -> Scalar:
                 return s.binary("add", j, c)
 
-            sums = for_each(s, below, sums, lambda c, t: s.store(t, [c], s.load(x, (*at, index(c), j))))
+            sums = for_each(s, below, sums, lambda c, t: s.store(t, (*at, c), s.load(x, (*at, index(c), j))))
             sums = _subtract_rows(
-                s, j, below, sums, lambda k: s.load(upper, (k, j)), lambda k, c: s.load(upper, (k, index(c)))
+                s,
+                at,
+                j,
+                below,
+                sums,
+                lambda k: s.load(upper, (*at, k, j)),
+                lambda k, c: s.load(upper, (*at, k, index(c))),
             )
-            root = s.unary("sqrt", s.load(sums, [s.constant(0, I64)]))
+            root = s.unary("sqrt", s.load(sums, (*at, s.constant(0, I64))))
 
             def divide(c: Scalar, given: Tensor) -> Tensor:
-                stored: Tensor = s.store(given, (j, index(c)), s.binary("div", s.load(sums, [c]), root))
+                quotient = s.binary("div", s.load(sums, (*at, c)), root)
+                stored: Tensor = s.store(given, (*at, j, index(c)), quotient)
                 return stored
 
-            upper = s.store(for_each(s, below, upper, divide), (j, j), root)
+            upper = s.store(for_each(s, below, upper, divide), (*at, j, j), root)
             turned = upper
 
             def turn(c: Scalar, given: Tensor) -> Tensor:
-                stored: Tensor = s.store(given, (*at, index(c), j), s.load(turned, (j, index(c))))
+                stored: Tensor = s.store(given, (*at, index(c), j), s.load(turned, (*at, j, index(c))))
                 return stored
 
             return [for_each(s, below, lower, turn), upper, sums]
@@ -123,8 +137,8 @@ def _lower_cholesky(
         made: Sequence[Tensor] = for_each(s, s.size(size), list(tensors), column)
         return made
 
-    matrix, row = x.type.with_shape((size, size)), x.type.with_shape((size,))
-    return e.scan(_outer(x), [e.full(types[0], 0), e.memory(matrix), e.memory(row)], factor)[:1]
+    row = x.type.with_shape(x.type.shape[:-1])
+    return e.scan(_outer(x), [e.full(types[0], 0), e.memory(x.type), e.memory(row)], factor)[:1]
 
 
 def _reference_cholesky(x: Numbers) -> Numbers:
@@ -226,9 +240,10 @@ def _lower_solve(
 
         def row(number: Scalar, x: Tensor, sums: Tensor) -> Sequence[Tensor]:
             i = position(number)
-            sums = for_each(s, s.size(columns), sums, lambda c, t: s.store(t, [c], s.load(y, (*at(y), i, c))))
+            sums = for_each(s, s.size(columns), sums, lambda c, t: s.store(t, (*outer, c), s.load(y, (*at(y), i, c))))
             sums = _subtract_rows(
                 s,
+                outer,
                 number,
                 s.size(columns),
                 sums,
@@ -237,7 +252,7 @@ def _lower_solve(
             )
 
             def finish(c: Scalar, given: Tensor) -> Tensor:
-                value = s.load(sums, [c])
+                value = s.load(sums, (*outer, c))
                 value = value if attributes["unit_diagonal"] else s.binary("div", value, factor(i, i))
                 return s.store(given, (*outer, i, c), value)
 
@@ -246,7 +261,7 @@ def _lower_solve(
         made: Sequence[Tensor] = for_each(s, s.size(size), tensors, row)
         return made
 
-    carried = [e.memory(result), e.memory(result.with_shape((columns,)))]
+    carried = [e.memory(result), e.memory(result.with_shape((*result.shape[:-2], columns)))]
     return e.scan(result.shape[:-2], carried, solve)[:1]
 
 
@@ -313,14 +328,14 @@ def _lower_inverse(
 
         def step(k: Scalar, work: Tensor, row: Tensor, pivots: Tensor) -> Sequence[Tensor]:
             pivot = find_pivot(s, work, at, k, size)
-            pivots = s.store(pivots, [k], pivot)
+            pivots = s.store(pivots, (*at, k), pivot)
             value = s.load(work, (*at, pivot, k))
             work = s.store(work, (*at, pivot, k), s.constant(1, dtype))
 
             def divide(c: Scalar, given: Tensor, quotients: Tensor) -> Sequence[Tensor]:
                 quotient = s.binary("div", s.load(given, (*at, pivot, c)), value)
                 given = s.store(given, (*at, pivot, c), s.load(given, (*at, k, c)))
-                return [s.store(given, (*at, k, c), quotient), s.store(quotients, [c], quotient)]
+                return [s.store(given, (*at, k, c), quotient), s.store(quotients, (*at, c), quotient)]
 
             work, row = for_each(s, s.size(size), [work, row], divide)
 
@@ -329,7 +344,7 @@ def _lower_inverse(
                 given = s.store(given, (*at, i, k), s.constant(0, dtype))
 
                 def element(c: Scalar, inner: Tensor) -> Tensor:
-                    product = s.binary("mul", factor, s.load(row, [c]))
+                    product = s.binary("mul", factor, s.load(row, (*at, c)))
                     stored: Tensor = s.store(inner, (*at, i, c), s.binary("sub", s.load(inner, (*at, i, c)), product))
                     return stored
 
@@ -346,12 +361,13 @@ def _lower_inverse(
 
         def exchange_columns(number: Scalar, given: Tensor) -> Tensor:
             k = s.binary("sub", last, number)
-            pivot = s.load(pivots, [k])
+            pivot = s.load(pivots, (*at, k))
             return exchange(s, given, lambda i: (*at, i, k), lambda i: (*at, i, pivot), size)
 
         return [for_each(s, s.size(size), work, exchange_columns), row, pivots]
 
-    carried = [_copied(e, x), e.memory(x.type.with_shape((size,))), e.memory(TensorType(I64, (size,)))]
+    rows = x.type.shape[:-1]
+    carried = [_copied(e, x), e.memory(x.type.with_shape(rows)), e.memory(TensorType(I64, rows))]
     return e.scan(_outer(x), carried, invert)[:1]
 
 

@@ -18,6 +18,7 @@ from nacre.compiler.targets.target import parse_targets
 SOURCE = """language 1
 dim S in 1..40
 dim T in 0..40
+dim N in 0..20000
 model rows(x: f32[2, T, 36], at: i64) -> f32[2, S, 36] {
   state kept: f32[2, S, 36]
   kept[:, at:at+T] = x
@@ -34,6 +35,14 @@ model rows_added(x: f32[50, 36], at: i64[T, 1], y: f32[T, 36]) -> f32[50, 36] { 
 model places(x: f16[5, S], at: i64[T, 2], y: f16[T]) -> f16[5, S] { return scatter_nd_add(x, at, y, mode="drop") }
 model along(x: i32[S, 3, 7], at: i64[S, 3, T], y: i32[S, 3, T]) -> i32[S, 3, 7] { return scatter(x, at, y, axis=-1) }
 model counted(x: i64[T]) -> i64[9] { return bincount(x, size=9) }
+model factored(x: f32[T, 5, 5]) -> f32[T, 5, 5] { return cholesky(x) }
+model solved(x: f32[T, 5, 5], y: f32[T, 5, 3]) -> f32[T, 5, 3] { return triangular_solve(x, y) }
+model inverted(x: f32[T, 5, 5]) -> f32[T, 5, 5] { return inverse(x) }
+model summed(v: f32[3, 4, 2], leaves: i32[3, N], first: f32[2]) -> f32[N, 2] { return tree_sum(v, leaves, first) }
+model singular(x: f32[T, 5, 5]) -> s: f32[T, 5] {
+  u, s, vh = svd(x)
+  return s
+}
 """
 
 
@@ -49,6 +58,41 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
 def test_schedules(built: tuple[Build, Path], name: str) -> None:
     found = schedules_of(built[0], name)
     assert "updates of 256 threads" in found and not any("sequence" in each for each in found)
+
+
+@pytest.mark.parametrize("name", ["factored", "solved", "inverted", "singular"])
+def test_matrices_of_a_batch_have_threads(built: tuple[Build, Path], name: str) -> None:
+    found = schedules_of(built[0], name)
+    assert "loops of 64 threads, 4 blocks" in found and not any("sequence" in each for each in found)
+
+
+@pytest.mark.parametrize("count", [0, 1, 33])
+def test_matrices(machine: Machine, built: tuple[Build, Path], count: int) -> None:
+    entries = nacre.load(built[1], device="cuda").entries
+    rng = np.random.default_rng(count)
+    roots, y = (rng.normal(size=(count, 5, n)).astype(np.float32) for n in (5, 3))
+    positive = roots @ roots.swapaxes(1, 2) + 5 * np.eye(5, dtype=np.float32)
+    lower = np.linalg.cholesky(positive.astype(np.float64))
+    np.testing.assert_allclose(entries["factored"](positive), lower, rtol=1e-5, atol=1e-5)
+    solution = np.linalg.solve(lower, y.astype(np.float64))
+    np.testing.assert_allclose(entries["solved"](lower.astype(np.float32), y), solution, rtol=1e-5, atol=1e-5)
+    inverses = np.linalg.inv(positive.astype(np.float64))
+    np.testing.assert_allclose(entries["inverted"](positive), inverses, rtol=1e-4, atol=1e-5)
+    values = np.linalg.svd(roots.astype(np.float64), compute_uv=False)
+    np.testing.assert_allclose(entries["singular"](roots), values, rtol=1e-4, atol=1e-5)
+    assert not machine.error
+
+
+def test_blocks_of_rows_have_threads(machine: Machine, built: tuple[Build, Path]) -> None:
+    """A thread adds the values of 256 rows in one column."""
+    rng, entry = np.random.default_rng(5), nacre.load(built[1], device="cuda").entries["summed"]
+    v, first = rng.normal(size=(3, 4, 2)).astype(np.float32), np.ones(2, np.float32)
+    for rows in (0, 1, 256 * 64 + 3):
+        leaves = rng.integers(0, 4, (3, rows)).astype(np.int32)
+        expected = first + v[0, leaves[0]] + v[1, leaves[1]] + v[2, leaves[2]]
+        np.testing.assert_array_equal(entry(v, leaves, first), expected)
+        assert not machine.error
+    assert machine.blocks == 3
 
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     for i, j:  y[i, position + j] = x[i, j]      i and j: each is an index of all that is written, plus a fixed number
     for u, j:  y[at[u], j] += x[u, j]            j; the steps of u that touch the same row have an order
     for i:     while ...: y[i, n] = ...          i
+    for i:     for j < 8: y[8 * i + j] = ...     i; it is a block of elements
 
 Elements at places that only the call knows, such as the row `at[u]`, are shared out instead: if each step touches one
 place, which depends on nothing written, then a thread runs the steps whose places it owns, in their order.
@@ -18,12 +19,13 @@ from typing import Any
 from ...base.mlir import ir
 from .body_slices import operations_for
 from .groups import root_of
+from .index_sums import constant_of_index, most_of, scale_of, summands
 
 FOR, LOAD, STORE = "scf.for", "memref.load", "memref.store"
 _PURE = ("arith.", "math.")
 _LOOPS, _BRANCHES = (FOR, "scf.while"), ("scf.if", "scf.yield", "scf.condition")
-_Form = tuple[int, tuple[Any, ...]]
-"""A loop and the numbers that are added to its variable; the loop -1 is none."""
+_Form = tuple[int, int, tuple[Any, ...]]
+"""A loop, a factor of its variable, and the numbers that are added to the product; the loop -1 is none."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,8 @@ def _peel(op: Any) -> LoopNest:
 
 def _is_loop(op: Any) -> bool:
     """Returns whether an op is a loop from 0 by steps of 1 that carries no values."""
-    return op.name == FOR and len(op.operands) == 3 and _is(op.operands[0], 0) and _is(op.operands[2], 1)
-
-
-def _is(value: Any, number: int) -> bool:
-    made = value.owner
-    if isinstance(made, ir.Block) or made.name != "arith.constant":
-        return False
-    return bool(ir.IntegerAttr(made.attributes["value"]).value == number)
+    steps = [constant_of_index(op.operands[n]) for n in (0, 2)] if op.name == FOR and len(op.operands) == 3 else []
+    return steps == [0, 1]
 
 
 def _accesses(nest: LoopNest) -> list[Any] | None:
@@ -154,26 +150,35 @@ def _has_own_place(loop: int, places: Sequence[Sequence[_Form | None]], written:
 
 
 def _form(nest: LoopNest, written: Sequence[Any], value: Any) -> _Form | None:
-    """Returns the loop whose variable, plus numbers that no loop changes, a value is; None for another value."""
-    if value in nest.variables:
-        return nest.variables.index(value), ()
+    """Returns the loop that a value depends on, if it is the variable times a factor, plus numbers that no loop
+    changes, plus numbers that are below the factor together, such as the row of a block. None for another value."""
+    parts = [(*scale_of(part), part) for part in summands(value)]
+    moving = [
+        (factor, -nest.variables.index(scaled), part) for scaled, factor, part in parts if scaled in nest.variables
+    ]
+    if not moving:
+        return (-1, 1, (value,)) if _is_fixed(nest, written, value) else None
+    factor, number, largest = max(moving, key=lambda each: each[:2])
+    others = [part for _, _, part in parts if part is not largest]
+    offsets = [most_of(part) if factor > 1 else None for part in others]
+    fixed = [part for part, most in zip(others, offsets, strict=True) if most is None]
+    if sum(most or 0 for most in offsets) >= factor or not all(_is_fixed(nest, written, part) for part in fixed):
+        return None
+    return -number, factor, tuple(sorted(fixed, key=hash))
+
+
+def _is_fixed(nest: LoopNest, written: Sequence[Any], value: Any) -> bool:
+    """Returns whether no loop changes a value."""
     is_argument = isinstance(value.owner, ir.Block)
     made = value.owner if is_argument else value.owner.operation
     outermost = nest.variables[0].owner.owner.operation
     if (made if is_argument else made.block) == outermost.block:
-        return -1, (value,)
+        return True
     if is_argument or made not in nest.operations or list(made.regions):
-        return None
+        return False
     if made.name == LOAD and root_of(_memory(made)) in written:
-        return None
-    known = [part for part in (_form(nest, written, operand) for operand in made.operands) if part is not None]
-    moving = [loop for loop, _ in known if loop >= 0]
-    if len(known) < len(made.operands) or len(moving) > 1:
-        return None
-    if not moving:
-        return -1, (value,)
-    added = tuple(sorted((number for _, numbers in known for number in numbers), key=hash))
-    return (moving[0], added) if made.name in ("arith.addi", "arith.index_cast") else None
+        return False
+    return all(_is_fixed(nest, written, operand) for operand in made.operands)
 
 
 def _share_places(nest: LoopNest, accesses: Sequence[Any], place: Sequence[_Form | None]) -> LoopNest:

@@ -38,5 +38,5 @@ def _explain_reduction(nest: Nest) -> str:
         return "steps of the reduction are not combined by one operation"
     length = nest.static_count(nest.reductions)
     if length is not None and length < rows.WARP:
-        return f"the reduction has {length} steps, fewer than the threads of a warp"
+        return f"the reduction has {length} step{'s' * (length != 1)}, fewer than the threads of a warp"
     return "elements of one reduction are not neighbours in memory"
