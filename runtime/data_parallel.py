@@ -131,15 +131,22 @@ def ray_meeting(count: int) -> Any:
 
 
 def ray_average(meeting: Any, seconds: float = 600.0) -> Average:
-    """The mean over the processes that meet in an actor of Ray. It raises NacreError if some have not come to the step
-    `seconds` after this one, as when one has ended."""
+    """The mean over the processes that meet in an actor of Ray. It raises NacreError if the actor has ended, or if some
+    processes have not come to the step `seconds` after this one, as when one has ended. Later calls then raise it too,
+    since the meeting still waits for these processes."""
     ray: Any = importlib.import_module("ray")
+    failure = ""
 
     def average(array: Array) -> Array:
+        nonlocal failure
+        if failure:
+            raise NacreError(f"{failure}; start all processes again, with a new meeting")
         try:
             return np.array(ray.get(meeting.mean.remote(array), timeout=seconds))
         except ray.exceptions.GetTimeoutError:
-            message = f"other processes have not come to this step in {seconds:g} s, so one may have ended"
-            raise NacreError(message) from None
+            failure = f"other processes have not come to this step in {seconds:g} s, so one may have ended"
+        except ray.exceptions.RayActorError:
+            failure = "the actor in which the processes meet has ended"
+        raise NacreError(failure)
 
     return average

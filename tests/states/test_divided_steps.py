@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from nacre.compiler.checking import read_model
 from nacre.compiler.quantization.choose import in_precision
 from nacre.dialect.graph import walk
 from nacre.runtime.data_parallel import Average, DataParallel, Meeting
+from safetensors.numpy import load_file
 
 HEAD = """language 1
 import "library/losses.nacre"
@@ -170,33 +172,47 @@ def test_a_meeting_of_different_models() -> None:
 
 
 WORKER = """
-import json, sys
+import json, os, signal, sys
 import nacre, numpy as np, torch
 from nacre.runtime.data_parallel import DataParallel, torch_average
 artifact, meeting, rank, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count)
 data = np.load(sys.argv[5])
-step = DataParallel(nacre.load(artifact, threads=1).session(), torch_average)
+session = nacre.load(artifact, threads=1).session()
+step = DataParallel(session, torch_average)
 share = slice(rank * 8 // count, (rank + 1) * 8 // count)
-losses = [step(data["x"][share], data["y"][share], np.float32(0.05)) for _ in range(4)]
-torch.distributed.destroy_process_group()
-print(json.dumps(losses))
+take = lambda: step(data["x"][share], data["y"][share], np.float32(0.05))
+losses = [take() for _ in range(4)]
+session.save(f"{meeting}.{rank}.safetensors")
+if rank == count - 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    take()
+except nacre.NacreError as error:
+    print(json.dumps([losses, str(error)]), flush=True)
 """
 
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_processes_of_torch_follow_one_process(artifact: Path, tmp_path: Path, count: int) -> None:
+    """After four steps, the last process is killed: the others raise an error, and the checkpoints are whole."""
     pytest.importorskip("torch")
-    losses, _ = whole_curve(artifact)
+    losses, whole = whole_curve(artifact)
     np.savez(tmp_path / "data.npz", x=X, y=Y)
     command = [sys.executable, "-c", WORKER, str(artifact), str(tmp_path / "meeting")]
     started = [
         subprocess.Popen([*command, str(rank), str(count), str(tmp_path / "data.npz")], stdout=subprocess.PIPE)
         for rank in range(count)
     ]
-    outputs = [process.communicate()[0] for process in started]
-    assert not any(process.returncode for process in started)
-    check_curve([json.loads(output.splitlines()[-1]) for output in outputs], losses)
+    outputs = [process.communicate(timeout=300)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * (count - 1) + [-signal.SIGKILL]
+    found = [json.loads(output.splitlines()[-1]) for output in outputs[:-1]]
+    check_curve([each for each, _ in found], losses)
+    assert all("the average over the processes failed, so one may have ended" in error for _, error in found)
+    for rank in range(count):
+        for name, value in load_file(tmp_path / f"meeting.{rank}.safetensors").items():
+            if not name.startswith("gradients."):
+                np.testing.assert_allclose(value, whole.states[name], rtol=0, atol=2e-6, err_msg=name)
 
 
 RAY = """
@@ -217,15 +233,28 @@ def work(meeting, rank, count):
     step = DataParallel(nacre.load(artifact, threads=1).session(), ray_average(meeting))
     share = slice(rank * 8 // count, (rank + 1) * 8 // count)
     arrays = np.load(data)
-    return [step(arrays["x"][share], arrays["y"][share], np.float32(0.05)) for _ in range(4)]
+    losses = [step(arrays["x"][share], arrays["y"][share], np.float32(0.05)) for _ in range(4)]
+    if rank == count - 1:
+        return losses, []
+    step.average = ray_average(meeting, 0.5)  # the last process has ended
+    return losses, [failure(step, arrays["x"][share], arrays["y"][share], np.float32(0.05)) for _ in range(2)]
+
+def failure(call, *arguments):
+    try:
+        return str(call(*arguments))
+    except nacre.NacreError as error:
+        return str(error)
 
 for count in (2, 4):
     meeting = ray_meeting(count)
     print(json.dumps(ray.get([work.remote(meeting, rank, count) for rank in range(count)])))
+ray.kill(meeting)
+print(failure(ray_average(meeting), np.zeros(1)))
 """
 
 
 def test_processes_of_ray_follow_one_process(artifact: Path, tmp_path: Path) -> None:
+    """After four steps, the last process ends, and the others raise an error after a time, and in each later call."""
     pytest.importorskip("ray")
     losses, _ = whole_curve(artifact)
     np.savez(tmp_path / "data.npz", x=X, y=Y)
@@ -237,7 +266,11 @@ def test_processes_of_ray_follow_one_process(artifact: Path, tmp_path: Path) -> 
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
     assert [len(each) for each in found] == [2, 4]
     for each in found:
-        check_curve(each, losses)
+        check_curve([curve for curve, _ in each], losses)
+        waited = "other processes have not come to this step in 0.5 s, so one may have ended"
+        again = f"{waited}; start all processes again, with a new meeting"
+        assert [errors for _, errors in each] == [*[[waited, again]] * (len(each) - 1), []]
+    assert done.stdout.splitlines()[-1] == "the actor in which the processes meet has ended"
 
 
 def test_states_of_the_forward_computation_change_once(tmp_path: Path) -> None:

@@ -128,8 +128,11 @@ def _differentiate(
     if writer.count > NODES:
         raise context.reporter.stop("too-large", f"the program has more than {NODES} nodes", statement.span)
     if not any(gradients):
-        message = f"`{statement.loss.name}` depends on no parameter"
-        return context.reporter.error("bad-loss", message, statement.loss.span)
+        message = f"`{statement.loss.name}` has a gradient for no trained parameter"
+        help_text = "gradients do not pass through integers, comparisons, `round` and the like"
+        if not kept:
+            help_text = "parameters of floats are trained, except for those that `freeze` selects"
+        return context.reporter.error("bad-loss", message, statement.loss.span, help=help_text)
     return gradients
 
 

@@ -386,3 +386,22 @@ def test_a_state_with_an_initial_value_leaves_the_parameters_of_its_block_alone(
     session = nacre.compile("language 1\n" + norm + step).session()
     assert session.step(np.full((4, 3), 3.0, np.float32), np.float32(0.0)) == 6.0
     np.testing.assert_array_equal(session.states["norm.center"], [2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("loss", "lines", "help_text"),
+    [
+        ("sum(x * weight)", '{ freeze "*" }', "except for those that `freeze` selects"),
+        ("sum(round(x * weight))", "", "gradients do not pass through integers, comparisons, `round`"),
+    ],
+)
+def test_a_loss_without_gradients(loss: str, lines: str, help_text: str) -> None:
+    text = f"""language 1
+train step(x: f32[2]) -> loss: f32 {{
+  param weight: f32[2] = 1.0
+  loss = {loss}
+  minimize loss with sgd(lr=0.1) {lines}
+}}
+"""
+    (found,) = nacre.check(text)
+    assert found.code == "bad-loss" and help_text in found.help
