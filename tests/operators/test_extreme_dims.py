@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from joined_kernels import generate_joined
+from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.validate.inputs import ORDINARY, made_up, random_trial
 from nacre.compiler.validate.isolated import Died, Progress, run_each_isolated
@@ -156,7 +157,7 @@ def check_all(functions: Sequence[Function], values: Sequence[int]) -> None:
     module = Module("extremes", (D,), functions=tuple(functions))
     apart = Decompose(having=("composite",)).run(module)
     lowered = lower_module(CheckIndices().run(apart))
-    library = Library(*generate_objects(lowered, CodeOptions(level=0, quick=True, visible=True)), made_up)
+    library = Library(*generate_joined(lowered, CodeOptions(level=0, quick=True, visible=True)), made_up)
     answers = run_each_isolated([partial(check, library, module, f, values=values) for f in functions])
     failures = []
     for function, answer in zip(functions, answers, strict=True):

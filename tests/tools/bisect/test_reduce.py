@@ -112,7 +112,7 @@ def test_time_outs_are_reduced(model: Path, monkeypatch: pytest.MonkeyPatch, cap
 
     monkeypatch.setattr(cse, "node_key", key)
     small = model.with_name("small.nacre")
-    arguments = ["--fails", "timeout", "--timeout", "1", "--effort", "40", "-o", str(small), "--json"]
+    arguments = ["--fails", "timeout", "--timeout", "0.5", "--effort", "40", "-o", str(small), "--json"]
     assert run(["reduce", str(model), *arguments]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["failure"]["kind"] == "timeout" and report["failure"]["origin"] == "the passes"
