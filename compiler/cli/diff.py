@@ -12,6 +12,7 @@ import click
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import Array
 from ...dialect.wrapping import fit
+from ...runtime.loader import Session
 from ..comparison.capture import Capture, capture
 from ..tools.diff.builds import Build, describe_build
 from ..tools.diff.compare import Tolerance, compare_captures
@@ -99,7 +100,8 @@ def diff_command(
         if b is not None:
             files = (path if path.suffix in FILES else side.path for path, side in ((a, first), (b, second)))
             trees = compare_trees(*files)
-        sizes = caller.entries[name].bind(*given)
+        bound = dict(caller.dims) if isinstance(caller, Session) else {}
+        sizes = captured.dims or {**bound, **caller.entries[name].bind(*given)}
         builds = [describe_build(side.path, side.model, name, sizes) for side in (first, second)]
     comparison = compare_captures(captured, reference, Tolerance(tolerance), weights)
     if not comparison.points:
