@@ -12,6 +12,7 @@ import click
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import Array
 from ...dialect.wrapping import fit
+from ...runtime.loader import Session
 from ..comparison.capture import Capture, capture
 from ..tools.diff.builds import Build, describe_build
 from ..tools.diff.compare import Tolerance, compare_captures
@@ -22,7 +23,7 @@ from ..tools.diff.stored import Weights, pair_weights
 from ..tools.stored_trees import FILES, compare_trees
 from .build_options import Chosen, build_options
 from .model_options import PATH
-from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_session, open_side
+from .models import AT, ENTRY, INPUTS, STATES, Side, choose_entry, inputs_for, open_session, open_side
 from .number_ranges import NumberRange
 from .reporting import INPUT_ERROR
 
@@ -42,6 +43,7 @@ def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str], buil
 @INPUTS
 @ENTRY
 @AT
+@STATES
 @click.option(
     "--tolerance",
     type=NumberRange(min=0),
@@ -55,6 +57,7 @@ def diff_command(
     inputs: Sequence[str],
     entry: str | None,
     dims: Mapping[str, int],
+    states: Path | None,
     tolerance: float | None,
     chosen: Chosen,
     as_json: bool,
@@ -79,7 +82,8 @@ def diff_command(
     described = choose_entry(first.model, entry)
     name: str = described["name"]
     given = inputs_for(described, inputs, dims)
-    captured = capture(open_session(first.model, described, given, dims), name, given)
+    caller = open_session(first.model, described, given, dims, states)
+    captured = capture(caller, name, given, keeps_failure=True)
     builds: list[Build] = []
     weights: Weights | None = None
     trees: Sequence[str] = ()
@@ -90,12 +94,15 @@ def diff_command(
     else:
         second = open_side(b, chosen) if b is not None else _open_oracle(a, chosen)
         _check_entry(first, second, name)
-        label, reference = second.name, capture(open_session(second.model, described, given, dims), name, given)
+        session = open_session(second.model, described, given, dims, states)
+        label, reference = second.name, capture(session, name, given, keeps_failure=True)
         weights = pair_weights((first.path, second.path), (first.model, second.model))
         if b is not None:
             files = (path if path.suffix in FILES else side.path for path, side in ((a, first), (b, second)))
             trees = compare_trees(*files)
-        builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
+        bound = dict(caller.dims) if isinstance(caller, Session) else {}
+        sizes = captured.dims or {**bound, **caller.entries[name].bind(*given)}
+        builds = [describe_build(side.path, side.model, name, sizes) for side in (first, second)]
     comparison = compare_captures(captured, reference, Tolerance(tolerance), weights)
     if not comparison.points:
         raise click.BadParameter(f"it has no value in common with {a}", param_hint="B")

@@ -124,9 +124,18 @@ def pick_entry(entries: Any, entry: str | None) -> Mapping[str, Any]:
     return by_name[entry]
 
 
-def open_session(model: Model, entry: Mapping[str, Any], inputs: Sequence[Array], dims: Mapping[str, int]) -> Model:
-    """Returns a new session for a call with these inputs, or the model itself for an entry without states."""
-    return begin_session(model, session_dims(model, entry, inputs, dims))[0]
+def open_session(
+    model: Model,
+    entry: Mapping[str, Any],
+    inputs: Sequence[Array],
+    dims: Mapping[str, int],
+    states: Path | None = None,
+) -> Model:
+    """Returns a new session for a call with these inputs, or the model itself for an entry without states. `states` is
+    a file with the states before the call."""
+    if "states" not in entry and states is not None:
+        raise click.UsageError(f"--states is for entries with states; `{entry['name']}` has none")
+    return begin_session(model, session_dims(model, entry, inputs, dims), states)[0]
 
 
 def session_dims(

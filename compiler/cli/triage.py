@@ -14,7 +14,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import DimError
 from ...dialect.graph import Function, Module
 from ...dialect.interpreter import bind_dims
-from ...dialect.states import stateless
+from ...dialect.states import stateless, used_states
 from ...dialect.types import Array, dtype_of
 from ...dialect.wrapping import fit
 from ..base.files import path_beside
@@ -207,7 +207,8 @@ def bisect_command(
     is found.
     """
     output = output or path_beside(model, ".small.nacre")
-    source_model = _without_states(chosen.read(model))
+    given = chosen.read(model)
+    source_model, states = _without_states(given), used_states(given.module, _choose_function(given.module, entry))
     check_paths(output, model)
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
     cases = _cases(source_model, entry, inputs, dims)
@@ -221,7 +222,7 @@ def bisect_command(
     with progress_line() as report:
         found = None
         for each in examiners:
-            failing = find_failing(cases, each, report)
+            failing = find_failing(cases, each, report, states)
             if failing is not None:
                 found = bisect(*failing, each, attempts=effort, report=report)
                 break
@@ -229,7 +230,9 @@ def bisect_command(
         what = "no error found: the passes and the artifact compute the same results as the source"
         click.echo(json.dumps({"culprit": None}, indent=2) if as_json else fit(what))
         return 0
-    written = _write(found.small, found.failure, output, describe(found.culprit))
+    # No test gives states their values.
+    is_shown = not found.small.function.states
+    written = _write(found.small, found.failure, output, describe(found.culprit)) if is_shown else []
     _report(found, written, as_json)
     return INPUT_ERROR
 
@@ -271,6 +274,9 @@ def _failure_data(failure: Failure) -> dict[str, str]:
 
 
 def _report_written(written: Sequence[Path], small: Case) -> None:
+    if not written:
+        tell("no small model is written: the error needs the states of a session, which no test sets")
+        return
     tell(f"wrote {', '.join(map(str, written))}: {small.nodes} node{'s' * (small.nodes != 1)}")
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-import numpy as np
 from chip.timing import BYTES, Timing
 from nacre.compiler.api import read_model
 from nacre.compiler.model.source import SourceModel
@@ -30,6 +29,8 @@ from random_weights import random_weights
 SAMPLES = Path(__file__).parents[2] / "samples"
 WEIGHTS = 8
 """The entries of a product: 8 weights of 4096 x 4096 in 4 bits, with a scale for each 32, have 75 MB."""
+BLOCK, BLOCK_BYTES = 32, 18
+"""The numbers and the bytes of a block: 4 bits for each number, and a scale in f16."""
 ENCODER = {
     "vocab_size": 500,
     "hidden_size": 384,
@@ -59,35 +60,36 @@ def _describe(path: Path, name: str, entries: Sequence[str], dims: Mapping[str, 
         for each in (*entry["arguments"], *entry["results"])
     ]
     calls = read_calls(library, "device")[entries[0]]
-    size = library.description["weights"]["bytes"] // len(entries) + sum(BYTES[d] * prod(shape) for d, shape in tensors)
+    size = library.description["weights"]["bytes"] + sum(BYTES[dtype] * prod(shape) for dtype, shape in tensors)
     flops = sum(count_operations(call, dims) for call in calls)
     return Timing(name, path.stem, tuple(entries), tuple(tensors[:-1]), tensors[-1], size, flops, peer)
 
 
 def pack_products(folder: Path, target: str, *, quick: bool) -> list[Timing]:
-    """Packs products of few rows in bf16 with weights of 4 bits, an artifact for each number of rows."""
-    width, count, timings = (64, 2, []) if quick else (4096, WEIGHTS, [])
-    for rows in (1,) if quick else (1, 8, 32):
-        entries = [f"product{number}" for number in range(count)]
-        text = "language 1\n" + "".join(
-            f"model {entry}(x: f32[{rows}, {width}]) -> f32[{rows}, {width}] {{\n"
-            f"  param w{number}: f32[{width}, {width}]\n  return x @ w{number}.T\n}}\n"
-            for number, entry in enumerate(entries)
+    """Packs products of few rows in bf16 with weights of 4 bits, which products of other numbers of rows share."""
+    width, count, all_rows = (64, 2, (1, 8)) if quick else (4096, WEIGHTS, (1, 8, 32))
+    entries = {rows: [f"product{rows}_{number}" for number in range(count)] for rows in all_rows}
+    text, rules = "language 1\n", ""
+    for rows, names in entries.items():
+        for number, name in enumerate(names):
+            takes = f"x: f32[{rows}, {width}]"
+            text += f"model {name}({takes}) -> f32[{rows}, {width}] {{\n"
+            text += f"  param w{number}: f32[{width}, {width}]\n  return x @ w{number}.T\n}}\n"
+            rules += f'quantize {name} {{\n  weights "*" to q4[block 32]\n  activations "*" to bf16\n}}\n'
+    path = folder / "timings-int4.so"
+    source = read_model(text)
+    weights = open_arrays(random_weights(source.module))
+    source = in_precision(replace(source, weights=dict.fromkeys(source.weights, weights)), rules)
+    Build(source, Options(targets=parse_targets(target))).run(path)
+    block = width * width // BLOCK * BLOCK_BYTES
+    return [
+        replace(
+            _describe(path, f"matmul_int4_{rows}_{width}_{width}", names, {}, ""),
+            bytes=block + 2 * BYTES["f32"] * rows * width,
+            flops=2 * rows * width * width,
         )
-        rules = "".join(
-            f'quantize {entry} {{\n  weights "*" to q4[block 32]\n  activations "*" to bf16\n}}\n' for entry in entries
-        )
-        path = folder / f"timings-int4-{rows}.so"
-        rng = np.random.default_rng(rows)
-        weights = folder / "w.npz"
-        arrays = {f"w{n}": rng.standard_normal((width, width), np.float32) * np.float32(0.02) for n in range(count)}
-        np.savez(weights, **arrays)  # type: ignore[arg-type]  # NumPy's own stub
-        source = in_precision(read_model(text, weights), rules)
-        Build(source, Options(targets=parse_targets(target))).run(path)
-        weights.unlink()
-        described = _describe(path, f"matmul_int4_{rows}_{width}_{width}", entries, {}, "")
-        timings.append(replace(described, flops=2 * rows * width * width))
-    return timings
+        for rows, names in entries.items()
+    ]
 
 
 def pack_encoder(folder: Path, target: str, *, quick: bool) -> list[Timing]:

@@ -92,3 +92,30 @@ def test_results_and_errors_are_those_of_the_cpu(machine: Machine, artifact: Pat
             if message:
                 assert "is out of range for an axis of size" in message and "indices.nacre:" in message
     assert machine.launches and not machine.error
+
+
+INDEX_NOTATION = """language 1
+dim B in 1..64
+dim N in 3..64
+model indexed(x: f32[B, N], w: f32[3, N], ids: i64[B]) -> f32[B, 3], f32[B, N-2], f32[B, N], f32 {
+  product[b, o] = sum(i) x[b, i] * w[o, i]
+  filtered[b, i] = sum(k) x[b, i+k] * w[k, 0]
+  moved[b, i] = x[b, i-1] if i > 0 else 0
+  total = sum(b) x[ids[b], 0] ** 2
+  return product, filtered, moved, total
+}
+"""
+
+
+def test_index_notation(machine: Machine, tmp_path: Path) -> None:
+    Build(read_model(INDEX_NOTATION), Options(targets=parse_targets("cuda:sm_80"))).run(tmp_path / "m.so")
+    rng = np.random.default_rng(1)
+    x, w, ids = rng.normal(size=(5, 11)).astype(np.float32), rng.normal(size=(3, 11)).astype(np.float32), np.arange(5)
+    product, filtered, moved, total = map(
+        np.asarray, nacre.load(tmp_path / "m.so", device="cuda")(x, w, ids[::-1].copy())
+    )
+    np.testing.assert_allclose(product, x @ w.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(filtered, sum(x[:, k : k + 9] * w[k, 0] for k in range(3)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(moved, np.pad(x, ((0, 0), (1, 0)))[:, :-1])
+    np.testing.assert_allclose(total, np.sum(x[:, 0] ** 2), rtol=1e-6)
+    assert not machine.error

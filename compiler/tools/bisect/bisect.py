@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....dialect.graph import State
 from ...validate.usage import RUNTIME
 from .case import Case
 from .code import triage_code
@@ -22,16 +23,20 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The cause of a failure, the failure, and the smallest case with the same failure."""
+    """The cause of a failure, the failure, and the smallest case with the same failure; a case with states is the given
+    one."""
 
     culprit: Culprit
     failure: Failure
     small: Case
 
 
-def find_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) -> tuple[Case, Failure] | None:
+def find_failing(
+    cases: Sequence[Case], examiner: Examiner, report: Progress, states: Sequence[State] = ()
+) -> tuple[Case, Failure] | None:
     """Returns the first case that fails; if none does, the first in which a kernel alone gives wrong numbers, or in
-    which another way to call the runtime gives wrong results.
+    which another way to call the runtime gives wrong results. The cases have the `states` of the function as arguments
+    and results; if none of them fails, the first one is tried with states of a session.
 
     Kernels run alone, on guarded memory, before the artifact: an access outside of a tensor may end the process in the
     artifact, or go unseen.
@@ -53,6 +58,12 @@ def find_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) ->
             return case, failure
     if hidden:
         return hidden[0]
+    for case in cases[:1] if states else ():
+        report("comparing the artifact with states in a session")
+        stateful = case.with_states(states)
+        failure = examiner.code(stateful)
+        if failure is not None:
+            return stateful, failure
     for case in cases[:1]:
         report("calling the artifact in every way")
         failure = examiner.runtime(case)
@@ -66,7 +77,9 @@ def bisect(case: Case, failure: Failure, examiner: Examiner, *, attempts: int, r
     in_passes = failure.origin == PASSES or (failure.origin != RUNTIME and examiner.passes(case) is not None)
     culprit = (triage_rewrite if in_passes else triage_code)(case, examiner, failure, report)
     alike = _alike_in_passes(examiner, failure, culprit) if in_passes else alike_in_code(examiner, failure)
-    small = reduce_case(case, alike, attempts=attempts, near=culprit.values, report=report)
+    # A smaller model with states would be another one: its states depend on each other.
+    is_reduced = not case.function.states
+    small = reduce_case(case, alike, attempts=attempts, near=culprit.values, report=report) if is_reduced else case
     return Found(culprit, failure, small)
 
 

@@ -5,7 +5,7 @@ Its parameters are stored as the graph has them, under their names, independent 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ....dialect.dims import evaluate
-from ....dialect.graph import Function, Module, Node, Parameter, parameters_read, walk
+from ....dialect.graph import Function, Module, Node, Parameter, State, parameters_read, walk
 from ....dialect.interpreter import Interpreter, Load, bind_dims
 from ....dialect.types import Array
 from ....passes.simplify.unroll_repeat import UnrollRepeat
@@ -53,6 +53,14 @@ class Case:
 
     def load(self, parameter: Parameter) -> Array:
         return self.parameters[parameter.name]
+
+    def with_states(self, states: Sequence[State]) -> Case:
+        """Returns the case whose last arguments and results are these states of a session again; a call gives them
+        their values, so they have no initial ones."""
+        names = tuple(v.name for v in self.function.arguments[len(self.function.arguments) - len(states) :])
+        function = replace(self.function, states=names)
+        known = tuple(replace(state, name=name, initial=None) for state, name in zip(states, names, strict=True))
+        return replace(self, module=replace(self.module, states=known, functions=(function,)))
 
     @cached_property
     def _judges(self) -> dict[bool, Judge]:

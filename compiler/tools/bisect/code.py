@@ -123,8 +123,10 @@ class _Hunt:
         elif found.node is not None:
             what = f"{what}: `%{found.node.outputs[0].name}` is wrong first, by its weights or how its kernel is called"
         else:
-            what = f"{what}: the cause is the loader of the artifact, or threads that share a call"
-        return Culprit(found.stage, what, operations=self.operations(found.node), values=_values(found.node))
+            what = f"{what}: the cause is a copy of a state, the loader of the artifact, or threads that share a call"
+        called = self.function.span if found.node is None else None
+        operations, values = self.operations(found.node), _values(found.node)
+        return Culprit(found.stage, what, operations=operations, values=values, called=called)
 
     def operations(self, node: Node | None) -> tuple[OperationSpec, ...]:
         """Returns the operations of the kernel that computes a node."""

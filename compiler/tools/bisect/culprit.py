@@ -14,7 +14,7 @@ from ...artifact.spec import OperationSpec
 class Culprit:
     """The cause of an error. `stage` is a pass, a stage of code generation, `plan-memory`, `runtime`, or `entry` for
     any other part that combines kernels; `what` describes the error in a sentence. `called` is the source location of
-    the function that the runtime calls.
+    the function that is called, if no operation of it is the cause.
 
     `number` is the position of a pass in the list of passes, from 1; the list may name a pass more than once. `values`
     are the names of its results in the graph. Errors are the maximum absolute errors of all results, without and with

@@ -43,7 +43,8 @@ def _largest(array: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PointDifference:
-    """The difference of one point. `mismatch` describes different types of the tensors; then there are no errors.
+    """The difference of one point. `mismatch` describes different types of the tensors, or the failure of a
+    side; then there are no errors.
 
     `histogram` counts elements by their distance in units in the last place, see `BINS`; it is empty for dtypes other
     than floats.
@@ -102,9 +103,12 @@ def compare_captures(a: Capture, b: Capture, tolerance: Tolerance, weights: Weig
 
 
 def compare_points(a: Point, b: Point, tolerance: Tolerance) -> PointDifference:
+    for side, point in (("A", a), ("B", b)):
+        if point.failure:
+            return PointDifference(a, b, mismatch=f"the call of {side} fails: {point.failure}")
     types = [f"{dtype_of(p.array)}{list(p.array.shape)}" for p in (a, b)]
     if types[0] != types[1]:
-        return PointDifference(a, b, mismatch=f"{types[0]} and {types[1]}")
+        return PointDifference(a, b, mismatch=f"A and B are {types[0]} and {types[1]}")
     errors = measure_errors(b.array, a.array)
     return PointDifference(a, b, tolerance.allowed(a, b), errors, _histogram(b.array, a.array))
 

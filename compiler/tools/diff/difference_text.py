@@ -59,7 +59,7 @@ def _rows(differing: Sequence[PointDifference]) -> Iterator[tuple[str, ...]]:
     for point in differing:
         mark = "!" if point.diverges else ""
         if point.errors is None:
-            yield (point.a.name, point.mismatch, "", "", "", mark, "", *("" for _ in _HEADS))
+            yield (point.a.name, _mismatch(point), "", "", "", mark, "", *("" for _ in _HEADS))
             continue
         errors = (point.errors.largest, point.errors.mean, point.allowed)
         counts = [str(count) if count else "." for count in point.histogram] or ["" for _ in _HEADS]
@@ -70,6 +70,11 @@ def _type(point: Point) -> str:
     return f"{dtype_of(point.array)}{list(point.array.shape)}"
 
 
+def _mismatch(point: PointDifference) -> str:
+    """Returns the types of both sides, or the fact that one fails; its message stands below the table."""
+    return "failed" if point.a.failure or point.b.failure else f"{_type(point.a)} and {_type(point.b)}"
+
+
 def _location(point: PointDifference) -> str:
     at = point.a.at or point.b.at
     return f"{point.a.name}{f' at {at}' if at else ''}"
@@ -77,7 +82,7 @@ def _location(point: PointDifference) -> str:
 
 def _detail(point: PointDifference) -> str:
     if point.errors is None:
-        return f"A and B are {point.mismatch}"
+        return point.mismatch
     index = point.errors.index
     a, b = (side.array[index].item() for side in (point.a, point.b))
     return (
@@ -142,7 +147,9 @@ def _point_data(point: PointDifference) -> dict[str, Any]:
         "types": [_type(point.a), _type(point.b)],
         "diverges": point.diverges,
     }
-    if point.errors is not None:
+    if point.errors is None:
+        data["mismatch"] = point.mismatch
+    else:
         errors: Mapping[str, float] = {
             "largest": point.errors.largest,
             "mean": point.errors.mean,
