@@ -33,6 +33,7 @@ from .model.policy import TF32
 from .model.source import SourceModel
 from .observer import Observer
 from .options import Options
+from .packed_weights import with_packed_floats
 from .report import FunctionReport, report_kernels
 from .size_bounds import bounded_passes, check_sizes, lower_graph, sizes_of
 from .stage_errors import contained
@@ -126,6 +127,7 @@ class Build:
         check_sizes(self.source_model)
         with self._timed(PASSES):
             passes = bounded_passes(self.source_model, self.options)
+            passes = with_packed_floats(passes, self.source_model.module, self.options.targets, self.reader)
         accept = self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed(PASSES):

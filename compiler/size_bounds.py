@@ -90,6 +90,9 @@ def check_lowerable(module: Module) -> None:
         help_text = "`expand-block-quantized` and `fold-parameters` replace them by quantized values and scales"
         message = "block-quantized values remain after the passes"
         raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
+    if any(OPERATORS[n.op].has("packed") for function in module.functions for n in walk(function.body)):
+        message, help_text = "packed floats remain to be computed after the passes", "`fold-parameters` computes them"
+        raise DiagnosticError([Diagnostic("planes-left", message, help=help_text)])
     if any(has_unchecked_indices(function.body) for function in module.functions):
         message = "unchecked indices remain after the passes"
         raise DiagnosticError([Diagnostic("indices-unchecked", message, help="`check-indices` is the first pass")])

@@ -284,6 +284,7 @@ class Operator:
     - `costly`: an element costs many additions
     - `precomputed`: computed once for parameters, even if the result is larger
     - `blocked`: produces or reads a block-quantized value; `expand-block-quantized` expands it before code generation
+    - `packed`: computes a plane of packed floats when weights are written; it has no code
     - `internal`: created by readers and passes only; it has no name in the language
     - `checking`: its result decides whether the call fails, so it is never dead
 
@@ -342,7 +343,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         ways = (self.lower is not None) + (self.decompose is not None)
-        apart = bool(self.properties & {"structure", "blocked"})
+        apart = bool(self.properties & {"structure", "blocked", "packed"})
         assert ways == 1 or apart, f"{self.name}: give lower or decompose"
         assert self.cases or apart, f"{self.name}: has no case"
         assert self.properties <= PROPERTIES, (self.name, self.properties - PROPERTIES)
@@ -455,6 +456,7 @@ PROPERTIES = frozenset(
         "costly",
         "precomputed",
         "blocked",
+        "packed",
         "internal",
         "checking",
         "exact",

@@ -28,6 +28,7 @@ from .manager import Pass
 from .quantization.expand_block_quantized import ExpandBlockQuantized
 from .quantization.narrow_contractions import NarrowContractions
 from .quantization.narrow_weights import NarrowWeights
+from .quantization.pack_floats import PackFloats
 from .quantization.qdq_propagation import QdqPropagation
 from .quantization.quantize_activations import QuantizeActivations
 from .quantization.quantize_weights import QuantizeWeights
@@ -64,6 +65,7 @@ _ALL: tuple[type[Pass], ...] = (
     InlineCustom,  # a block with a custom gradient becomes its nodes
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
+    PackFloats,  # bf16 matrices take 12 bits a number, with unchanged values
     ParallelOrder,  # rows are sorted by counting and merging, in parallel
     QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values
     QuantizeActivations,  # activations of contractions are rounded to a shorter type

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dialect.dims import static_size
-from ...dialect.emitter import ZERO, IndexMap
-from ...dialect.types import ANY, BF16, F32, I8, I32, U8, Array, DType, TensorType
+from ...dialect.emitter import ZERO, Index, IndexMap
+from ...dialect.types import ANY, BF16, F32, I8, I32, U8, U32, Array, DType, TensorType
 from ..targets.vector_unit import PanelSizes
 from .records import Structured
-from .shapes import panel_indices, plain_loop
+from .shapes import PanelIndex, panel_indices, plain_loop
 
 WIDE = PanelSizes()
 """The sizes of panels with adjacent steps, which are the same for every CPU."""
@@ -40,11 +40,11 @@ WIDE_WINDOWS = PanelSizes(most=2)
 LEAST_COLUMNS = 8
 """The least number of columns that makes panels profitable."""
 FACTORS: Mapping[DType, tuple[DType, ...]] = {
-    F32: (F32, *(dtype for dtype in ANY if dtype.is_short)),
+    F32: (F32, U32, *(dtype for dtype in ANY if dtype.is_short)),
     I32: tuple(dtype for dtype in ANY if I32 in dtype.sums_in),
 }
-"""The dtypes of packed weights, quantized values and their scales among them, by the dtype in which products are
-summed."""
+"""The dtypes of packed weights, by the dtype in which products are summed. Quantized values, their scales and the words
+of packed floats are among them."""
 GROUPS: Mapping[tuple[DType, DType], int] = {
     (total, dtype): dtype.group for total, factors in FACTORS.items() for dtype in factors
 }
@@ -151,7 +151,8 @@ def choose_packing(
         return None
     if all(any(columns in dict(index.coefficients) for index in other.map) for other in others):
         return _choose_window(op, type, map, others)
-    if None in loops or len(set(loops)) != len(loops):
+    still = tuple(axis for axis, index in enumerate(map) if type.dtype is U32 and _is_constant(index))
+    if loops.count(None) > len(still) or len(set(loops)) != len(loops):
         return None
     lane = loops.index(columns)
     size = type.shape[lane]
@@ -164,7 +165,11 @@ def choose_packing(
     group = _choose_group(total, type.dtype, others, loops[summed[-1]])
     # The scales of a block-quantized weight have panels of the same columns as its quantized values.
     is_wide = group > 1 or _is_grouped(op, total, others)
-    return Packing(batch, summed, lane, _choose_width(size, WIDE if is_wide else sizes), group)
+    return Packing(batch, (*summed, *still), lane, _choose_width(size, WIDE if is_wide else sizes), group)
+
+
+def _is_constant(index: Index) -> bool:
+    return not isinstance(index, PanelIndex) and not index.coefficients
 
 
 def reads_groups(

@@ -212,7 +212,7 @@ class KernelWriter:
         return 1
 
     def _pack(self) -> None:
-        """Chooses the storage order of weights that only one contraction reads."""
+        """Chooses the storage order of weights that only one contraction reads, in one or several places."""
         readers: dict[int, list[tuple[Op, IndexMap | None, list[Reading]]]] = {}
         for op in self.plan.ops:
             if id(op) in self.plan.inlined:
@@ -228,7 +228,9 @@ class KernelWriter:
                 if isinstance(ref.op, Argument):
                     readers.setdefault(ref.op.slot, []).append((op, None, []))
         for slot, ((op, map, others), *more) in readers.items():
-            if not more and map is not None and self.panels is not None and isinstance(op, Structured):
+            if all(_is_beside(op, map, each) for each in more) and map is not None and self.panels is not None:
+                if not isinstance(op, Structured):
+                    continue
                 type, groups = self.input_types[slot], self.tied.get(slot)
                 packing = choose_packing(op, type, map, others, self.panels)
                 if groups is not None and reads_groups(op, type, map, others, self.panels, groups):
@@ -530,3 +532,11 @@ def _typed(keyword: str, names: Sequence[str], types: Sequence[TensorType]) -> s
 def _pointer(name: str, type: TensorType, attributes: str = "") -> str:
     element = element_type(type.dtype)
     return f"{name}: memref<{element}> {{{attributes}llvm.noalias}}"
+
+
+def _is_beside(op: Op, map: IndexMap | None, reader: tuple[Op, IndexMap | None, list[Reading]]) -> bool:
+    """Returns whether a reader is the same op, at positions that differ from those of a map by constants."""
+    if map is None or reader[0] is not op or reader[1] is None:
+        return False
+    pairs = zip(map, reader[1], strict=True)
+    return all(index.coefficients == other.coefficients for index, other in pairs)

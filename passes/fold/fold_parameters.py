@@ -87,7 +87,7 @@ class _Folder(Rewriter):
 
     def _read(self, value: Value, node: Node) -> Node:
         made = self.known.definitions[value.name]
-        suffix = made.op.removeprefix("block_") if _is_plane(made) else "folded"
+        suffix = made.op.rpartition("_")[-1] if _is_plane(made) or OPERATORS[made.op].has("packed") else "folded"
         parameter = self.added.parameter(self.known.formula(value, stepwise=self.stepwise), suffix)
         return Node("parameter", (), (value,), (("name", parameter.name),), (), node.scope, node.span)
 

@@ -243,6 +243,10 @@ def _look_up_bytes(name: str, lanes: int) -> str:
     return _permutation(name, 4 * lanes, "i8", "i8")
 
 
+def _look_up_halves(name: str, lanes: int) -> str:
+    return _permutation(name, 2 * lanes, "i16", "i16")
+
+
 def _shuffle_bytes(name: str, lanes: int) -> str:
     """Returns a function that takes bytes of the same group of sixteen, or 0 for negative indices."""
     bytes, count = f"<{4 * lanes} x i8>", 4 * lanes
@@ -419,6 +423,7 @@ _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
     r"llvm\.x86\.avx512\.mask\.cvtps2dq\.(512)": _nearest,
     r"llvm\.x86\.avx512\.mask\.scalef\.ps\.(512)": _scale_by_power,
     r"llvm\.x86\.avx512\.permvar\.sf\.(512)": _look_up,
+    r"llvm\.x86\.avx512\.permvar\.hi\.(512)": _look_up_halves,
     r"llvm\.x86\.avx512\.permvar\.qi\.(512)": _look_up_bytes,
     r"llvm\.x86\.avx512\.pshuf\.b\.(512)": _shuffle_bytes,
     r"llvm\.x86\.ldtilecfg": _configure_tiles,

@@ -40,6 +40,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
             *("multiply", "reshape"),
         },
     ),
+    "quantization/pack_floats.py": ("packs the constant matrix of `matmul`", {"matmul"}),
     "quantization/qdq_propagation.py": ("moves `quantize`", {"quantize", "op"}),
     "quantization/quantize_activations.py": ("changes the dtype that `dequantize_blocks` gives", {"dequantize_blocks"}),
     "quantization/quantized_values.py": (

@@ -33,7 +33,7 @@ from .quantized_sums import add_zero
 from .roles import Roles
 from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
-from .structure import Node, Op, Panel, Scaled, products_of
+from .structure import COMPOSED, Node, Op, Panel, Scaled, products_of
 from .text import Value
 from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 
@@ -65,7 +65,9 @@ def _sum_of(op: Op) -> Scaled | None:
 
 
 def _is_rounded(factor: Node) -> bool:
-    return factor.kind == "arith.extf" and factor.operands[0].kind == "arith.truncf"
+    """Returns whether a factor is a number that is rounded after it is scaled, or one that is composed of bits."""
+    is_rounded = factor.kind == "arith.extf" and factor.operands[0].kind == "arith.truncf"
+    return is_rounded or factor.kind == COMPOSED
 
 
 def _are_worth_it(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> bool:

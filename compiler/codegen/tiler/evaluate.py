@@ -25,7 +25,7 @@ from ...lower.text import literal
 from .branches import load_under, raise_alarm, watching
 from .dots import Halves, add_products
 from .forms import Form, constant, variable
-from .lookups import find_floats, look_up_floats
+from .lookups import find_floats, find_pair, look_up_floats, look_up_pair
 from .pages import split_page
 from .quantized_sums import add_quantized, unpack
 from .remainder import LARGEST, remainder
@@ -256,6 +256,10 @@ class Evaluator:
             byte = evaluate(lookup.byte)
             if byte.vector:
                 return look_up_floats(writer, lookup, byte)
+        pair = find_pair(node)
+        found = None if pair is None else look_up_pair(writer, pair, evaluate(pair.indices))
+        if found is not None:
+            return found
         if node.kind == "dot":
             total, *words = node.operands
             return add_products(writer, node, writer.broadcast(evaluate(total)), [factor(word) for word in words])
@@ -371,6 +375,8 @@ class Evaluator:
         if factors is not None and total.vector:
             left, right = (self.body(op, iteration, root=f) for f in factors)
             return self._add_product(op, left, right, total)
+        if op.composed and total.vector:
+            return self.add_products(op, Scaled(op.composed, None, frozenset()), iteration, total)
         return self.body(op, iteration, total)
 
     def add_products(self, op: Op, scaled: Scaled, iteration: Iteration, total: Value) -> Value:

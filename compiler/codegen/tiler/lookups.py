@@ -22,10 +22,12 @@ import numpy.typing as npt
 
 from ....dialect.types import I8
 from .dots import WORD, parts, parts_type
+from .forms import LANES, constant
 from .structure import Node, integer
 from .text import Value, Writer
 
 ENTRIES = 16
+HALF_BITS = 16
 BYTE = I8.mlir
 _OTHERS = str(0x808080)
 """The lower three bytes of a word as indices for which a shuffle returns 0."""
@@ -197,6 +199,69 @@ def _select_bytes(writer: Writer, table: Sequence[int], indices: str) -> str:
         found = [writer.let(f"arith.select {has}, {odd}, {even} : {bits}, {bytes}") for even, odd in pairs]
         bit *= 2
     return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PairLookup:
+    """Two entries of a table of 16 bits in memory, in the halves of a word. Their indices are the lowest four bits of
+    the halves of another word."""
+
+    table: Node
+    indices: Node
+    shift: int
+
+
+def find_pair(node: Node) -> PairLookup | None:
+    """Returns the look-up of `table[i & 15] | table[(i >> 16) & 15] << 16` in a table whose entries are repeated."""
+    if node.kind != "arith.ori" or node.type != WORD:
+        return None
+    low, moved = node.operands
+    if moved.kind != "arith.shli" or integer(moved.operands[1]) != HALF_BITS:
+        return None
+    first, second = (_entry(half) for half in (low, moved.operands[0]))
+    if first is None or second is None:
+        return None
+    (table, word, shift), (other, same, further) = first, second
+    if table.tensor is not other.tensor or word is not same or further != shift + HALF_BITS:
+        return None
+    return PairLookup(table, word, shift)
+
+
+def _entry(node: Node) -> tuple[Node, Node, int] | None:
+    """Returns the load of an entry, the word that holds its index, and the index's first bit."""
+    if node.kind != "arith.extui" or node.operands[0].kind != "extract":
+        return None
+    (read,) = node.operands
+    view = None if read.tensor is None else read.tensor.view
+    if view is None or read.type != "i16" or read.guard is not None or view.strides != (1,):
+        return None
+    assert read.tensor is not None, node
+    (index,) = read.operands
+    while index.kind in ("arith.index_cast", "arith.extui"):
+        (index,) = index.operands
+    if read.tensor.shape != (2 * ENTRIES,) or index.kind != "arith.andi" or integer(index.operands[1]) != ENTRIES - 1:
+        return None
+    word = index.operands[0]
+    if word.kind != "arith.shrui":
+        return read, word, 0
+    bits = integer(word.operands[1])
+    return None if bits is None else (read, word.operands[0], bits)
+
+
+def look_up_pair(writer: Writer, lookup: PairLookup, indices: Value) -> Value | None:
+    """Returns the word of each lane; None where the CPU has no instruction for it."""
+    instruction = writer.instruction("look-up-halves")
+    view = None if lookup.table.tensor is None else lookup.table.tensor.view
+    if instruction is None or view is None or not indices.vector:
+        return None
+    words = writer.vector_type(WORD)
+    with writer.masked(None):
+        table = writer.load_words(view.buffer, constant(view.offset) + LANES.times(2), 2, 2)
+    moved = indices.name
+    if lookup.shift:
+        moved = writer.let(f"arith.shrui {moved}, {writer.splat(str(lookup.shift), words)} : {words}")
+    found = writer.use(instruction, parts(writer, table.name, "i16"), parts(writer, moved, "i16"))
+    return Value(writer.let(f"vector.bitcast {found} : {parts_type(writer, 'i16')} to {words}"), WORD, True)
 
 
 def _has_floats(writer: Writer) -> bool:

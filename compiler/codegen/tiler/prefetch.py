@@ -108,14 +108,17 @@ def _share(panels: Panels, group: int) -> int | None:
     return -(-panels.width * group // fewest) if fewest >= SHARING else None
 
 
-def steps_of_a_fetch(panels: Panels, access: Access, lanes: int, steps: int) -> int:
+def steps_of_a_fetch(panels: Panels, access: Access, lanes: int, steps: int, words: int = 1) -> int:
     """Returns the number of successive steps that one prefetch serves: those whose shares of the next panel are at most
-    a vector together, or those within the spacing of prefetches. It divides the number of steps of a loop."""
+    a vector together, or those within about the spacing of prefetches. It divides the number of steps of a loop. A step
+    reads `words` vectors of a panel, side by side, for each vector of columns."""
     if panels.may_share:
         share = _share(panels, access.width)
         most = 1 if share is None else lanes * access.width // share
     else:
-        most = panels.prefetches.spacing // (panels.width * access.width * element_bytes(access.tensor.element))
+        bytes = panels.width * access.width * element_bytes(access.tensor.element) * words
+        spacing = panels.prefetches.spacing + (bytes // 2 if words > 1 else 0)
+        most = spacing // bytes
     return max(n for n in range(1, max(1, min(most, steps)) + 1) if steps % n == 0)
 
 

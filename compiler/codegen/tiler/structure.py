@@ -353,6 +353,13 @@ class Op:
                 yield sum, factor, frozenset(inner)
 
     @cached_property
+    def composed(self) -> tuple[tuple[Node, Node], ...]:
+        """The products that the body adds up, where each has a factor that is composed of its bits."""
+        kind, added = self.combination or ("", self.body)
+        products = products_of(added) if kind == "arith.addf" else ()
+        return products if all(any(f.kind == COMPOSED for f in factors) for factors in products) else ()
+
+    @cached_property
     def combination(self) -> tuple[str, Node] | None:
         """The operation that adds to the accumulator and its addend, where the body consists of just that operation."""
         body = self.body
@@ -362,6 +369,10 @@ class Op:
             if this.kind == "start" and all(n.kind != "start" for n in other.walk()):
                 return body.kind, other
         return None
+
+
+COMPOSED = "arith.bitcast"
+"""The kind of a float that is composed of its bits, as those of packed floats are."""
 
 
 def products_of(node: Node) -> tuple[tuple[Node, Node], ...]:

@@ -246,13 +246,19 @@ class Tiles:
         reads = self._fetched_panels(within)
         if self.panels is None or len(reads) != 1:
             return 1
-        together = steps_of_a_fetch(self.panels, self.op.reads[reads[0]], self.writer.lanes, steps)
+        access = self.op.reads[reads[0]]
+        words = sum(each.tensor is access.tensor for each in self.op.reads)
+        together = steps_of_a_fetch(self.panels, access, self.writer.lanes, steps, words)
         return together if together >= FEWEST_STEPS else 1
 
     def _fetched_panels(self, within: bool) -> list[int]:
         """Returns the panels that the innermost loop prefetches; `within` is as for `_sum`."""
         standing = self._standing() if within and self.panels is not None and not self.panels.may_share else ()
-        return [number for number in self.shared_panels() if number not in standing]
+        return [number for number in self.shared_panels() if number not in standing and self._is_first(number)]
+
+    def _is_first(self, number: int) -> bool:
+        """Returns whether no earlier read is of the same tensor: one prefetch serves words side by side."""
+        return all(each.tensor is not self.op.reads[number].tensor for each in self.op.reads[:number])
 
     def shared_panels(self) -> list[int]:
         """Returns the reads of panels that all rows share."""
@@ -435,7 +441,8 @@ class Tiles:
                 for at, mask in shared:
                     with self.writer.masked(mask):
                         self.evaluator.read(self.op, number, at)
-            if self.panels is not None and any(isinstance(p, Panel) for p in access.index):
+            is_panel = any(isinstance(p, Panel) for p in access.index)
+            if self.panels is not None and is_panel and self._is_first(number):
                 prefetch_panels(self.evaluator, self.op, number, [at for at, _ in shared], self.panels)
         after = []
         for at, mask, total in zip(iterations, masks, totals, strict=True):

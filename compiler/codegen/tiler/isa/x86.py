@@ -20,6 +20,12 @@ def _look_up(table: npt.NDArray[np.float32], index: npt.NDArray[np.int32]) -> np
     return entries
 
 
+def _look_up_halves(table: npt.NDArray[np.int16], index: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """Returns the entries of a table of 32 numbers of 16 bits at the lowest five bits of each index."""
+    entries: npt.NDArray[np.int16] = table[index & 31]
+    return entries
+
+
 def _look_up_bytes(table: npt.NDArray[np.int8], index: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Returns the entries of a table of 64 bytes at the lowest six bits of each index."""
     entries: npt.NDArray[np.int8] = table[index & 63]
@@ -114,6 +120,15 @@ X86: tuple[Instruction, ...] = (
     _shuffle(4, "ssse3.pshuf.b.128", "ssse3"),
     _shuffle(8, "avx2.pshuf.b", "avx2"),
     _shuffle(16, "avx512.pshuf.b.512", "avx512bw"),
+    Instruction(
+        "look-up-halves",
+        16,
+        _AVX512 | {"avx512bw"},
+        "llvm.x86.avx512.permvar.hi.512",
+        ("i16", "i16"),
+        "i16",
+        _look_up_halves,
+    ),
     Instruction(
         "look-up-bytes",
         16,

@@ -1,0 +1,143 @@
+"""`pack-floats`: stores bf16 matrices in 12 bits a number, without a change of any value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...dialect.dims import divide_exactly, product
+from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
+from ...dialect.ops import axis_order
+from ...dialect.ops.packed_floats import TOGETHER
+from ...dialect.types import BF16, F32
+from ..manager import Context, Pass
+from ..rewrite import NodeBuilder, Replacement, Rewriter
+
+FEW_ROWS = 8
+MOST_GROUPS = 16
+"""The most groups of steps in a block, which the kernel unpacks into the nearest cache for many rows."""
+
+
+@dataclass(frozen=True)
+class PackFloats(Pass):
+    """Replaces `matmul(x, w.T, into=f32)` of f32 rows and a bf16 parameter by `packed_matmul(x, table, words)`.
+
+    Most bf16 weights have one of 15 exponents, so that a sign, a fraction and an index of the exponent take 12 bits.
+    The product of few rows is limited by the bytes of the weight that it reads. The numbers without an index are
+    multiplied by `gather` and `scatter_add`, and the sums of the product start from theirs.
+
+    Products of many rows unpack a block for all of them, and take up to a tenth longer than with plain weights.
+    Therefore only a parameter that a product of at most 8 rows reads is packed. Where a row is infinite, a number
+    without an index gives NaN in place of infinity.
+
+    `escapes` names the parameters to pack, each with at least as many as its numbers without an index: `name:count`. A
+    build determines them from the data, for CPUs on which the products are faster. A parameter that anything else reads
+    is not packed, so that an artifact stores one copy. Leaves the computation of the planes to `fold-parameters`.
+    """
+
+    name: ClassVar[str] = "pack-floats"
+    escapes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in self.escapes:
+            name, _, count = each.rpartition(":")
+            if not name or not count.isdecimal():
+                raise ValueError("parameters with a number each, such as `encoder.weight:40`")
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        pairs = (each.rpartition(":") for each in self.escapes)
+        return {name: int(count) for name, _, count in pairs}
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        counts = self.counts
+        if not counts:
+            return module
+        read_elsewhere = {name for function in module.functions for name in _read_elsewhere(function)}
+        of_few_rows = {name for function in module.functions for name in _read_for_few_rows(function)}
+        chosen = {name: count for name, count in counts.items() if name in of_few_rows - read_elsewhere}
+        return module.map_functions(lambda function: _Packer(function, context, chosen).run())
+
+
+def _read_elsewhere(function: Function) -> Iterator[str]:
+    """Yields the parameters that something else than a product of the transposed matrix reads."""
+    definitions = {value.name: node for node in walk(function.body) for value in node.outputs}
+    for node in walk(function.body):
+        for number, value in enumerate(node.inputs):
+            made = definitions.get(value.name)
+            name = None if made is None else parameter_of(made)
+            if name is not None and axis_order(node) != (1, 0):
+                yield name
+            source = None if made is None else _transposed(made, definitions)
+            if source is not None and (number != 1 or not _is_product(node)):
+                yield source
+    for value in function.results:
+        made = definitions.get(value.name)
+        source = None if made is None else parameter_of(made) or _transposed(made, definitions)
+        if source is not None:
+            yield source
+
+
+def _read_for_few_rows(function: Function) -> Iterator[str]:
+    """Yields the parameters that products of few rows read."""
+    definitions = {value.name: node for node in walk(function.body) for value in node.outputs}
+    for node in filter(_is_product, walk(function.body)):
+        rows, made = product(node.inputs[0].type.shape[:-1]), definitions.get(node.inputs[1].name)
+        name = None if made is None else _transposed(made, definitions)
+        if name is not None and isinstance(rows, int) and rows <= FEW_ROWS:
+            yield name
+
+
+def _transposed(node: Node, definitions: Mapping[str, Node]) -> str | None:
+    """Returns the name of the parameter that a node transposes."""
+    if axis_order(node) != (1, 0):
+        return None
+    made = definitions.get(node.inputs[0].name)
+    return None if made is None else parameter_of(made)
+
+
+def _is_product(node: Node) -> bool:
+    """Returns whether a node multiplies rows of f32 by a bf16 matrix, in whole groups of steps."""
+    if node.op != "matmul" or node.attribute("into") is not F32 or node.output.type.dtype is not F32:
+        return False
+    x, w = (value.type for value in node.inputs)
+    is_whole = w.rank == 2 and divide_exactly(w.shape[0], TOGETHER) is not None
+    return x.dtype is F32 and w.dtype is BF16 and x.rank > 0 and is_whole
+
+
+class _Packer(Rewriter):
+    def __init__(self, function: Function, context: Context, counts: Mapping[str, int]) -> None:
+        super().__init__(function)
+        self.context, self.counts = context, counts
+
+    def visit(self, node: Node) -> Replacement | None:
+        if not _is_product(node):
+            return None
+        made = self.definitions.get(node.inputs[1].name)
+        name = None if made is None else _transposed(made, self.definitions)
+        if made is None or name is None or name not in self.counts or not self.context.allow("matmul", node):
+            return None
+        b = NodeBuilder(self.names, node)
+        result = self.product(b, node, made.inputs[0], self.counts[name])
+        return Replacement(tuple(b.nodes), (result,))
+
+    def product(self, b: NodeBuilder, node: Node, w: Value, escapes: int) -> Value:
+        words = b.packed_words(w)
+        columns, groups, each = words.type.shape
+        assert isinstance(groups, int), words
+        width = max(n for n in range(1, MOST_GROUPS + 1) if groups % n == 0)
+        blocks = b.reshape(words, shape=(columns, groups // width, width, each))
+        start = [self.corrections(b, node, w, escapes)] if escapes else []
+        return b.packed_matmul(node.inputs[0], b.packed_table(w), blocks, *start)
+
+    def corrections(self, b: NodeBuilder, node: Node, w: Value, escapes: int) -> Value:
+        """Returns the sums of the products with the numbers that have no index."""
+        x = node.inputs[0]
+        last = x.type.rank - 1
+        columns, steps = (b.packed_places(w, escapes=escapes, axis=axis) for axis in (0, 1))
+        factors = b.cast(b.packed_escapes(w, escapes=escapes), dtype=F32)
+        terms = b.multiply(b.gather(x, steps, axis=last, mode="clamp"), factors)
+        nothing = b.full(shape=node.output.type.shape, value=0.0, dtype=F32)
+        where = b.reshape(columns, shape=(*(1,) * last, escapes))
+        return b.scatter_add(nothing, where, terms, axis=last, mode="clamp")

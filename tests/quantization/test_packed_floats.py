@@ -1,0 +1,119 @@
+"""bf16 matrices in 12 bits a number: the planes represent every number, and products read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import nacre
+import numpy as np
+import numpy.typing as npt
+import pytest
+from nacre.compiler import packed_weights
+from nacre.dialect.ops.packed_floats import (
+    exponents_of,
+    packed_escapes,
+    packed_places,
+    packed_table,
+    packed_words,
+    unpack,
+)
+
+Numbers = npt.NDArray[Any]
+BF16 = ml_dtypes.bfloat16
+
+
+def normal(rows: int, steps: int, seed: int = 0) -> Numbers:
+    return np.asarray(np.random.default_rng(seed).standard_normal((rows, steps)) * 0.02).astype(BF16)
+
+
+def every_number() -> Numbers:
+    """All bf16, those that are infinite or no number among them: most of them have an exponent without an index."""
+    return np.arange(1 << 16, dtype=np.uint16).view(BF16).reshape(64, 1024)
+
+
+def special() -> Numbers:
+    numbers = normal(6, 16)
+    numbers[1, :8] = [0.0, -0.0, 1e-40, -1e-40, np.inf, -np.inf, np.nan, -np.nan]
+    return numbers
+
+
+def restored(w: Numbers) -> Numbers:
+    """The numbers of the planes of a matrix, and of its list of escapes."""
+    _, escapes = exponents_of(w)
+    count = escapes + 3
+    dense = unpack(packed_table.reference(w), packed_words.reference(w))
+    numbers = np.asarray(dense.view(np.uint32) >> 16).astype(np.uint16).view(BF16)
+    columns, steps = (packed_places.reference(w, escapes=count, axis=axis)[:escapes] for axis in (0, 1))
+    assert not numbers[columns, steps].view(np.uint16).any()
+    numbers[columns, steps] = packed_escapes.reference(w, escapes=count)[:escapes]
+    return numbers
+
+
+@pytest.mark.parametrize(
+    "w",
+    [normal(33, 64), special(), every_number(), np.zeros((3, 8), BF16), normal(1, 8), normal(0, 8), normal(5, 0)],
+    ids=["normal", "special", "every", "zeros", "one_row", "no_row", "no_step"],
+)
+def test_every_number_is_restored(w: Numbers) -> None:
+    assert np.array_equal(restored(w).view(np.uint16), w.view(np.uint16))
+
+
+MODEL = """language 1
+dim M in 0..200
+model products(x: f32[M, 120], row: f32[1, 120]) -> f32[M, 50], f32[1, 50] {
+  param w: bf16[50, 120]
+  return x @ cast(w.T, f32), row @ cast(w.T, f32)
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_weights, "LEAST", 0)
+    monkeypatch.setattr(packed_weights, "NUMBERS_OF_AN_ESCAPE", 100)
+
+
+def stored_words(model: Any) -> list[str]:
+    return [each["name"] for each in model.describe()["weights"]["tensors"] if ".words" in each["name"]]
+
+
+def test_products_of_packed_weights(tmp_path: Path) -> None:
+    """For no, few and many rows. The rows of an identity matrix give the weights themselves."""
+    w = normal(50, 120, 1)
+    w[3, 5], w[49, 119] = 2.0**-24, -(2.0**-20)
+    assert exponents_of(w)[1] > 0
+    model = nacre.compile(MODEL, tmp_path / "packed.so", weights={"w": w}, target="x86-64-v4")
+    assert len(stored_words(model)) == 1
+    rng, wide = np.random.default_rng(7), w.astype(np.float32)
+    for rows in (0, 1, 9, 131):
+        x = rng.standard_normal((rows, 120)).astype(np.float32)
+        most = np.abs(x) @ np.abs(wide).T * np.finfo(np.float32).eps * (1 + 0.3 * np.sqrt(120))
+        expected = x.astype(np.float64) @ wide.T
+        for first in range(max(1, rows)):
+            results = model(x, x[first : first + 1] if rows else np.zeros((1, 120), np.float32))
+            assert (np.abs(results[0] - expected) <= most).all(), rows
+            assert not rows or (np.abs(results[1] - expected[first]) <= most[first]).all(), first
+    identity = np.eye(120, dtype=np.float32)
+    assert np.array_equal(np.asarray(model(identity, identity[:1])[0]).T, wide)
+
+
+TIED = """language 1
+dim M in 1..9
+model tied(i: i32[M], x: f32[1, 64]) -> f32[M, 64], f32[1, 32] {
+  param w: bf16[32, 64]
+  return gather(cast(w, f32), i), x @ cast(w.T, f32)
+}
+"""
+
+
+def test_a_weight_that_rows_are_gathered_from_has_one_copy(tmp_path: Path) -> None:
+    model = nacre.compile(TIED, tmp_path / "tied.so", weights={"w": normal(32, 64)}, target="x86-64-v4")
+    assert not stored_words(model)
+
+
+def test_other_cpus_read_plain_weights(tmp_path: Path) -> None:
+    """They would look up exponents one by one."""
+    model = nacre.compile(MODEL, tmp_path / "plain.so", weights={"w": normal(50, 120)}, target="x86-64-v3")
+    assert not stored_words(model)
