@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 
 from ..dialect.dims import static_size
 from ..dialect.graph import Module, Parameter
 from ..dialect.interpreter import Load
-from ..dialect.ops.packed_floats import TOGETHER, exponents_of
-from ..dialect.types import BF16
+from ..dialect.ops.packed_floats import TOGETHER, WORDS, exponents_of
+from ..dialect.types import BF16, U32
 from ..passes.manager import Pass
 from ..passes.quantization.pack_floats import PackFloats
 from .targets.target import Target
+from .weight_sizes import show_bytes
 
 LEAST = 1 << 20
 """The least bytes of a parameter that is packed: smaller ones stay in a cache, where unpacking takes time."""
@@ -32,6 +34,19 @@ def with_packed_floats(
         return tuple(passes)
     found = PackFloats(tuple(f"{name}:{count}" for name, count in _packable(module, load)))
     return tuple(found if step == empty else step for step in passes)
+
+
+def packed_notes(module: Module) -> Iterator[str]:
+    """Yields a line if parameters of a graph are stored in 12 bits a number."""
+    words = [p for p in module.parameters if p.formula and any(n.op == "packed_words" for n in p.formula.body)]
+    if words:
+        bytes = sum(static_size(p.type.bytes) * prod(p.counts) for p in words)
+        plain = bytes * 2 * TOGETHER // (WORDS * U32.bytes)
+        stored = "1 weight in bf16 is" if len(words) == 1 else f"{len(words)} weights in bf16 are"
+        yield (
+            f"{stored} stored in 12 bits a number, with unchanged values: {show_bytes(bytes)} instead of "
+            f"{show_bytes(plain)}"
+        )
 
 
 def _packable(module: Module, load: Load) -> Iterator[tuple[str, int]]:

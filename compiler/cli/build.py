@@ -15,6 +15,7 @@ from ..base.files import path_beside
 from ..build_warnings import plain_notes, precision_notes, untiled_in_build, warn_of_untiled
 from ..codegen.workers.routes import MODULES
 from ..model.weight_notes import weight_notes
+from ..packed_weights import packed_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
@@ -125,7 +126,8 @@ def compile_command(
     report_unmatched(dumps.selection)
     for note in (*weight_notes(build.source_model), *precision_notes(build.source_model, build.options.targets)):
         tell(f"note: {note}")
-    for note in (*build.recomputed, *plain_notes(build, dims)):
+    packed = () if build.optimized is None else packed_notes(build.optimized)
+    for note in (*build.recomputed, *packed, *plain_notes(build, dims)):
         tell(f"note: {note}")
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic
+from ...dialect import types
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16, F16, DType
@@ -29,10 +30,11 @@ SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A use of a weight: the operator that multiplies it or reads its rows, and its schemes in the policy."""
+    """A use of a weight: the operator that multiplies it or reads its rows, its dtype, and its schemes in the policy."""
 
     path: str
     op: str
+    dtype: DType
     weight: Scheme
     activation: Scheme
     held: bool
@@ -63,7 +65,7 @@ def _layers(module: Module, function: Function, policy: Policy) -> Iterator[_Lay
             paths = (factor.parameter or "", node.scope)
             weight, activation = (policy.scheme(of, node.op, paths) for of in ("weights", "activations"))
             held = weight == F32 or can_hold(weight.dtype, factor)
-            yield _Layer(paths[0], node.op, weight, activation, held)
+            yield _Layer(paths[0], node.op, factor.value.type.dtype, weight, activation, held)
         definitions.update((value.name, node) for value in node.outputs)
 
 
@@ -129,7 +131,13 @@ def _selected(value: Value, definitions: Mapping[str, Node]) -> str | None:
 
 
 def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
-    wanted = [layer for layer in layers if layer.weight != F32]
+    wanted = [layer for layer in layers if layer.weight != F32 and layer.dtype is types.F32]
+    others = [layer for layer in layers if layer.weight != F32 and layer.dtype is not types.F32]
+    short = [layer for layer in others if layer.weight.dtype != str(layer.dtype)]
+    for scheme, dtype in dict.fromkeys((layer.weight, layer.dtype) for layer in short):
+        these = [layer for layer in short if (layer.weight, layer.dtype) == (scheme, dtype)]
+        message = f"`{scheme}` does not round {_count(these, 0, 'weight')} of `{model}`, kept in {dtype}"
+        yield _warning("precision-not-held", message, these, "a policy rounds weights in f32")
     for scheme in dict.fromkeys(layer.weight for layer in wanted):
         these = [layer for layer in wanted if layer.weight == scheme]
         kept = [layer for layer in these if not layer.held]

@@ -21,7 +21,7 @@ An instruction looks up both exponents of a pair. Since it takes five bits of ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -43,8 +43,8 @@ _BITS = 4
 _PARTS = 0x807F807F
 """The signs and the fractions of a pair of bf16."""
 _UPPER = 0xFFFF0000
-_CHUNK = 1 << 20
-"""The numbers that are counted at once."""
+_CHUNK = 1 << 16
+"""The numbers that are counted or packed at once."""
 
 
 # Planes
@@ -71,8 +71,20 @@ def _entries(w: Numbers) -> npt.NDArray[np.uint8]:
     return np.asarray(entries[(np.arange(1 << 16) >> 7) & 255])
 
 
-def _are_escapes(w: Numbers) -> npt.NDArray[np.bool_]:
-    return np.asarray((_entries(w) == ENTRIES)[_bits(w)])
+def _chunks(w: Numbers) -> Iterator[tuple[int, npt.NDArray[np.uint16]]]:
+    """Yields the bits of some rows, whose temporaries stay in a cache, and the number of the first one."""
+    bits = _bits(w)
+    rows = max(1, _CHUNK // max(1, w.shape[1]))
+    for first in range(0, len(w), rows):
+        yield first, bits[first : first + rows]
+
+
+def _find_escapes(w: Numbers) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Returns the rows and the columns of the numbers without an entry."""
+    is_escape, width = _entries(w) == ENTRIES, max(1, w.shape[1])
+    found = [first * width + np.flatnonzero(np.take(is_escape, bits)) for first, bits in _chunks(w)]
+    places = np.concatenate([np.zeros(0, np.int64), *found])
+    return (places // width).astype(np.int32), (places % width).astype(np.int32)
 
 
 def _table(w: Numbers) -> Numbers:
@@ -81,37 +93,36 @@ def _table(w: Numbers) -> Numbers:
     return np.tile(table, 2)
 
 
-def _indices(w: Numbers) -> Numbers:
-    indices = np.minimum(_entries(w), ENTRIES - 1)[_bits(w)]
-    bytes = indices[:, 0::2] | indices[:, 1::2] << np.uint8(_BITS)
-    return np.ascontiguousarray(bytes).view("<u4")
-
-
-def _fractions(w: Numbers, half: int) -> Numbers:
-    kept = np.where(_entries(w) == ENTRIES, 0, np.arange(1 << 16) & _PARTS).astype(np.uint16)
-    steps = _bits(w).reshape(len(w), w.shape[1] // TOGETHER, 2, HALF)
-    pair, next = (
-        np.ascontiguousarray(np.moveaxis(kept[steps[..., 2 * half + n]], -1, 2)).view("<u4")[..., 0] for n in (0, 1)
-    )
-    return np.asarray(pair | next >> np.uint32(8) | next << np.uint32(24))
+def _words(w: Numbers) -> Numbers:
+    entries = _entries(w)
+    words = np.empty((len(w), w.shape[1] // TOGETHER, WORDS), np.uint32)
+    for first, bits in _chunks(w):
+        found = np.take(entries, bits)
+        escaped = found == ENTRIES
+        if escaped.any():
+            bits, found = np.where(escaped, 0, bits), np.where(escaped, ENTRIES - 1, found).astype(np.uint8)
+        place = words[first : first + len(bits)]
+        bytes = found[:, 0::2] | found[:, 1::2] << np.uint8(_BITS)
+        place[..., 0] = bytes.view("<u4")
+        steps = bits.reshape(*place.shape[:2], 2, HALF).astype(np.uint32)
+        pairs = (steps[:, :, 0] | steps[:, :, 1] << np.uint32(16)) & np.uint32(_PARTS)
+        turned = pairs[..., 1::2] >> np.uint32(8) | pairs[..., 1::2] << np.uint32(24)
+        place[..., 1:] = pairs[..., 0::2] | turned
+    return words
 
 
 def _places(w: Numbers, escapes: int, axis: int) -> Numbers:
+    found = _find_escapes(w)[axis]
     places = np.zeros(escapes, np.int32)
-    found = np.nonzero(_are_escapes(w))[axis]
     places[: len(found)] = found
     return places
 
 
 def _escapes(w: Numbers, escapes: int) -> Numbers:
+    found = w[_find_escapes(w)]
     values = np.zeros(escapes, BF16.numpy)
-    found = w[_are_escapes(w)]
     values[: len(found)] = found
     return values
-
-
-def _words(w: Numbers) -> Numbers:
-    return np.stack([_indices(w), _fractions(w, 0), _fractions(w, 1)], -1)
 
 
 def _infer_words(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:

@@ -39,6 +39,27 @@ def test_rules_without_effect_are_reported(precision: str, expected: list[str]) 
     assert messages == expected
 
 
+SHORT = """
+model net(x: bf16[2, 32], z: f32[2, 32]) -> bf16[2, 8], f32[2, 8], bf16[2, 4] {
+  param w: bf16[8, 32]
+  param v: f32[8, 32]
+  param u: bf16[4, 32]
+  return x @ w.T, z @ v.T, x @ u.T
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("int8", ["`i8` does not round 2 weights of `net`, kept in bf16 (w, u)"]),
+        ("bf16", []),
+    ],
+)
+def test_weights_that_are_not_in_f32_are_reported(precision: str, expected: list[str]) -> None:
+    assert [w.message for w in in_precision(read_model(SHORT), precision).warnings] == expected
+
+
 EXPERTS = """
 dim N in 1..64
 model moe(x: f32[N, 32]) -> f32[N, 16] {
