@@ -13,6 +13,8 @@ NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh
 NUMPY |= {"atanh": "arctanh", "atan2": "arctan2", "powf": "power"}
 SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, 1e-310, -1e-310, 5e-324)
 EDGES = (709.7, 709.8, -745.1, -744.0, 710.2, 1024.0, 1023.9, -1074.0, -1075.0, 1e22, 8.0, 1000.0, 2.0**-28, 2.0**20)
+OPERATORS = {"powf": "power"}
+"""The operators whose names are not those of functions."""
 UNIT = frozenset({"asin", "acos", "atanh"})
 LEAST = 2.0**-1000
 """Below it, a unit in the last place is not relative to a number."""

@@ -15,8 +15,8 @@ from ..base.files import path_beside
 from ..build_warnings import plain_notes, precision_notes, untiled_in_build, warn_of_untiled
 from ..codegen.workers.routes import MODULES
 from ..model.weight_notes import weight_notes
-from ..packed_weights import packed_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
+from ..packed_weights import packed_notes
 from ..pipeline import Build
 from ..report import format_report, report_data
 from ..targets.ptxas import describe_device_code

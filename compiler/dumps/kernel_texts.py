@@ -54,8 +54,7 @@ def _comments(part: Part) -> Iterator[str]:
     if part.symbol:
         yield f"{part.kind} {part.symbol}"
     yield from (f"computes {node}" for node in part.nodes)
-    if part.schedules:
-        yield f"tiled as {', '.join(part.schedules)}"
+    yield from (f"tiled as {schedule}" for schedule in part.schedules)
     for function in part.functions:
         tensors = "".join("1" if used else "0" for used in function.uses)
         yield ", ".join([f"uses {tensors}", *(f"{new} over {old}" for new, old in function.in_place)])
@@ -100,9 +99,8 @@ def _read_part(comment: str, text: str) -> Part:
             kept += f"{line}\n"
         text = text.partition("\n")[2]
     symbol = next(iter((*found["kernel"], *found["entries"])), None) or _find_symbol(text)
-    schedules = tuple(schedule for values in found["tiled as"] for schedule in values.split(", "))
     kind: Kind = "entries" if found["entries"] else "kernel"
-    return Part(kept + text, symbol, tuple(found["computes"]), schedules, tuple(functions), kind)
+    return Part(kept + text, symbol, tuple(found["computes"]), tuple(found["tiled as"]), tuple(functions), kind)
 
 
 def _find_symbol(text: str) -> str:

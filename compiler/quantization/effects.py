@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from ...dialect.diagnostics import Diagnostic
 from ...dialect import types
+from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16, F16, DType
@@ -30,7 +30,7 @@ SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A use of a weight: the operator that multiplies it or reads its rows, its dtype, and its schemes in the policy."""
+    """A use of a weight: the operator that multiplies it or reads its rows, its dtype, and its schemes."""
 
     path: str
     op: str

@@ -48,8 +48,8 @@ def check_json(command: str, output: object) -> None:
         importlib.import_module("jsonschema").validate(output, SCHEMAS[command])
 
 
-_WHOLE = re.compile(r".*\S{50}.*| *(\d+ \| .*|[+-].*)|.*%\w.*")
-"""Lines that may be wider: those with a long name, source lines, and texts of graphs and MLIR."""
+_WHOLE = re.compile(r".*\S{50}.*| *(\d+ \| .*|[+-].*)|.*%\w.*|[#;/]+ tiled as .*")
+"""Lines that may be wider: those with a long name, source lines, and texts of graphs, MLIR and machine code."""
 _CODE = frozenset({"completion", "dump", "fmt", "graph", "import", "opt", "generate"})
 """Commands whose output is text of a language."""
 _CONTINUED = re.compile(r"(?<=\S)\n {3,}(?![ |]|-->|= |\S+:\d+:\d)(?=\S)")

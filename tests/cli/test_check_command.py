@@ -25,7 +25,7 @@ def test_notes_about_checkpoints(cli: Cli, scaled: Path) -> None:
     more = {f"extra.{i}": np.zeros(1, np.float32) for i in range(7)}
     save_file({"scale": np.array([2, 3], np.float32), **more}, checkpoint)
     done = cli("check", scaled)
-    listed = "extra.0, extra.1, extra.2, extra.3, extra.4, and 2 more"
+    listed = "extra.0, extra.1, extra.2, extra.3, extra.4 and 2 more"
     assert f"note: nothing reads 7 tensors of `{checkpoint}`: {listed}\n" in done.err and done.code == 0
     assert cli("check", scaled, "--json").json == []
     checkpoint.unlink()

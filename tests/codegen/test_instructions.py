@@ -16,12 +16,13 @@ from differential.emulated import HOST, emulate
 from nacre.compiler.codegen.tiler.isa import INSTRUCTIONS, Instruction, find
 from nacre.compiler.codegen.tiler.isa.instruction import WIDTHS, ZERO
 
-LLVM_TYPES = {"bf16": "bfloat", "f32": "float"}
+LLVM_TYPES = {"bf16": "bfloat", "f32": "float", "f64": "double"}
 NUMPY: dict[str, Any] = {
     "i8": np.int8,
     "i16": np.int16,
     "i32": np.int32,
     "f32": np.float32,
+    "f64": np.float64,
     "bf16": np.dtype(ml_dtypes.bfloat16),
 }
 ROUNDS = 200
@@ -57,7 +58,7 @@ def runs_here(instruction: Instruction) -> bool:
 
 
 def operand(element: str, count: int, random: np.random.Generator, name: str) -> Any:
-    if element in ("f32", "bf16"):
+    if element in ("f32", "f64", "bf16"):
         return (random.standard_normal(count) * 100).astype(NUMPY[element])
     if name == "look-up":
         return random.integers(0, 16, count).astype(np.int32)

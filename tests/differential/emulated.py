@@ -228,9 +228,36 @@ define internal {floats} {name}({floats} %x, {floats} %n, {floats} %masked, i16 
 }}"""
 
 
+def _scale_doubles_by_power(name: str, lanes: int) -> str:
+    """The first of two products is exact unless it leaves the range of f64, and the second one is rounded."""
+    count = lanes // 2
+    doubles, longs = f"<{count} x double>", f"<{count} x i64>"
+    return f"""
+declare {doubles} @llvm.floor.v{count}f64({doubles})
+declare {doubles} @llvm.minnum.v{count}f64({doubles}, {doubles})
+declare {doubles} @llvm.maxnum.v{count}f64({doubles}, {doubles})
+define internal {doubles} {name}({doubles} %x, {doubles} %n, {doubles} %masked, i8 %mask, i32 %mode) noinline {{
+  %whole = call {doubles} @llvm.floor.v{count}f64({doubles} %n)
+  %most = call {doubles} @llvm.minnum.v{count}f64({doubles} %whole, {doubles} splat (double 2000.0))
+  %power = call {doubles} @llvm.maxnum.v{count}f64({doubles} %most, {doubles} splat (double -2000.0))
+  %number = fptosi {doubles} %power to {longs}
+  %half = ashr {longs} %number, splat (i64 1)
+  %rest = sub {longs} %number, %half
+  %biased = add {longs} %half, splat (i64 1023)
+  %bits = shl {longs} %biased, splat (i64 52)
+  %factor = bitcast {longs} %bits to {doubles}
+  %other_biased = add {longs} %rest, splat (i64 1023)
+  %other_bits = shl {longs} %other_biased, splat (i64 52)
+  %other = bitcast {longs} %other_bits to {doubles}
+  %product = fmul {doubles} %x, %factor
+  %result = fmul {doubles} %product, %other
+{_where_asked(doubles, count)}
+}}"""
+
+
 def _where_asked(type: str, lanes: int) -> str:
     """Returns `%result` in the lanes of `%mask`, and `%masked` in the others."""
-    return f"""  %asked = bitcast i16 %mask to <{lanes} x i1>
+    return f"""  %asked = bitcast i{lanes} %mask to <{lanes} x i1>
   %chosen = select <{lanes} x i1> %asked, {type} %result, {type} %masked
   ret {type} %chosen"""
 
@@ -422,6 +449,7 @@ _DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
     r"llvm\.x86\.avx512bf16\.dpbf16ps\.(\d+)": _dot_bfloats,
     r"llvm\.x86\.avx512\.mask\.cvtps2dq\.(512)": _nearest,
     r"llvm\.x86\.avx512\.mask\.scalef\.ps\.(512)": _scale_by_power,
+    r"llvm\.x86\.avx512\.mask\.scalef\.pd\.(512)": _scale_doubles_by_power,
     r"llvm\.x86\.avx512\.permvar\.sf\.(512)": _look_up,
     r"llvm\.x86\.avx512\.permvar\.hi\.(512)": _look_up_halves,
     r"llvm\.x86\.avx512\.permvar\.qi\.(512)": _look_up_bytes,

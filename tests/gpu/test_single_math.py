@@ -9,14 +9,14 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
+from double_math import OPERATORS, reference
 from fake_driver import Machine
 from nacre.compiler.api import read_model
-from nacre.compiler.codegen.gpu.double_math import FUNCTIONS as OF_DOUBLES
-from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, ULP
+from nacre.compiler.codegen.double_math import DOUBLE
+from nacre.compiler.codegen.tiler.vector_math import SINGLE
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
-from test_double_math import OPERATORS, reference
 
 Array = npt.NDArray[Any]
 SPECIAL = (0.0, 1e-45, 2.0**-126, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 2.5, 127.0, 2.0**24 + 2, 3.4e38, np.inf)
@@ -42,7 +42,7 @@ def arguments(name: str) -> list[Array]:
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("math") / "math.so"
     text = "language 1\ndim N in 0..100000\n"
-    for name in FUNCTIONS:
+    for name in SINGLE.formulas:
         names = ["x", "y"] if name in BINARY else ["x"]
         takes = ", ".join(f"{n}: f32[N]" for n in names)
         text += (
@@ -69,19 +69,19 @@ def error_of(model: nacre.Model, name: str) -> tuple[float, list[Array]]:
     return float(np.max(np.where(np.isnan(numbers), np.inf, numbers))), [a[wrong][:3] for a in x if wrong.any()]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", SINGLE.formulas)
 def test_error_is_at_most_the_stated_one(machine: Machine, artifact: Path, name: str) -> None:
     error, wrong = error_of(nacre.load(artifact, device="cuda"), name)
-    assert not wrong and 0.4 < error <= ULP[name], (error, wrong)
+    assert not wrong and 0.4 < error <= SINGLE.ulp[name], (error, wrong)
     assert not machine.error
 
 
 def test_doubles_have_the_same_functions() -> None:
-    assert set(OF_DOUBLES) == set(FUNCTIONS) == set(ULP)
+    assert set(DOUBLE.formulas) == set(SINGLE.formulas) == set(SINGLE.ulp)
 
 
 def test_planted_fault_is_found(machine: Machine, artifact: Path) -> None:
     """The first part of ln 2 is a little larger."""
     machine.edit = lambda text: text.replace("0fBF317200", "0fBF317300")
     error, _ = error_of(nacre.load(artifact, device="cuda"), "exp")
-    assert error > 3 * ULP["exp"]
+    assert error > 3 * SINGLE.ulp["exp"]

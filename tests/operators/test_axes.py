@@ -12,7 +12,7 @@ from nacre.dialect.types import F64, Array
 from operator_harness import TESTED, Example, example
 
 WITHOUT = {"attention", "block_dot", "block_matmul", "cached_attention", "conv_weight_gradient",
-           "paged_attention", "winograd_input", "winograd_output"}  # fmt: skip
+           "packed_matmul", "paged_attention", "winograd_input", "winograd_output"}  # fmt: skip
 """The contractions of other than two tensors, and those that passes and gradients write."""
 
 

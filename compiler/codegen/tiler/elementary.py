@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from ..double_math import DOUBLE
@@ -33,10 +34,10 @@ class Elementary:
 
 
 def find_elementary(
-    operation: str, element: str, features: Collection[str], lanes: int | None = None
+    operation: str, element: str, features: AbstractSet[str], lanes: int | None = None
 ) -> Elementary | None:
     """Returns the function that computes an operation of the math dialect, by its name with the dialect, or None. The C
     library computes the others."""
     library, name = LIBRARIES.get(element), operation.removeprefix("math.")
-    known = library is not None and name in library.formulas and library.runs_on(frozenset(features))
+    known = library is not None and name in library.formulas and library.runs_on(features)
     return Elementary(name, element, lanes) if known and name != operation else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from inspect import signature
 
@@ -23,7 +24,7 @@ class Library:
     ulp: Mapping[str, float]
     requires_fused: bool = False
 
-    def runs_on(self, features: frozenset[str]) -> bool:
+    def runs_on(self, features: AbstractSet[str]) -> bool:
         """Returns whether a target with these features, by their LLVM names, can compute the functions."""
         return not self.requires_fused or supports("multiply-add", features)
 
