@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...dialect.dims import divide_exactly, product
+from ...dialect.dims import Size, divide_exactly, product
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.ops import axis_order
 from ...dialect.ops.packed_floats import TOGETHER
@@ -28,8 +28,10 @@ class PackFloats(Pass):
     multiplied by `gather` and `scatter_add`, and the sums of the product start from theirs.
 
     Products of many rows unpack a block for all of them, and take up to a tenth longer than with plain weights.
-    Therefore only a parameter that a product of at most 8 rows reads is packed. Where a row is infinite, a number
-    without an index gives NaN in place of infinity.
+    Therefore only a parameter that a product of at most 8 rows reads is packed. One that products of different numbers
+    of rows read, each known in a call only, stays as it is: one of them may be a batch of a few rows, for which
+    unpacking takes longer than reading. Where a row is infinite, a number without an index gives NaN in place of
+    infinity.
 
     `escapes` names the parameters to pack, each with at least as many as its numbers without an index: `name:count`. A
     build determines them from the data, for CPUs on which the products are faster. A parameter that anything else reads
@@ -55,7 +57,10 @@ class PackFloats(Pass):
         if not counts:
             return module
         read_elsewhere = {name for function in module.functions for name in _read_elsewhere(function)}
-        of_few_rows = {name for function in module.functions for name in _read_for_few_rows(function)}
+        rows: dict[str, set[Size]] = {}
+        for name, each in (pair for function in module.functions for pair in _rows_of_products(function)):
+            rows.setdefault(name, set()).add(each)
+        of_few_rows = {name for name, found in rows.items() if _has_few_rows(found)}
         chosen = {name: count for name, count in counts.items() if name in of_few_rows - read_elsewhere}
         return module.map_functions(lambda function: _Packer(function, context, chosen).run())
 
@@ -79,14 +84,20 @@ def _read_elsewhere(function: Function) -> Iterator[str]:
             yield source
 
 
-def _read_for_few_rows(function: Function) -> Iterator[str]:
-    """Yields the parameters that products of few rows read."""
+def _has_few_rows(rows: Iterable[Size]) -> bool:
+    """Returns whether one of the products of a parameter has few rows, and at most one has an unknown number."""
+    unknown = [each for each in rows if not isinstance(each, int)]
+    return len(unknown) <= 1 and any(isinstance(each, int) and each <= FEW_ROWS for each in rows)
+
+
+def _rows_of_products(function: Function) -> Iterator[tuple[str, Size]]:
+    """Yields the parameters that products read, with the number of rows of the other operand."""
     definitions = {value.name: node for node in walk(function.body) for value in node.outputs}
     for node in filter(_is_product, walk(function.body)):
         rows, made = product(node.inputs[0].type.shape[:-1]), definitions.get(node.inputs[1].name)
         name = None if made is None else _transposed(made, definitions)
-        if name is not None and isinstance(rows, int) and rows <= FEW_ROWS:
-            yield name
+        if name is not None:
+            yield name, rows
 
 
 def _transposed(node: Node, definitions: Mapping[str, Node]) -> str | None:

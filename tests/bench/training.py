@@ -303,10 +303,15 @@ def contenders(name: str, work: Workload, path: str, threads: int) -> dict[str, 
     return makers
 
 
+SLOT = 0.15
+"""The seconds in which steps follow each other before another contender runs. Threads that have slept between single
+steps would be woken in the time of a short one."""
+
+
 def measure_time(name: str, steps: dict[str, Callable[[], object]], work: Workload, clock: Callable[[], float]) -> None:
     """Prints the least and the median time of a step, in milliseconds, and the ratios to Nacre's."""
     contenders = [Contender(key, step, list).timed_by(clock, warm=not work.long) for key, step in steps.items()]
-    times = interleave(contenders, Plan(work.rounds, 0))
+    times = interleave(contenders, Plan(work.rounds, 0 if work.long else SLOT))
     least = times.least()
     for key, timing in summarize(times.seconds, "nacre").items():
         ratios = f"ratio {least[key] / least['nacre']:.2f}, {timing.ratio:.2f}"

@@ -115,6 +115,29 @@ def test_a_weight_that_rows_are_gathered_from_has_one_copy(tmp_path: Path) -> No
     assert not stored_words(model)
 
 
+BATCHES = """language 1
+dim M in 0..200
+dim K in 0..9
+model several(x: f32[M, 64], y: f32[K, 64], z: f32[1, 64]) -> f32[M, 32], f32[K, 32], f32[1, 32] {
+  param w: bf16[32, 64]
+  w = cast(w.T, f32)
+  return x @ w, y @ w, z @ w
+}
+"""
+
+
+def test_batches_of_different_sizes_read_plain_weights(tmp_path: Path) -> None:
+    """One of them may have a few rows, for which unpacking takes longer than reading."""
+    given = {"weights": {"w": normal(32, 64)}, "target": "x86-64-v4"}
+    assert not stored_words(nacre.compile(BATCHES, tmp_path / "several.so", **given))
+    one = (
+        BATCHES.replace("y: f32[K, 64]", "y: f32[M, 64]")
+        .replace("f32[K, 32]", "f32[M, 32]")
+        .replace("dim K in 0..9", "")
+    )
+    assert stored_words(nacre.compile(one, tmp_path / "one.so", **given))
+
+
 def test_other_cpus_read_plain_weights(tmp_path: Path) -> None:
     """They would look up exponents one by one."""
     model = nacre.compile(MODEL, tmp_path / "plain.so", weights={"w": normal(50, 120)}, target="x86-64-v3")
