@@ -19,14 +19,35 @@ from nacre.compiler.tools.serve.application import Server
 from nacre.compiler.tools.serve.batches import Batches
 from nacre.compiler.tools.serve.engine import Engine
 from nacre.compiler.tools.serve.turns import Turns
+from starlette.applications import Starlette
 from talker import CONTEXT, TOKENS
 
 BODY = 4000
 """The maximum number of bytes of a request."""
 
 
-class Running:
-    """A server on a free port, in a thread."""
+class ServerThread:
+    """An application that is served on a free port, in a thread."""
+
+    def __init__(self, application: Starlette) -> None:
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        config = uvicorn.Config(application, log_level="critical", timeout_graceful_shutdown=20)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+
+class Running(ServerThread):
+    """A server of the talker."""
 
     def __init__(self, path: Path, engine: str) -> None:
         model = nacre.load(path)
@@ -38,20 +59,7 @@ class Running:
         else:
             self.engine = Batches(model, pool=2 * CONTEXT, **options)
         server = Server("talker", self.engine, self.vocabulary, len(TOKENS), BODY, 0)
-        self.socket = socket.socket()
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        config = uvicorn.Config(server.application(), log_level="critical", timeout_graceful_shutdown=20)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(30)
-        assert not self.thread.is_alive()
+        super().__init__(server.application())
 
     def call(self, path: str, body: Any = None, method: str = "POST") -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import http.client
 import json
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +19,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 pytest.importorskip("starlette", reason="the package starlette is not installed")
 pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 
-import uvicorn
 from nacre.compiler.tools.serve.calls import Calls
 from nacre.compiler.tools.serve.embeddings import Embeddings, embeds, make_embeddings
 from nacre.compiler.tools.serve.kserve import TensorServer, served_entries
+from running_server import ServerThread
 
 TEXTS = ["a moth", "", "the longest text of all", "b", "moth a", "a moth"]
 BODY = 3000
@@ -41,25 +37,14 @@ def _write_tokenizer(folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-class Running:
+class Running(ServerThread):
     def __init__(self, path: Path) -> None:
         model = nacre.load(path)
         assert embeds(model)
         calls = Calls(2, 1, BODY)
         self.made: Embeddings = make_embeddings(model, "bert", calls, 0)
         application = TensorServer(served_entries(model, "bert"), calls, self.made.routes()).application()
-        self.socket = socket.socket()
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.server = uvicorn.Server(uvicorn.Config(application, log_level="critical"))
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(30)
+        super().__init__(application)
 
     def call(self, path: str, body: Any = None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

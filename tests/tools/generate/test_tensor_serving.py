@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +16,12 @@ from nacre.compiler.base.environment import CHECK_PASSES
 pytest.importorskip("starlette", reason="the package starlette is not installed")
 pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 
-import uvicorn
 from nacre.compiler.tools.serve.calls import Calls
 from nacre.compiler.tools.serve.kserve import TensorServer, served_entries
 from nacre.compiler.tools.serve.protocol import RequestError
 from nacre.compiler.tools.serve.tensors import read_inputs
 from nacre.runtime.arguments import Argument
+from running_server import ServerThread
 
 TEXT = """language 1
 dim B in 0..64
@@ -42,23 +38,11 @@ model counted(step: i64) -> i64 {
 BODY = 3000
 
 
-class Running:
+class Running(ServerThread):
     def __init__(self, path: Path) -> None:
         entries = served_entries(nacre.load(path), "m")
         assert set(entries) == {"m.both", "m.picked"}
-        self.socket = socket.socket()
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        application = TensorServer(entries, Calls(2, 8, BODY)).application()
-        self.server = uvicorn.Server(uvicorn.Config(application, log_level="critical"))
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(30)
+        super().__init__(TensorServer(entries, Calls(2, 8, BODY)).application())
 
     def call(self, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any, bytes]:
         """Returns the status, the JSON and the bytes behind it."""
