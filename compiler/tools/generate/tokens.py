@@ -100,7 +100,7 @@ class Generator:
         self.allowed = np.ones(vocabulary, np.bool_)
         self._sample = self.session.entries["sample"]
         self.logits: Logits | None = None
-        """Those from which the last token of `generate` was chosen."""
+        """The logits from which `generate` chose its last token."""
         # The number of tokens in the cache: the attention of a query ends there.
         has_cache = _capacity_dim(model) is not None and "score" in model.entries
         lengths = [name for name in self.session.states if name.rpartition(".")[2] == "length"]
