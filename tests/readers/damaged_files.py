@@ -5,13 +5,15 @@
 
 Files are those of the readers' tests. Damage changes bytes (a flip, a cut, a copied or a removed part). That of
 `config` changes values, keys and lists in the configuration of a Keras model, and leaves its weights; that of `pt2`
-changes them in the program of an exported module; that of `mlir` exchanges, removes and replaces words of StableHLO
-text. Processes of BATCH files each read them, so that a crash, a long read or much memory names its batch.
+changes them in the program of an exported module, and that of `huggingface` in a JSON file of a folder; that of `mlir`
+exchanges, removes and replaces words of StableHLO text. Processes of BATCH files each read them, so that a crash, a
+long read or much memory names its batch.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import copy
 import io
 import json
@@ -20,20 +22,22 @@ import os
 import random
 import re
 import resource
+import shutil
 import sys
 import tempfile
-import time
 import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from nacre.compiler.model.parameters import open_parameters
+from nacre.compiler.model.weight_notes import weight_notes
 from nacre.compiler.readers.keras.keras_file import Archive, open_archive
 from nacre.compiler.readers.keras.keras_model import read_archive
 from nacre.compiler.readers.stablehlo import parsing_child
@@ -45,8 +49,9 @@ from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
 from safetensors.numpy import save
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "weights"))
+sys.path += [str(HERE.parent / "weights"), str(HERE / "huggingface")]
 from gguf_bytes import Stored, gguf_bytes  # noqa: E402  # beside the tests of weights
+from tiny_folders import REFERENCES, write_folder  # noqa: E402  # beside the tests of folders
 
 BATCH = 250
 SLOWEST = 20.0
@@ -93,18 +98,18 @@ _VALUES: Sequence[Any] = (
 )
 
 
-def damaged_config(config: Any, rng: random.Random) -> Any:
-    """Returns a configuration with some values replaced, removed, copied or exchanged."""
+def damaged_config(config: Any, rng: random.Random, values: Sequence[Any] = _VALUES) -> Any:
+    """Returns a configuration with some values replaced by one of `values`, removed, copied or exchanged."""
     changed = copy.deepcopy(config)
     for _ in range(rng.choice((1, 1, 2, 4))):
         places: list[tuple[Any, Any]] = []
         _collect(changed, places)
         if not places:
-            return rng.choice(_VALUES)
+            return rng.choice(values)
         (holder, key), (other, place) = rng.choice(places), rng.choice(places)
         kind = rng.randrange(4)
         if kind == 0:
-            holder[key] = copy.deepcopy(rng.choice(_VALUES))
+            holder[key] = copy.deepcopy(rng.choice(values))
         elif kind == 1:
             del holder[key]
         elif kind == 2:
@@ -177,16 +182,21 @@ def _mlir() -> Sequence[str]:
 
 
 def read_mlir_text(text: str, folder: Path) -> object:
-    """Reads StableHLO. A fork of this process parses it, as a new process does in a build."""
-    path, parsed = folder / "damaged.mlir", folder / "damaged.json"
+    """Reads StableHLO. A fork of this process parses it, as a new process does in a build, where an abort of MLIR for
+    lack of memory is a diagnostic; any other signal is an error."""
+    path, parsed, said = folder / "damaged.mlir", folder / "damaged.json", folder / "stderr"
     path.write_text(text, encoding="utf-8")
     child = os.fork()
     if child == 0:
-        with parsed.open("w") as out, redirect_stdout(out), redirect_stderr(io.StringIO()):
+        with parsed.open("w") as out, said.open("w") as error, redirect_stdout(out):
+            os.dup2(error.fileno(), 2)
             code = parsing_child.main(str(path))
         os._exit(code)
-    if os.waitpid(child, 0)[1] != 0:
-        raise DiagnosticError([Diagnostic("bad-mlir", "the file cannot be parsed")])
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0 and "out of memory" not in said.read_text():
+        raise RuntimeError(f"the parser ended by signal {-code}: {said.read_text()}\n{text}")
+    if code != 0:
+        raise DiagnosticError([Diagnostic("no-memory" if code < 0 else "bad-mlir", "the file cannot be parsed")])
     return read_functions(decode(json.loads(parsed.read_text())), "damaged", str(path), text)
 
 
@@ -285,7 +295,52 @@ def _damaged_program(parts: Mapping[str, bytes], rng: random.Random) -> bytes:
     return stream.getvalue()
 
 
+def _folders() -> Sequence[tuple[Mapping[str, Any], Path]]:
+    """Returns the JSON files of folders by name, and the checkpoints, which the processes of all batches read."""
+    above = Path(tempfile.mkdtemp(prefix="damaged-folders-"))
+    atexit.register(shutil.rmtree, above)
+    with np.load(REFERENCES) as stored:
+        described = {key.split("/")[0]: json.loads(bytes(stored[key])) for key in stored if key.endswith("/described")}
+    for name, each in described.items():
+        write_folder(above / name, each["config"], each["shapes"])
+    return [
+        ({"config": each["config"], **TOKENIZER_FILES}, above / name / "model.safetensors")
+        for name, each in described.items()
+    ]
+
+
+def _damaged_folder(whole: tuple[Mapping[str, Any], Path], rng: random.Random) -> tuple[Mapping[str, Any], Path]:
+    name = rng.choice(("config", "config", "config", *TOKENIZER_FILES))
+    return {**whole[0], name: damaged_config(whole[0][name], rng, (*_VALUES, *_FOLDER_VALUES))}, whole[1]
+
+
+TOKENIZER_FILES: Mapping[str, Any] = {
+    "tokenizer": {
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "</s>": 2}, "unk_token": "a"},
+        "added_tokens": [{"content": "<s>", "id": 1}],
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+            "special_tokens": {"<s>": {"ids": [1]}},
+        },
+    },
+    "tokenizer_config": {"eos_token": {"content": "</s>"}, "chat_template": [{"name": "default", "template": "a"}]},
+}
+_FOLDER_VALUES = (2, 7, 64, 4097, 65536, (1 << 31) - 1, 1 << 31, 1 << 2000, 5e-324, 1.7e308, -1.5, float("inf"))
+_FOLDER_VALUES += ("gelu", "linear", "yarn", "dynamic", "longrope", "bert", "mamba", "\ud800", [0.5] * 4)
+
+
+def _read_folder(damaged: tuple[Mapping[str, Any], Path], folder: Path) -> object:
+    """Reads JSON files beside a checkpoint, and compares the parameters with it, as each build does first."""
+    files, weights = damaged
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    source = read_file(folder, weights)
+    return open_parameters(source), weight_notes(source)
+
+
 KINDS: dict[str, Kind] = {
+    "huggingface": Kind(_folders, _damaged_folder, _read_folder),
     "pt2": Kind(_programs, _damaged_program, read_as(".pt2")),
     "gguf": Kind(_gguf, damaged_bytes, read_as(".gguf")),
     "mlir": Kind(_mlir, damaged_words, read_mlir_text),
@@ -295,6 +350,11 @@ KINDS: dict[str, Kind] = {
     "h5": Kind(_keras(".h5"), damaged_bytes, read_as(".h5")),
     "config": Kind(_archives, _configured, lambda archive, folder: read_archive(archive, folder / "damaged.keras")),
 }
+
+
+def _seconds() -> float:
+    """Returns the processor time of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def read_batch(name: str, whole: Sequence[Any], seed: int, count: int) -> tuple[Counter[str], list[str], float, int]:
@@ -307,7 +367,7 @@ def read_batch(name: str, whole: Sequence[Any], seed: int, count: int) -> tuple[
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             damaged = kind.damage(rng.choice(whole), rng)
-            start = time.process_time()
+            start = _seconds()
             try:
                 kind.read(damaged, Path(folder))
                 codes["read"] += 1
@@ -315,7 +375,7 @@ def read_batch(name: str, whole: Sequence[Any], seed: int, count: int) -> tuple[
                 codes[error.diagnostics[0].code] += 1
             except Exception:
                 errors.append(f"{name} {number} of seed {seed}:\n{traceback.format_exc()}")
-            slowest = max(slowest, time.process_time() - start)
+            slowest = max(slowest, _seconds() - start)
     used = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return codes, errors, slowest, used // 1024
 

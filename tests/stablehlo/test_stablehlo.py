@@ -19,7 +19,7 @@ from nacre.compiler.readers.table import read_file
 from nacre.compiler.tools.reference.reader_operators import STABLEHLO
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
-from readers.damaged_files import KINDS, MOST, SLOWEST, read_batch
+from readers.damaged_files import KINDS, MOST, SLOWEST, read_batch, read_mlir_text
 
 DATA = os.environ.get("NACRE_TEST_DATA", "")
 
@@ -239,7 +239,7 @@ def test_constants_of_every_dtype_and_size(tmp_path: Path) -> None:
             assert array.tobytes() == expected.tobytes(), (name, expected.dtype, expected.shape)
 
 
-def test_a_number_that_asks_for_memory_is_an_error(tmp_path: Path) -> None:
+def test_a_number_that_asks_for_memory_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The parser of MLIR makes a list that is as long as the greatest axis in `dim_numbers`."""
     text = """func.func public @main(%x: tensor<1x5x5x2xf32>, %w: tensor<3x3x2x4xf32>) -> tensor<1x3x3x4xf32> {
       %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 2147483648, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 2], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x5x5x2xf32>, tensor<3x3x2x4xf32>) -> tensor<1x3x3x4xf32>
@@ -249,6 +249,9 @@ def test_a_number_that_asks_for_memory_is_an_error(tmp_path: Path) -> None:
         DiagnosticError, match=r"cannot be parsed: the parser needs more memory than a file of this size"
     ):
         run(tmp_path, text, np.zeros((1, 5, 5, 2), np.float32), np.zeros((3, 3, 2, 4), np.float32))
+    with pytest.raises(DiagnosticError, match="no-memory"):
+        read_mlir_text(text, tmp_path)
+    assert capfd.readouterr().err == ""
 
 
 def test_large_constants_of_equal_numbers_are_broadcast(tmp_path: Path) -> None:

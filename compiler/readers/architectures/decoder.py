@@ -14,6 +14,8 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 _STRUCTURE = frozenset({"decoder", "head", "layers", "llama", "gpt2", "phi", "mamba", "feed", "ffn", "shared", "ssm"})
 """Instances that only group parameters: the names of GGUF files do not contain them."""
 _SETTINGS = ("page", "cache")
+MOST_ROTATED = 1 << 16
+"""The maximum number of features of a head that rotary positions rotate; each pair has a divisor in the source."""
 CACHES = ("f32", "f16", "int8")
 
 

@@ -31,7 +31,8 @@ class Yarn:
 
         def pair(turns: float) -> float:
             """Returns the index of the pair that makes `turns` rotations in the original context."""
-            return rotated * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(base))
+            logarithm = math.log(self.context) - math.log(turns) - math.log(2 * math.pi)
+            return rotated * logarithm / (2 * math.log(base))
 
         low, high = pair(self.fast), pair(self.slow)
         if self.truncate:

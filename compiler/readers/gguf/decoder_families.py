@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ..architectures.decoder import Decoder
+from ..architectures.decoder import MOST_ROTATED, Decoder
 from ..architectures.yarn import Yarn, yarn_scale
 from .metadata import Metadata, bad_gguf
 
@@ -90,7 +90,7 @@ def _llama(
     if heads % shared:
         raise bad_gguf(f"`{m.path}` has {heads} heads of queries for {shared} heads of keys")
     rotated = m.size("rope.dimension_count", head)
-    if rotated > head or rotated % 2:
+    if rotated > min(head, MOST_ROTATED) or rotated % 2:
         raise bad_gguf(f"`{m.path}` rotates {rotated} of {head} numbers of a head")
     base = m.positive("rope.freq_base", 10000.0)
     factors, scale = _scaling(m, base, rotated)

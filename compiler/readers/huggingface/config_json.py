@@ -63,6 +63,13 @@ class Configuration:
             raise self.wrong(key, "a size")
         return value
 
+    def layers(self, key: str, default: Any = _REQUIRED) -> int:
+        """Returns a number of layers, at most that of the tensors of the checkpoint: each layer has parameters."""
+        layers, stored = self.size(key, default), len(self.checkpoint.tensors)
+        if layers > stored:
+            raise bad_folder(f"`{key}` of `{self.path}` is {layers}, but its weights have only {stored:,} tensors")
+        return layers
+
     def count(self, key: str, default: int) -> int:
         """Returns an integer that may be 0."""
         value = self._value(key, default)

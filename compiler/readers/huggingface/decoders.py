@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..architectures.decoder import Decoder
+from ..architectures.decoder import MOST_ROTATED, Decoder
 from .config_json import Configuration
 from .naming import Names
 from .positions import read_rotary, rotary_parameters
@@ -116,21 +116,24 @@ def _windows(c: Configuration, layers: int, default: Callable[[int], bool]) -> t
     types = c.find("layer_types")
     if types is not None and (not isinstance(types, list) or len(types) != layers):
         raise c.wrong("layer_types", f"a list of {layers} types")
-    if types is not None and not set(types) <= {"full_attention", "sliding_attention"}:
-        raise c.unsupported(f"has layers of the types {', '.join(sorted(map(str, set(types))))}")
+    unknown = sorted({str(kind) for kind in types or () if kind not in ("full_attention", "sliding_attention")})
+    if unknown:
+        raise c.unsupported(f"has layers of the types {', '.join(unknown)}")
     narrow = [default(i) if types is None else types[i] == "sliding_attention" for i in range(layers)]
     return tuple(c.size("sliding_window") if is_narrow else 0 for is_narrow in narrow)
 
 
 def _llama(c: Configuration, *, theta_kind: str = "", tied: bool = False) -> Decoder:
-    width, heads, layers = c.size("hidden_size"), c.size("num_attention_heads"), c.size("num_hidden_layers")
+    width, heads, layers = c.size("hidden_size"), c.size("num_attention_heads"), c.layers("num_hidden_layers")
     head = c.size("head_dim", max(1, width // heads))
     shared = c.size("num_key_value_heads", heads)
     if heads % shared:
         raise c.unsupported(f"has {heads} heads of queries for {shared} heads of keys")
     part = rotary_parameters(c, theta_kind).positive("partial_rotary_factor", c.find("partial_rotary_factor", 1.0))
+    if part > 1:
+        raise c.unsupported(f"has the `partial_rotary_factor` {part}")
     rotated = int(head * part)
-    if rotated % 2 or not 0 < rotated <= head:
+    if rotated % 2 or not 0 < rotated <= MOST_ROTATED:
         raise c.unsupported(f"rotates {rotated} of {head} numbers of a head")
     rotary = read_rotary(c, rotated, theta_kind)
     biased = c.flag("attention_bias", False)
@@ -259,7 +262,7 @@ def _gpt2(c: Configuration) -> Decoder:
         family="gpt2",
         context=c.size("n_positions"),
         width=width,
-        layers=c.size("n_layer"),
+        layers=c.layers("n_layer"),
         vocabulary=c.size("vocab_size"),
         hidden=c.size("n_inner", 4 * width),
         tied=_tied(c, True),
@@ -279,7 +282,7 @@ def _mamba(c: Configuration) -> Decoder:
         family="mamba",
         context=_MAMBA_CONTEXT,
         width=width,
-        layers=c.size("num_hidden_layers"),
+        layers=c.layers("num_hidden_layers"),
         vocabulary=c.size("vocab_size"),
         hidden=c.size("intermediate_size", width * c.size("expand", 2)),
         tied=_tied(c, True),

@@ -123,8 +123,12 @@ def bucket_of_distances(buckets: int, most: int) -> tuple[int, ...]:
     return (*(int(n) for n in found[::-1]), 0, *(half + int(n) for n in found))
 
 
+_MOST_DISTANCE = 1 << 16
+"""The maximum distance of tokens with a bucket of its own; the source lists the bucket of each distance."""
+
+
 def _distances(c: Configuration, buckets: int, most: int) -> tuple[int, ...]:
-    if buckets < 4 or buckets % 2 or most <= buckets // 4:
+    if buckets < 4 or buckets % 2 or not buckets // 4 < most <= _MOST_DISTANCE:
         raise c.unsupported(f"has {buckets} buckets for distances up to {most}")
     return bucket_of_distances(buckets, most)
 
@@ -133,7 +137,7 @@ def _text(c: Configuration, layer: Mapping[str, str], prefixes: tuple[str, ...],
     width = c.size("hidden_size")
     config = {
         "width": width,
-        "layers": c.size("num_hidden_layers"),
+        "layers": c.layers("num_hidden_layers"),
         "heads": c.size("num_attention_heads"),
         "hidden": c.size("intermediate_size"),
         "vocabulary": c.size("vocab_size"),
@@ -184,7 +188,7 @@ def _mpnet(c: Configuration) -> Encoder:
 def _distilbert(c: Configuration) -> Encoder:
     values = {
         "hidden_size": c.size("dim", 768),
-        "num_hidden_layers": c.size("n_layers", 6),
+        "num_hidden_layers": c.layers("n_layers", 6),
         "num_attention_heads": c.size("n_heads", 12),
         "intermediate_size": c.size("hidden_dim", 3072),
         "hidden_act": c.text("activation", "gelu"),
@@ -202,7 +206,7 @@ def _image(c: Configuration) -> dict[str, Any]:
     c.divided(c.size("hidden_size"), c.size("num_attention_heads"))
     return {
         "width": c.size("hidden_size"),
-        "layers": c.size("num_hidden_layers"),
+        "layers": c.layers("num_hidden_layers"),
         "heads": c.size("num_attention_heads"),
         "hidden": c.size("intermediate_size"),
         "side": side,
@@ -266,7 +270,7 @@ def _clip(c: Configuration) -> Encoder:
         "image": {**_image(images), **common[1]},
         "text": {
             "width": texts.size("hidden_size"),
-            "layers": texts.size("num_hidden_layers"),
+            "layers": texts.layers("num_hidden_layers"),
             "heads": texts.size("num_attention_heads"),
             "hidden": texts.size("intermediate_size"),
             "vocabulary": texts.size("vocab_size", 49408),
@@ -304,7 +308,7 @@ def _t5(c: Configuration) -> Encoder:
     config = {
         "width": c.size("d_model"),
         "inner": heads * c.size("d_kv"),
-        "layers": c.size("num_layers"),
+        "layers": c.layers("num_layers"),
         "heads": heads,
         "hidden": c.size("d_ff"),
         "vocabulary": c.size("vocab_size"),
@@ -331,7 +335,7 @@ def _whisper(c: Configuration) -> Encoder:
     c.divided(width, heads)
     config = {
         "width": width,
-        "layers": c.size("encoder_layers"),
+        "layers": c.layers("encoder_layers"),
         "heads": heads,
         "hidden": c.size("encoder_ffn_dim"),
         "bands": c.size("num_mel_bins", 80),
