@@ -97,6 +97,9 @@ def test_products_of_packed_weights(tmp_path: Path) -> None:
             results = model(x, x[first : first + 1] if rows else np.zeros((1, 120), np.float32))
             assert (np.abs(results[0] - expected) <= most).all(), rows
             assert not rows or (np.abs(results[1] - expected[first]) <= most[first]).all(), first
+    many = np.asarray(model(x, x[:1])[0])
+    for rows in (2, 3, 8, 64, 67):
+        assert np.array_equal(np.asarray(model(x[:rows], x[:1])[0]), many[:rows]), rows
     identity = np.eye(120, dtype=np.float32)
     assert np.array_equal(np.asarray(model(identity, identity[:1])[0]).T, wide)
 
