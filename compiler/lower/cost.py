@@ -183,7 +183,7 @@ def _count_node(node: Node) -> Size:
     if node.regions:
         bodies = [count_operations(region.body) for region in called_regions(node)]
         return multiply(trip_count(node), maximum(*bodies) if is_choice(node) else reduce(add, bodies))
-    if operator.has("structure") or operator.has("blocked"):
+    if operator.has("structure") or operator.has("blocked") or operator.has("packed"):
         return 0
     attributes = operator.complete(dict(node.attributes))
     if operator.decompose is not None:

@@ -97,6 +97,9 @@ def test_products_of_packed_weights(tmp_path: Path) -> None:
             results = model(x, x[first : first + 1] if rows else np.zeros((1, 120), np.float32))
             assert (np.abs(results[0] - expected) <= most).all(), rows
             assert not rows or (np.abs(results[1] - expected[first]) <= most[first]).all(), first
+    many = np.asarray(model(x, x[:1])[0])
+    for rows in (2, 3, 8, 64, 67):
+        assert np.array_equal(np.asarray(model(x[:rows], x[:1])[0]), many[:rows]), rows
     identity = np.eye(120, dtype=np.float32)
     assert np.array_equal(np.asarray(model(identity, identity[:1])[0]).T, wide)
 
@@ -151,3 +154,41 @@ def test_a_build_tells_which_weights_are_packed(tmp_path: Path, capsys: pytest.C
     assert run(["compile", *given, str(tmp_path / "packed.so"), "--target", "x86-64-v4"]) == 0
     note = "note: 1 weight in bf16 is stored in 12 bits a number, with unchanged values: 9 kB instead of 12 kB"
     assert note in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    (folder / "products.nacre").write_text(MODEL)
+    save_file({"w": normal(50, 120, 1)}, folder / "w.safetensors")
+    return folder
+
+
+OF_A_MODEL = {
+    "compile --check-passes": ("compile", "--check-passes", "-o", "checked.so"),
+    "bisect": ("bisect", "--at", "M=9"),
+    "diff": ("diff", "--at", "M=9"),
+}
+
+
+@pytest.mark.parametrize("command", OF_A_MODEL.values(), ids=OF_A_MODEL)
+def test_commands_compare_packed_products(
+    files: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(files)
+    given = ["products.nacre", "--checkpoint", "w.safetensors", "--target", "x86-64-v4"]
+    assert run([command[0], *given, *command[1:]]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("stage", ["pack-floats", "linalg"])
+def test_an_artifact_of_a_dump_after_packing(files: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    options = ["--checkpoint", "w.safetensors", "--target", "x86-64-v4", "-o"]
+    assert run(["compile", "products.nacre", *options, "first.so", "--dump-dir", "dumps"]) == 0
+    (text,) = Path("dumps").glob(f"*-{stage}.*")
+    assert run(["compile", str(text), "--from", stage, *options, "again.so"]) == 0
+    x = np.random.default_rng(0).standard_normal((9, 120)).astype(np.float32)
+    first, again = (nacre.load(path) for path in ("first.so", "again.so"))
+    assert stored_words(first) and stored_words(again)
+    for one, other in zip(first(x, x[:1]), again(x, x[:1]), strict=True):
+        assert np.array_equal(np.asarray(one), np.asarray(other))

@@ -14,6 +14,9 @@ The loops of a tile of columns:
 
 Where numbers are rounded after they are scaled, as those of a weight that is multiplied in bf16, the scale is no common
 factor. The numbers then include it, and the sums of a row are carried through its blocks.
+
+Numbers that are composed of bits take few instructions. If a call has no more rows than a tile, the tile decodes them
+in registers, where they overlap with the multiplications, and the stack is not used.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
+PREFETCHES = Prefetches(((4096, 1),))
+"""The prefetches of a weight that a single tile of rows decodes in registers, while it multiplies."""
+FEWEST_FETCHING = 3
+"""The fewest rows of such a tile: for fewer, memory is the limit, and the hardware reads ahead faster."""
 
 
 def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
@@ -105,6 +112,8 @@ class DecodedTiles(RowBlockTiles):
         scaled = _sum_of(op)
         assert scaled is not None, op.location
         self.scaled = scaled
+        self.tile_fetched: Panels | None = None
+        """The prefetches of a tile that decodes numbers in registers."""
         self.weights = _weights(self.stage, op, roles, scaled) or []
         self.products = [replace(scaled, products=(factors,)) for factors in scaled.products]
         self.outer = [loop for loop in self.loops if loop[0][0] not in scaled.inner]
@@ -125,6 +134,32 @@ class DecodedTiles(RowBlockTiles):
         masks: Sequence[str | None],
         finish: Callable[[Iteration], None],
     ) -> None:
+        writer, most = self.writer, self.roles.rows
+
+        def share() -> None:
+            self._share(iteration, row, column, rows, masks, finish)
+
+        def tile(count: int) -> None:
+            self.tile_fetched = Panels(self.roles.step, (), PREFETCHES) if count >= FEWEST_FETCHING else None
+            self._tile(iteration, row, column, count, masks, finish)
+            self.tile_fetched = None
+
+        if not self.op.composed or isinstance(rows, int):
+            share()
+            return
+        is_tile = writer.let(f"arith.cmpi ule, {rows}, {writer.size(most)} : index")
+        writer.either(is_tile, lambda: writer.switch(rows, range(most, 0, -1), tile), share)
+
+    def _share(
+        self,
+        iteration: Iteration,
+        row: Form,
+        column: Form,
+        rows: Rows,
+        masks: Sequence[str | None],
+        finish: Callable[[Iteration], None],
+    ) -> None:
+        """Writes rows that read the numbers of a block from the stack."""
         writer, op = self.writer, self.op
 
         def cells(first: Form, count: int) -> Iterator[Cell]:
@@ -250,6 +285,10 @@ class DecodedTiles(RowBlockTiles):
         registers."""
         sums = list(totals)
         cells = list(zip(iterations, masks, strict=True))
+        if self.tile_fetched is not None:
+            first = iterations[: len(iterations) // rows]
+            for number in self._moving():
+                prefetch_panels(self.evaluator, self.op, number, first, self.tile_fetched)
         for weight, product in zip(self.weights, self.products, strict=True):
             for at, mask in cells[: len(cells) // rows]:
                 with self.writer.masked(mask):

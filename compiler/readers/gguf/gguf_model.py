@@ -16,9 +16,9 @@ from ...weights.header_checks import elements
 from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
+from ..architectures.stored_formats import with_stored_formats
 from .decoder_families import FAMILIES, LONG_FACTORS, SHORT_FACTORS
 from .metadata import Metadata, bad_gguf, read_metadata
-from .stored_formats import with_stored_formats
 from .vocabulary import tokenizer_document
 
 _ANGLES = ".attn_rot_embd.weight"

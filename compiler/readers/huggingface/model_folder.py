@@ -16,6 +16,7 @@ from ...weights import Checkpoint, open_checkpoint
 from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
+from ..architectures.stored_formats import with_stored_formats
 from .config_json import Configuration, bad_folder, read_json
 from .decoders import DECODERS
 from .encoders import ENCODERS
@@ -49,7 +50,8 @@ def read_folder(
     read_kind = _read_decoder if kind in DECODERS else _read_encoder
     read = read_kind(configuration, kind, path.resolve().name, settings or {})
     document = tokenizer_document(path, values)
-    module = read.module if document is None else with_resource(read.module, TOKENIZER, document)
+    module = with_stored_formats(read.module, checkpoint, {})
+    module = module if document is None else with_resource(module, TOKENIZER, document)
     opened = with_stacks(checkpoint, (parameter.key for parameter in module.parameters))
     return replace(read, module=module, weights=dict.fromkeys(names_of(module), opened))
 

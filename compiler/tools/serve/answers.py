@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..generate.vocabulary import Pieces, Vocabulary
-from .engine import Finished, Job, Sampled
+from .engine import Finished, Job, Read, Sampled
 from .protocol import Order
 
 _UNFINISHED = "\ufffd"
@@ -40,11 +40,11 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A token with its probability: its text, the start of the text in the answer, the logarithm of its probability,
-    and the texts of the most likely tokens with theirs."""
+    and the texts of the most likely tokens with theirs. The first token of a prompt has no probability."""
 
     text: str
     offset: int
-    log_probability: float
+    log_probability: float | None
     alternatives: tuple[tuple[str, float], ...]
 
 
@@ -71,12 +71,22 @@ class Answer:
         self._complete = self._shown = len(before)
         """The lengths of the text of whole characters, and of the text of all parts."""
         self._scored: list[Scored] = []
+        self._prompt: _ReadPrompt | None = None
+        if job.reads:
+            self._prompt = _ReadPrompt(vocabulary)
+            self._scored.append(self._prompt.push(job.ids[0], None, ()))
 
     def push(self, event: Sampled | Finished) -> Part | None:
         """Returns the part that an event completes, if there is one."""
         if isinstance(event, Finished):
             rest = self._cut.push(self._pieces.rest())
             return self._part(rest, "stop") if self._cut.is_done else self._part(rest + self._cut.rest(), event.reason)
+        if isinstance(event, Read):
+            assert self._prompt is not None
+            self._scored.append(self._prompt.push(event.token, event.log_probability, event.alternatives))
+            return None
+        if not self._order.count:
+            return None
         self.sampled += 1
         if self._order.alternatives is not None:
             self._scored.append(self._score(event))
@@ -96,6 +106,19 @@ class Answer:
         shown = tuple(token for token in self._scored if token.offset < self._shown or not self._cut.is_done)
         self._scored = []
         return Part(self.index, text, reason, shown)
+
+
+class _ReadPrompt:
+    """The tokens of a prompt with their probabilities."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._pieces, self._length = Pieces(vocabulary, ()), 0
+
+    def push(self, token: int, log_probability: float | None, alternatives: Sequence[tuple[int, float]]) -> Scored:
+        others = tuple((self._pieces.peek(other), number) for other, number in alternatives)
+        scored = Scored(self._pieces.peek(token), self._length, log_probability, others)
+        self._length += len(self._pieces.push(token))
+        return scored
 
 
 def answer_json(order: Order, number: str, created: int, model: str, choices: Sequence[Any], *, part: bool) -> Any:
@@ -132,7 +155,7 @@ def _chat_scores(scored: Sequence[Scored]) -> dict[str, Any]:
     }
 
 
-def _token_json(text: str, log_probability: float) -> dict[str, Any]:
+def _token_json(text: str, log_probability: float | None) -> dict[str, Any]:
     is_whole = _UNFINISHED not in text
     return {"token": text, "logprob": log_probability, "bytes": list(text.encode()) if is_whole else None}
 
@@ -141,6 +164,8 @@ def _completion_scores(scored: Sequence[Scored]) -> dict[str, Any]:
     return {
         "tokens": [token.text for token in scored],
         "token_logprobs": [token.log_probability for token in scored],
-        "top_logprobs": [dict(reversed(token.alternatives)) for token in scored],
+        "top_logprobs": [
+            None if token.log_probability is None else dict(reversed(token.alternatives)) for token in scored
+        ],
         "text_offset": [token.offset for token in scored],
     }

@@ -122,8 +122,10 @@ class Server:
                 seed = (order.sampling.seed + number + (1 << 31)) % (1 << 32) - (1 << 31)
                 emit = partial(_deliver, loop, events, len(found))
                 guide = None if order.form is None else self._guide(order.form)
-                count = min(order.count, self.engine.capacity - len(ids))
-                job = Job(ids, count, replace(order.sampling, seed=seed), emit, guide, order.alternatives)
+                # A request for the prompt alone ends after the first token, which is not shown.
+                count = min(max(1, order.count), self.engine.capacity - len(ids))
+                reads = order.echo and order.alternatives is not None
+                job = Job(ids, count, replace(order.sampling, seed=seed), emit, guide, order.alternatives, reads)
                 found.append(Answer(len(found), order, self.vocabulary, job, before))
         return found
 

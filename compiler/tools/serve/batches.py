@@ -75,7 +75,7 @@ class Batches(Engine):
         assert 0 < len(job.ids) < self.capacity, len(job.ids)
         # The last token of an answer is not appended.
         tokens = len(job.ids) + min(job.count, self.capacity - len(job.ids)) - 1
-        taken = self.pages.take(job.ids, tokens)
+        taken = self.pages.take([] if job.reads else job.ids, tokens)
         if taken is None:
             return False
         pages, known = taken
@@ -92,7 +92,9 @@ class Batches(Engine):
         prompts = [row for row in self._rows if not row.sampled]
         if prompts:
             part = max(1, PART // len(prompts))
-            self._step(prompts, [min(part, len(row.ids) - row.known) for row in prompts], self._prefill)
+            # A call returns the logits behind the last token of a part.
+            counts = [1 if row.job.reads else min(part, len(row.ids) - row.known) for row in prompts]
+            self._step(prompts, counts, self._prefill)
         if decoded:
             self._step(decoded, [1] * len(decoded), self._decode)
 
@@ -119,6 +121,8 @@ class Batches(Engine):
             row.known += count
             for number in range(first, row.known // self.pages.size):
                 self.pages.fill(row.pages, row.ids, number)
+            if row.job.reads and row.known < len(row.ids):
+                row.job.emit(row.job.read(row.ids[row.known], line))
             if row.known == len(row.ids):
                 try:
                     self._draw(row, line)

@@ -47,6 +47,11 @@ class Sampled:
     alternatives: tuple[tuple[int, float], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Read(Sampled):
+    """A token of the prompt, but the first one, with the same. They come in their order, before the answer."""
+
+
 Event = Sampled | Finished | Exception
 """A token, the end of a request, or its failure."""
 
@@ -54,7 +59,8 @@ Event = Sampled | Finished | Exception
 @dataclass(slots=True, eq=False)
 class Job:
     """A request. `emit` is called in the thread of the engine; `cancelled` may be set in any thread. `alternatives` is
-    the number of most likely tokens that come with each token; None omits probabilities."""
+    the number of most likely tokens that come with each token; None omits probabilities. `reads`: whether the tokens of
+    the prompt come with their probabilities too. Its keys and values are then computed anew."""
 
     ids: Sequence[int]
     count: int
@@ -62,6 +68,7 @@ class Job:
     emit: Callable[[Event], None]
     guide: Guide | None = None
     alternatives: int | None = None
+    reads: bool = False
     cancelled: bool = False
 
     @property
@@ -71,13 +78,20 @@ class Job:
 
     def sampled(self, token: int, logits: Logits) -> Sampled:
         """Returns the event of a token that was chosen from logits."""
-        if self.alternatives is None:
-            return Sampled(token)
+        return Sampled(token) if self.alternatives is None else Sampled(*self._scores(token, logits, self.alternatives))
+
+    def read(self, token: int, logits: Logits) -> Read:
+        """Returns the event of a token of the prompt, which follows others with logits."""
+        return Read(*self._scores(token, logits, self.alternatives or 0))
+
+    def _scores(
+        self, token: int, logits: Logits, alternatives: int
+    ) -> tuple[int, float, tuple[tuple[int, float], ...]]:
         wide = logits.astype(np.float64)
         wide -= wide.max()
         logs = wide - np.log(np.exp(wide).sum())
-        best = np.argsort(-logs, kind="stable")[: self.alternatives]
-        return Sampled(token, float(logs[token]), tuple((int(other), float(logs[other])) for other in best))
+        best = np.argsort(-logs, kind="stable")[:alternatives]
+        return token, float(logs[token]), tuple((int(other), float(logs[other])) for other in best)
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 class Order:
     """A checked request. A prompt is a text, ids of tokens, or the messages of a conversation; it gets `answers`
     answers. `alternatives` is the number of most likely tokens beside each token, None without probabilities. `echo`:
-    whether answers begin with the prompt."""
+    whether answers begin with the prompt; `count`, the number of their tokens, may then be 0."""
 
     prompts: Sequence[Prompt]
     is_chat: bool
@@ -113,16 +113,13 @@ def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
         raise RequestError(400, "`best_of` is not `n`", code="unsupported_parameter", param="best_of")
     alternatives = _alternatives(body, is_chat=is_chat)
     echo = not is_chat and _flag(body, "echo")
-    if echo and alternatives is not None:
-        message = "`echo` with `logprobs` is not supported: a prompt has no probabilities"
-        raise RequestError(400, message, code="unsupported_parameter", param="echo")
     return Order(
         prompts,
         is_chat,
         answers,
         alternatives,
         echo,
-        _integer(body, tokens, _DEFAULT_TOKENS, 1, 1 << 31),
+        _integer(body, tokens, _DEFAULT_TOKENS, 0 if echo else 1, 1 << 31),
         Sampling(
             temperature=_number(body, "temperature", 1.0, 0, 100),
             top_k=_integer(body, "top_k", 0, 0, 1 << 31),

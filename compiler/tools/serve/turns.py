@@ -52,7 +52,7 @@ class Turns(Engine):
     def _steps(self, generator: Generator, job: Job) -> Steps:
         """Yields None for each part of the prompt, then the tokens of the answer."""
         # At least one token is computed: its logits choose the next one.
-        kept = min(count_shared(generator.ids, job.ids), len(job.ids) - 1)
+        kept = 0 if job.reads else min(count_shared(generator.ids, job.ids), len(job.ids) - 1)
         if kept and generator.drops_tokens:
             generator.keep(kept)
         elif generator.ids:
@@ -60,6 +60,14 @@ class Turns(Engine):
             generator.clear()
         self.counters.prompt_tokens += len(job.ids)
         self.counters.reused_tokens += kept
+        last = len(job.ids) - 1
+        scored = PART if "score" in generator.session.entries else 1
+        while job.reads and kept < last:
+            part = job.ids[kept : min(kept + scored, last)]
+            for number, logits in enumerate(generator.append_each(part), kept + 1):
+                job.emit(job.read(job.ids[number], logits))
+            kept += len(part)
+            yield None
         while len(job.ids) - kept > PART:
             generator.append(job.ids[kept : kept + PART])
             kept += PART

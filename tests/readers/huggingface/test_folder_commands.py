@@ -7,21 +7,28 @@ import re
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import nacre
 import numpy as np
 import pytest
 from interpreted import InterpretedSession
+from nacre.compiler import packed_weights
 from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.checking import read_model
 from nacre.compiler.cli.main import run
+from nacre.compiler.model.parameters import open_parameters
+from nacre.compiler.packed_weights import with_packed_floats
+from nacre.compiler.targets.target import parse_targets
 from nacre.compiler.tools.generate.vocabulary import read_vocabulary
 from nacre.dialect.diagnostics import DiagnosticError
+from nacre.passes.quantization.pack_floats import PackFloats
 from safetensors.numpy import load_file, save_file
-from tiny_folders import SIZES, VOCABULARY, write_folder
+from tiny_folders import SIZES, VOCABULARY, fill, write_folder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 CONFIG: dict[str, Any] = {**SIZES, "model_type": "mixtral", "num_hidden_layers": 1, "num_local_experts": 4}
 CONFIG |= {"num_experts_per_tok": 2, "rope_theta": 100.0, "eos_token_id": [2, 5], "sliding_window": None}
+BF16 = ml_dtypes.bfloat16
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
@@ -92,6 +99,35 @@ def test_the_text_of_import_computes_the_same(folder: Path, tmp_path: Path) -> N
     one, other = (InterpretedSession(read_model(each), S=13) for each in (folder, path))
     np.testing.assert_array_equal(one.call("score", ids), other.call("score", ids))
     np.testing.assert_array_equal(one.call("decode", ids[:1] * 0), other.call("decode", ids[:1] * 0))
+
+
+def test_matrices_in_bf16_keep_their_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are those of a folder in f32, the matrices are read as stored, and they may be packed."""
+    short, wide = tmp_path / "short", tmp_path / "wide"
+    config = {**SIZES, "model_type": "llama", "num_hidden_layers": 1, "rope_theta": 100.0}
+    shapes = {key: shape for key, shape in _shapes(CONFIG).items() if "moe" not in key}
+    shapes |= {f"model.layers.0.mlp.{name}_proj.weight": (48, 32) for name in ("gate", "up")}
+    shapes |= {"model.layers.0.mlp.down_proj.weight": (32, 48)}
+    for path in (short, wide):
+        write_folder(path, config, shapes)
+        numbers = {key: fill(key, shape).astype(BF16) for key, shape in shapes.items()}
+        save_file(
+            {key: data if path is short else data.astype(np.float32) for key, data in numbers.items()},
+            path / "model.safetensors",
+        )
+    sources = [read_model(path) for path in (short, wide)]
+    kinds = {p.key: str(p.type.dtype) for p in sources[0].module.parameters if p.key in shapes}
+    assert kinds == {key: "bf16" if len(shape) == 2 else "f32" for key, shape in shapes.items()}
+    ids = np.arange(3, 12, dtype=np.int32)
+    one, other = (InterpretedSession(source, S=13) for source in sources)
+    np.testing.assert_array_equal(one.call("score", ids), other.call("score", ids))
+    monkeypatch.setattr(packed_weights, "LEAST", 0)
+    monkeypatch.setattr(packed_weights, "NUMBERS_OF_AN_ESCAPE", 30)
+    (found,) = with_packed_floats(
+        (PackFloats(),), sources[0].module, parse_targets("x86-64-v4"), open_parameters(sources[0])
+    )
+    assert isinstance(found, PackFloats)
+    assert len(found.counts) == sum(len(shape) == 2 for shape in shapes.values())
 
 
 @pytest.mark.parametrize("level", [0, 2])

@@ -167,7 +167,7 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
         400,
         "`logprobs` is not an integer",
     ),
-    "echo": ("completions", {"model": "talker", "prompt": "a", "echo": True, "logprobs": 1}, 400, "`echo` with"),
+    "no tokens": ("completions", {"model": "talker", "prompt": "a", "max_tokens": 0}, 400, "`max_tokens` is not"),
     "bias": ("completions", {"model": "talker", "prompt": "a", "logit_bias": {"a": 1}}, 400, "`logit_bias` is not"),
     "large bias": (
         "completions",

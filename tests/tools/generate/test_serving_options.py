@@ -105,6 +105,32 @@ def test_probabilities_of_tokens(running: Running, talker: Path) -> None:
     assert streamed == scores["token_logprobs"]
 
 
+def test_probabilities_of_a_prompt(running: Running, talker: Path) -> None:
+    """Those of each token behind the tokens before it, whether an answer follows or not, and after another request."""
+    ids = running.vocabulary.encode(LONG)
+    generator = Generator(nacre.load(talker), CONTEXT)
+    logs = [
+        row - row.max() - np.log(np.exp(row - row.max()).sum()) for row in map(np.float64, generator.append_each(ids))
+    ]
+    wanted = [row[token] for row, token in zip(logs[:-1], ids[1:], strict=True)]
+    for given in ({"max_tokens": 0}, {"max_tokens": 3}, {"max_tokens": 3, "n": 2}):
+        for choice in running.complete(LONG, echo=True, logprobs=2, **given)["choices"]:
+            scores = choice["logprobs"]
+            assert scores["token_logprobs"][0] is None and scores["top_logprobs"][0] is None
+            np.testing.assert_allclose(scores["token_logprobs"][1 : len(ids)], wanted, rtol=1e-4)
+            assert choice["text"].startswith(LONG) and "".join(scores["tokens"]) == choice["text"]
+            assert scores["text_offset"] == [len("".join(scores["tokens"][:n])) for n in range(len(scores["tokens"]))]
+            for best, row in zip(scores["top_logprobs"][1 : len(ids)], logs, strict=False):
+                assert max(best.values()) == pytest.approx(row.max(), rel=1e-4)
+            assert len(scores["tokens"]) == len(ids) + given["max_tokens"]
+    body = {"prompt": LONG, "max_tokens": 0, "echo": True, "logprobs": 2}
+    parts = _parts(running, "/v1/completions", body)
+    streamed = [log for part in parts if part["logprobs"] for log in part["logprobs"]["token_logprobs"]]
+    np.testing.assert_allclose(streamed[1:], wanted, rtol=1e-4)
+    assert "".join(part["text"] for part in parts) == LONG and len(streamed) == len(ids)
+    assert running.complete(LONG, echo=True, max_tokens=0, logprobs=0)["usage"]["completion_tokens"] == 0
+
+
 def test_probabilities_in_conversations(running: Running) -> None:
     messages = [{"role": "user", "content": "the?"}]
     body = {"messages": messages, "max_tokens": 4, "temperature": 0, "logprobs": True, "top_logprobs": 2}
@@ -162,14 +188,16 @@ def test_tokens_behind_a_stop_have_no_probability(talker: Path) -> None:
 
 def test_the_client_of_openai_reads_probabilities(running: Running) -> None:
     openai = pytest.importorskip("openai", reason="the package openai is not installed")
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="none", max_retries=0)
     given = {"model": "talker", "temperature": 1, "seed": 2, "max_tokens": 4}
-    made = client.completions.create(prompt=[LONG, "a"], n=2, logprobs=2, **given)
+    messages = [{"role": "user", "content": "the?"}]
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="none", max_retries=0) as client:
+        made = client.completions.create(prompt=[LONG, "a"], n=2, logprobs=2, **given)
+        chat = client.chat.completions.create(messages=messages, n=2, logprobs=True, top_logprobs=3, **given)
+        echo = client.completions.create(prompt=LONG, echo=True, logprobs=1, **given | {"max_tokens": 0})
     assert [choice.index for choice in made.choices] == [0, 1, 2, 3]
     for choice in made.choices:
         assert "".join(choice.logprobs.tokens) == choice.text and all(choice.logprobs.top_logprobs)
-    messages = [{"role": "user", "content": "the?"}]
-    chat = client.chat.completions.create(messages=messages, n=2, logprobs=True, top_logprobs=3, **given)
+    assert echo.choices[0].text == LONG and echo.choices[0].logprobs.token_logprobs[0] is None
     for choice in chat.choices:
         assert "".join(token.token for token in choice.logprobs.content) == choice.message.content
         assert {len(token.top_logprobs) for token in choice.logprobs.content} <= {3}
