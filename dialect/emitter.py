@@ -17,6 +17,7 @@ The product of x [B, K] and w [K, N], with index maps from the three loops to el
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from .dims import Shape, Size
@@ -44,6 +45,8 @@ class Index:
         return Index(tuple((k, c * factor) for k, c in self.coefficients if c * factor), self.constant * factor)
 
 
+# The same few forms stand in nearly all index maps.
+@lru_cache(maxsize=256)
 def loop(number: int) -> Index:
     """Returns the form of loop `number` itself."""
     return Index(((number, 1),))
@@ -53,6 +56,7 @@ ZERO = Index(())
 IndexMap = tuple[Index, ...]
 
 
+@lru_cache(maxsize=64)
 def identity(rank: int) -> IndexMap:
     return tuple(loop(i) for i in range(rank))
 

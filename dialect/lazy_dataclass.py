@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
@@ -91,7 +92,14 @@ def _compiled_init(cls: Any, frozen: bool) -> Callable[..., None]:
             if field.default is MISSING or "__slots__" not in vars(cls):
                 continue  # `__post_init__` assigns it, or the class holds its default
             value = f"default_{name}"
-        body.append(f" assign(self, {name!r}, {value})" if frozen else f" self.{name} = {value}")
+        if not frozen:
+            body.append(f" self.{name} = {value}")
+        elif isinstance(slot := getattr(cls, name, None), MemberDescriptorType):
+            # A slot is set in half the time of `object.__setattr__`.
+            scope[f"_set_{name}"] = slot.__set__
+            body.append(f" _set_{name}(self, {value})")
+        else:
+            body.append(f" assign(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append(" self.__post_init__()")
     header = ", ".join([*positional, *(["*", *named] if named else [])])
@@ -108,6 +116,8 @@ def _key(names: Sequence[str]) -> Callable[[Any], object]:
 
 def _equality(key: Callable[[Any], object]) -> Callable[[object, object], bool]:
     def equal(self: object, other: object) -> bool:
+        if self is other:
+            return True
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
 
     return equal

@@ -187,6 +187,9 @@ def copy_of(x: Ref, span: Span | None) -> Structured:
 
 def compose(index: Index, access: IndexMap) -> Index:
     """Returns the linear form over other loops: loop `i` of `index` is `access[i]`."""
+    if index.constant == 0 and len(index.coefficients) == 1:
+        ((loop, coefficient),) = index.coefficients
+        return access[loop] * coefficient
     total = Index((), index.constant)
     for loop, coefficient in index.coefficients:
         total = total + access[loop] * coefficient

@@ -19,19 +19,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ....dialect.dims import Size
+from ....dialect.dims import Size, add, multiply
+from ....dialect.emitter import Index
 from ....dialect.types import F32
 from ...lower.text import literal
 from .branches import load_under, raise_alarm, watching
 from .dots import Halves, add_products
-from .forms import Form, constant, variable
+from .forms import Form, combine, constant, variable
 from .lookups import find_floats, find_pair, look_up_floats, look_up_pair
 from .pages import split_page
 from .quantized_sums import add_quantized, unpack
 from .remainder import LARGEST, remainder
 from .rounding import round_to_nearest
 from .schedule import Stage
-from .structure import Access, Buffer, Group, Node, Op, Page, Panel, Position, Scaled, Tensor, Unsupported, linear
+from .structure import Access, Buffer, Group, Node, Op, Page, Panel, Position, Scaled, Tensor, Unsupported, View, linear
 from .text import Value, Writer
 
 Iteration = Mapping[int, Form]
@@ -47,10 +48,7 @@ class Kept:
     origin: Form
 
     def at(self, iteration: Iteration) -> Form:
-        total = self.origin
-        for c, stride in self.strides.items():
-            total = total + iteration[c].times(stride)
-        return total
+        return combine(0, [(self.origin, 1), *((iteration[c], stride) for c, stride in self.strides.items())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,30 @@ class Span:
     first: str
     last: str
     together: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The memory that an op's access reads: the element `origin`, and per class of loops the elements that one step
+    moves. `linear` is None for panels and pages, where a step depends on the position."""
+
+    access: Access
+    view: View
+    op: Op
+    origin: Size = 0
+    linear: tuple[tuple[int, Size], ...] | None = None
+
+
+def _find_steps(access: Access, view: View, op: Op, classes: Sequence[int]) -> _Steps:
+    origin, steps = view.offset, dict[int, Size]()
+    for position, stride in zip(access.index, view.strides, strict=True):
+        if not isinstance(position, Index):
+            return _Steps(access, view, op)
+        origin = add(origin, multiply(position.constant, stride))
+        for loop, coefficient in position.coefficients:
+            c = classes[loop]
+            steps[c] = add(steps.get(c, 0), multiply(coefficient, stride))
+    return _Steps(access, view, op, origin, tuple(steps.items()))
 
 
 class Evaluator:
@@ -84,8 +106,10 @@ class Evaluator:
         self.widened: dict[tuple[int, int], Callable[[Iteration], Halves]] = {}
         """The f32 copies of bf16 reads, by the identity of the op and the number of the read."""
         self.single = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
-        self._classes: dict[int, list[tuple[int, int]]] = {}
-        """The loops of ops with their classes, by the identity of the op."""
+        self._classes: dict[int, list[int]] = {}
+        """The classes of an op's loops, in their order, by the identity of the op."""
+        self._steps: dict[int, _Steps] = {}
+        """The steps of accesses in memory, by the identity of the access."""
 
     def stack(self, kind: str, op: Op, elements: int, element: str | None = None) -> Buffer:
         """Returns memory on the stack for an op, for its results or for other elements; calls that ask for the same
@@ -104,17 +128,22 @@ class Evaluator:
 
     def loops(self, op: Op, iteration: Iteration) -> dict[int, Form]:
         """Returns the index forms of an op's loops, as far as the position defines them."""
+        return {loop: form for loop, form in enumerate(self._forms(op, iteration)) if form is not None}
+
+    def _forms(self, op: Op, iteration: Iteration) -> list[Form | None]:
+        """Returns the index form of each loop of an op, None where the position does not define it."""
+        single = self.single
+        return [iteration.get(c) or single.get(c) for c in self._classes_of(op)]
+
+    def _classes_of(self, op: Op) -> list[int]:
         classes = self._classes.get(id(op))
         if classes is None:
-            classes = self._classes[id(op)] = list(enumerate(self.stage.loops(op)))
-        single = self.single
-        return {loop: form for loop, c in classes if (form := iteration.get(c) or single.get(c)) is not None}
+            classes = self._classes[id(op)] = self.stage.loops(op)
+        return classes
 
     def position(self, position: Position, loops: Mapping[int, Form]) -> Form:
         index = linear(position)
-        total = constant(index.constant)
-        for loop, coefficient in index.coefficients:
-            total = total + loops[loop].times(coefficient)
+        total = combine(index.constant, [(loops[loop], coefficient) for loop, coefficient in index.coefficients])
         if isinstance(position, Panel):
             parts = total.split(position.width, self.writer.lanes)
             if parts is None:
@@ -127,15 +156,20 @@ class Evaluator:
         view = access.tensor.view
         if view is None:
             raise Unsupported("a tensor without memory is read")
-        total, loops = constant(view.offset), self.loops(op, iteration)
+        steps = self._steps.get(id(access))
+        if steps is None or steps.access is not access or steps.view is not view or steps.op is not op:
+            steps = self._steps[id(access)] = _find_steps(access, view, op, self._classes_of(op))
+        if steps.linear is not None:
+            single = self.single
+            moved = [(iteration.get(c) or single[c], step) for c, step in steps.linear]
+            return view.buffer, combine(steps.origin, moved)
         page = next((p for p in access.index if isinstance(p, Page)), None)
         if page is not None:
             parts = self._in_pages(page, access, op, iteration)
         else:
+            loops = self.loops(op, iteration)
             parts = [self.position(position, loops) for position in access.index]
-        for form, stride in zip(parts, view.strides, strict=True):
-            total = total + form.times(stride)
-        return view.buffer, total
+        return view.buffer, combine(view.offset, zip(parts, view.strides, strict=True))
 
     def _in_pages(self, page: Page, access: Access, op: Op, iteration: Iteration) -> list[Form]:
         """Returns the position on each axis of an access to pages that a table names."""
@@ -150,10 +184,11 @@ class Evaluator:
         return [parts.get(type(p)) or self.position(p, loops) for p in access.index]
 
     def _key(self, op: Op, iteration: Iteration) -> tuple[object, ...]:
-        forms = self.loops(op, iteration)
+        classes, single = self._classes_of(op), self.single
+        at = tuple([iteration.get(classes[i]) or single[classes[i]] for i in op.outer])
         # The mask matters only to values that differ between lanes.
-        at = tuple(forms[i] for i in op.outer)
-        return ("value", id(op), at, self.writer.mask if any(f.lane != 0 for f in at) else None)
+        mask = self.writer.mask
+        return ("value", id(op), at, mask if mask is not None and any(f.lane != 0 for f in at) else None)
 
     # Values
 
@@ -180,7 +215,7 @@ class Evaluator:
         self.writer.remember(self._read_key(op, number, iteration), value)
 
     def _read_key(self, op: Op, number: int, iteration: Iteration) -> tuple[object, ...]:
-        return ("read", id(op), number, tuple(self.loops(op, iteration).items()), self.writer.mask)
+        return ("read", id(op), number, tuple(self._forms(op, iteration)), self.writer.mask)
 
     def is_known(self, op: Op, iteration: Iteration) -> bool:
         """Returns whether the value of an op at a position is written and still in scope."""
@@ -225,11 +260,6 @@ class Evaluator:
         self, op: Op, node: Node, iteration: Iteration, evaluate: Callable[[Node], Value], start: Value | None
     ) -> Value:
         writer = self.writer
-
-        def factor(word: Node) -> Value | Halves:
-            widened = self.widened.get((id(op), word.number))
-            return evaluate(word) if widened is None else widened(iteration)
-
         # A dequantized weight of the current block is on the stack: see `decoded`.
         made = self.made.get((id(op), id(node)))
         if made is not None:
@@ -262,7 +292,12 @@ class Evaluator:
             return found
         if node.kind == "dot":
             total, *words = node.operands
-            return add_products(writer, node, writer.broadcast(evaluate(total)), [factor(word) for word in words])
+            added = writer.broadcast(evaluate(total))
+            factors: list[Value | Halves] = []
+            for word in words:
+                widened = self.widened.get((id(op), word.number))
+                factors.append(evaluate(word) if widened is None else widened(iteration))
+            return add_products(writer, node, added, factors)
         operands = [evaluate(o) for o in node.operands]
         if node.kind == "extract":
             return self._extract(node, operands, None if node.guard is None else evaluate(node.guard))

@@ -17,7 +17,7 @@ In memory of panels, 16 columns wide, `split` divides a column into the panel an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -96,6 +96,18 @@ def _form(terms: Mapping[str, Size], constant: Size) -> Form:
 
 
 _VARIABLE = itemgetter(0)
+
+
+def combine(constant: Size, products: Iterable[tuple[Form, Size]]) -> Form:
+    """Returns `constant + sum(form * factor)`, in one pass over the terms."""
+    terms: dict[str, Size] = {}
+    for form, factor in products:
+        if form.constant != 0:
+            constant = add(constant, multiply(form.constant, factor))
+        for variable, coefficient in form.terms:
+            step = coefficient if factor == 1 else multiply(coefficient, factor)
+            terms[variable] = add(terms[variable], step) if variable in terms else step
+    return _form(terms, constant)
 
 
 def variable(name: str, coefficient: Size = 1) -> Form:

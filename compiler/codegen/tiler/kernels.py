@@ -20,7 +20,7 @@ The ops of a stage decide its schedule:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -140,9 +140,9 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
     for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel), unit.caches)):
         writer = Writer(kernel.dims, _main(slices.stages[-1]).location, unit.features)
         schedule = _write_slices(writer, slices, unit, strict=strict)
-        for line, location in _function(kernel, part_name(kernel.name, number), writer, schedule):
-            lines.append(line)
-            locations.append(location)
+        head, tail = _frame(kernel, part_name(kernel.name, number), writer, schedule)
+        lines += [*head, *writer.lines, *tail]
+        locations += [writer.location] * len(head) + writer.locations + [writer.location] * len(tail)
         schedules.append(schedule.name)
         steps |= writer.steps
         functions |= writer.functions
@@ -213,8 +213,8 @@ def _function_attributes(kernel: Kernel, sharing: Sharing, without: Collection[s
     return f" attributes {{{', '.join(found)}}}" if found else ""
 
 
-def _function(kernel: Kernel, name: str, writer: Writer, schedule: _Schedule) -> Iterator[tuple[str, Any]]:
-    """Yields the lines of a stage's functions, with their locations."""
+def _frame(kernel: Kernel, name: str, writer: Writer, schedule: _Schedule) -> tuple[list[str], list[str]]:
+    """Returns the lines of a stage's functions before and after those of the writer."""
     names = [*(argument for argument, _, _ in kernel.signature[:-2]), "%begin", "%end"]
     shared = {buffer.name for pair in schedule.sharing for buffer in pair}
     arguments = [
@@ -230,9 +230,7 @@ def _function(kernel: Kernel, name: str, writer: Writer, schedule: _Schedule) ->
     tail = ["  return", "}", f"func.func @{name}{ITEMS}({dims}) -> index {{"]
     tail += ["  " + line for line in counter.prologue]
     tail += [f"  return {count} : index", "}"]
-    yield from ((line, writer.location) for line in head)
-    yield from zip(writer.lines, writer.locations, strict=True)
-    yield from ((line, writer.location) for line in tail)
+    return head, tail
 
 
 def _attributes(extra: str, shared: bool) -> str:

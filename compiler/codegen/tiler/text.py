@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....dialect.dims import Size, Symbol, multiply
 from ....dialect.types import FLOATS
@@ -42,9 +42,8 @@ ENDLESS = 1 << 60
 """The size of memory with a known beginning and an unknown end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A scalar or a vector by its name, or an index value as a linear form."""
+class Value(NamedTuple):
+    """A scalar or a vector by its name, or an index value as a linear form. It is a tuple for the reason of `Form`."""
 
     name: str
     type: str
@@ -153,9 +152,12 @@ class Writer:
         """Returns the name of an expression without effects; an expression is written once per scope."""
         name = self._names.get(expression)
         if name is None:
-            name = self._names[expression] = self.fresh()
+            # As `fresh` and `add` do: a kernel has thousands of expressions.
+            self._count += 1
+            name = self._names[expression] = f"%v{self._count}"
             self._scopes[-1].names.append(expression)
-            self.add(f"{name} = {expression}")
+            self.lines.append(f"{'  ' * self.depth}{name} = {expression}")
+            self.locations.append(self.location)
         return name
 
     def recall(self, key: Hashable) -> Value | None:
