@@ -29,7 +29,7 @@ class _Place(Meta):
 
     def __init__(self, begin: _Position, end: _Position) -> None:
         self.line, self.column = self.begin = begin  # type: ignore[assignment]  # known of all tokens of a text
-        self.end_line, self.end_column = self.end = end  # type: ignore[assignment]
+        self.end_line, self.end_column = self.end = end  # type: ignore[assignment]  # as above
         self.empty = False
 
 
