@@ -108,6 +108,8 @@ def _key(names: Sequence[str]) -> Callable[[Any], object]:
 
 def _equality(key: Callable[[Any], object]) -> Callable[[object, object], bool]:
     def equal(self: object, other: object) -> bool:
+        if self is other:
+            return True
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
 
     return equal
