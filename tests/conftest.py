@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 # Threads of the interpreter's products would only be in each other's way: in two threads on a busy machine, a small
-# product takes 20 times the processor time. NumPy reads the variable when it is loaded, so this precedes its import.
+# product takes 20 times the processor time, and a small fit of scikit-learn 80 times. The libraries read the variables
+# when they are loaded, so this precedes their imports.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from nacre.compiler.base.environment import CHECK_PASSES
 

@@ -108,7 +108,8 @@ CHECK_DIGITS = ["check", str(SAMPLES / "digits" / "digits.nacre")]
 def _threads_after(arguments: list[str], **variables: str) -> int:
     """The threads of a process that has run a command and imported NumPy, whose library for matrices starts a thread
     for each CPU, unless the environment says otherwise."""
-    environment = {name: value for name, value in os.environ.items() if name not in (BLAS_THREADS, CHECK_PASSES)}
+    removed = (BLAS_THREADS, "OMP_NUM_THREADS", CHECK_PASSES)
+    environment = {name: value for name, value in os.environ.items() if name not in removed}
     program = THREADS.format(arguments=arguments)
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment | variables)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,14 +56,23 @@ class CheckedTensor:
     data: Numbers
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class CheckedScalar:
+    """Millions of them are made, which takes three times as long if they are frozen."""
+
     dtype: DType
     value: Any
 
 
 def element(dtype: DType, value: Any) -> CheckedScalar:
+    if type(value) is dtype.numpy.type:
+        return CheckedScalar(dtype, value)
     return CheckedScalar(dtype, np.asarray(value).astype(dtype.numpy)[()])
+
+
+@cache
+def position(number: int) -> CheckedScalar:
+    return element(I64, number)
 
 
 class CheckedScalars:
@@ -78,7 +88,7 @@ class CheckedScalars:
         return element(I64, evaluate(size, self.values))
 
     def index(self, number: int) -> CheckedScalar:
-        return element(I64, self.loops[number])
+        return position(self.loops[number])
 
     def unary(self, function: str, x: CheckedScalar) -> CheckedScalar:
         return element(BOOL if function == "isnan" else x.dtype, UNARY[function](x.value))
@@ -150,15 +160,15 @@ class CheckedScalars:
         return CheckedTensor(tensor.type, data)
 
     def _inside(self, tensor: CheckedTensor, indices: Sequence[CheckedScalar]) -> tuple[int, ...]:
-        assert all(i.dtype == I64 for i in indices), indices
-        place = tuple(int(i.value) for i in indices)
+        assert all([i.dtype == I64 for i in indices]), indices
+        place = tuple([int(i.value) for i in indices])
         assert len(place) == tensor.data.ndim, (place, tensor.type)
-        assert all(0 <= p < n for p, n in zip(place, tensor.data.shape, strict=True)), (place, tensor.data.shape)
+        assert all([0 <= p < n for p, n in zip(place, tensor.data.shape, strict=True)]), (place, tensor.data.shape)
         return place
 
 
 def place_of(index: Index, loops: Sequence[int]) -> int:
-    return sum(loops[loop] * coefficient for loop, coefficient in index.coefficients) + index.constant
+    return sum([loops[loop] * coefficient for loop, coefficient in index.coefficients], index.constant)
 
 
 class CheckingEmitter:
@@ -198,7 +208,7 @@ class CheckingEmitter:
             written.append(np.full(shape, result.initial is not None))
         for place in np.ndindex(*self.sizes(tuple(loop.size for loop in loops))):
             s = CheckedScalars(self.values, place)
-            read = [s.load(x, [element(I64, place_of(i, place)) for i in map]) for x, map in inputs]
+            read = [s.load(x, [position(place_of(i, place)) for i in map]) for x, map in inputs]
             at = [tuple(place_of(i, place) for i in result.map) for result in results]
             sums = [CheckedScalar(r.type.dtype, out[p]) for r, out, p in zip(results, outputs, at, strict=True)]
             for result, out, done, p, value in zip(results, outputs, written, at, body(s, *read, *sums), strict=True):

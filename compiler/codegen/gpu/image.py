@@ -24,8 +24,8 @@ from ..llvm.machine import Machine, Pipeline
 from .outline import Launch
 from .ptx import dynamic_bytes
 
-_SPECIAL = re.compile(r'[^ -~]|["\\]')
-_FUNCTION = re.compile(r"^define [^@\n]*@([\w.]+)\(.*?^\}\n", re.MULTILINE | re.DOTALL)
+_SPECIAL = re.compile(r"[^ -~]")
+_FUNCTION, _END = re.compile(r"^define [^@\n]*@([\w.]+)\(", re.MULTILINE), "\n}\n"
 _HEAD = re.compile(r"^define (.+) @([\w.]+)\((.*)\).*\{$", re.MULTILINE)
 _SYMBOL = re.compile(r"@([\w.]+)")
 
@@ -56,7 +56,12 @@ def make_image(host: Machine, text: str, ptx: str, cubin: bytes, symbol: str, la
 def keep_functions(text: str, names: Iterable[str]) -> str:
     """Returns LLVM IR with the named functions, those that they call, and no others. The host optimises these alone:
     device functions are most of a kernel's text."""
-    bodies = {found[1]: found[0] for found in _FUNCTION.finditer(text)}
+    bodies: dict[str, str] = {}
+    rest, end = [], 0
+    for found in _FUNCTION.finditer(text):
+        rest += [text[end : found.start()], found[1]]
+        end = text.index(_END, found.start()) + len(_END)
+        bodies[found[1]] = text[found.start() : end]
     kept: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -64,7 +69,8 @@ def keep_functions(text: str, names: Iterable[str]) -> str:
         if name in bodies and name not in kept:
             kept.add(name)
             waiting += _SYMBOL.findall(bodies[name])
-    return _FUNCTION.sub(lambda found: found[0] if found[1] in kept else "", text)
+    rest[1::2] = [bodies[name] if name in kept else "" for name in rest[1::2]]
+    return "".join([*rest, text[end:]])
 
 
 def _write_reader(text: str, name: str, lines: list[str]) -> tuple[str, int]:
@@ -98,5 +104,8 @@ def _string(symbol: str, text: str) -> str:
 
 
 def _constant(symbol: str, data: bytes) -> str:
-    escaped = _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02X}", data.decode("latin-1"))
+    escaped = data.decode("latin-1")
+    for frequent in '\\"\n\t':  # by far the fastest way
+        escaped = escaped.replace(frequent, f"\\{ord(frequent):02X}")
+    escaped = _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02X}", escaped)
     return f'@{symbol} = internal constant [{len(data)} x i8] c"{escaped}", align 16'

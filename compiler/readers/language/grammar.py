@@ -66,7 +66,6 @@ def _derived(text: str) -> Lark:
         parser="lalr",
         lexer="basic",
         start="file",
-        propagate_positions=True,
         maybe_placeholders=False,
         postlex=_KeepTrivia(),
     )

@@ -1,6 +1,6 @@
 """Text to syntax tree, with every syntax error of the file in one run.
 
-lark's LALR tables do the parsing; tokens are fed to them one by one. At each statement the state of the parser is kept.
+Tokens are fed to the parser one by one. At each statement the state of the parser is kept.
 At an unexpected token, the error is reported, the statement is dropped, and parsing continues after it from this state.
 An invalid header is replaced by an empty one, so that its body is still read. Every input gives a tree or a
 DiagnosticError.
@@ -12,8 +12,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from lark import Token, Tree
-from lark.exceptions import UnexpectedToken
-from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from ....dialect.lazy_dataclass import dataclass
@@ -21,7 +19,7 @@ from ...base.similar import missing_file
 from .arrange import tokenize
 from .build import build
 from .explain import Mistake, explain
-from .grammar import grammar
+from .lalr import Parser
 from .syntax import File
 from .tokens import INVALID, NEWLINE, PICKED, REDUCE, span_of
 
@@ -167,7 +165,7 @@ class _Level:
     """The content of one pair of braces, or of the file: its kind, and the current statement."""
 
     construct: str
-    state: InteractiveParser
+    state: Parser
     start: int
 
 
@@ -176,7 +174,7 @@ class _Parser:
         self.tokens = tokens
         self.file = file
         self.collector = collector
-        self.state = grammar().parse_interactive("")
+        self.state = Parser()
         self.levels = [_Level("file", self.state, 0)]
         self.at_start = True
         self.partners = _partners(tokens)
@@ -186,20 +184,16 @@ class _Parser:
         while index < len(self.tokens):
             index = self._step(index)
         last = self.tokens[-1] if self.tokens else Token(NEWLINE, "\n")
-        tree = self.state.feed_token(Token.new_borrow_pos("$END", "", last))
-        assert isinstance(tree, Tree), tree
-        return tree
+        return self.state.finish(last)
 
     def _step(self, index: int) -> int:
         """Consumes the token at `index`; returns the index of the next one."""
         token, level = self.tokens[index], self.levels[-1]
         if self.at_start:
-            level.state, level.start = _fork(self.state), index
+            level.state, level.start = self.state.copy(), index
         if token.type == INVALID:  # has been reported
             return self._recover(index)
-        try:
-            self.state.feed_token(token)
-        except UnexpectedToken:
+        if not self.state.feed(token):
             if self.collector.is_full:
                 self.collector.omit(span_of(token, self.file))  # an explanation takes longer than the parse
             elif not self._has_known_error(index):
@@ -228,7 +222,7 @@ class _Parser:
         level = self.levels[-1]
         # A loop inside brackets: its body belongs to the statement.
         is_operand = self.tokens[index].type == INVALID and self.tokens[index] in ("scan", "repeat")
-        self.state = _fork(level.state)
+        self.state = level.state.copy()
         while index < len(self.tokens) and self.tokens[index].type not in (*_ENDS, "LBRACE"):
             index += 1
         if [token.type for token in self.tokens[index : index + 2]] == [NEWLINE, "LBRACE"]:
@@ -241,7 +235,8 @@ class _Parser:
                 return self._end_of_statement(index)
             for kind in header.split():
                 text = _EMPTY_TEXTS.get(kind, "")
-                self.state.feed_token(Token.new_borrow_pos(kind, text, self.tokens[index]))
+                accepted = self.state.feed(Token.new_borrow_pos(kind, text, self.tokens[index]))
+                assert accepted, kind
             self.at_start = False
         return index
 
@@ -251,14 +246,9 @@ class _Parser:
         return index
 
 
-def _fork(state: InteractiveParser) -> InteractiveParser:
-    copy: InteractiveParser = state.copy(deepcopy_values=False)  # type: ignore[no-untyped-call]  # lark's, unannotated
-    return copy
-
-
-def _accepted(state: InteractiveParser) -> frozenset[str]:
+def _accepted(state: Parser) -> frozenset[str]:
     # Tokens that `arrange.py` inserts or marks are not words that a message can propose.
-    return frozenset(state.accepts()) - {REDUCE, PICKED}  # type: ignore[no-untyped-call]  # lark's, unannotated
+    return state.accepts() - {REDUCE, PICKED}
 
 
 def _partners(tokens: list[Token]) -> dict[int, int]:
