@@ -14,6 +14,7 @@ import pytest
 # product takes 20 times the processor time. NumPy reads the variable when it is loaded, so this precedes its import.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from huge_pages import use_huge_pages, use_huge_pages_again
 from nacre.compiler.base.environment import CHECK_PASSES
 
 QUICK = (
@@ -149,11 +150,13 @@ def pytest_collection_finish() -> None:
     # With Python's own thresholds, collections take a tenth of the processor time of the tests' process.
     gc.set_threshold(50_000, 50, 100)
     _freeze()
+    use_huge_pages()
 
 
 def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> None:
     if nextitem is not None and nextitem.path != item.path:
         _freeze()
+        use_huge_pages_again()
 
 
 def _freeze() -> None:
