@@ -16,6 +16,7 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from huge_pages import use_huge_pages, use_huge_pages_again
 from nacre.compiler.base.environment import CHECK_PASSES
 
 QUICK = (
@@ -151,11 +152,13 @@ def pytest_collection_finish() -> None:
     # With Python's own thresholds, collections take a tenth of the processor time of the tests' process.
     gc.set_threshold(50_000, 50, 100)
     _freeze()
+    use_huge_pages()
 
 
 def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> None:
     if nextitem is not None and nextitem.path != item.path:
         _freeze()
+        use_huge_pages_again()
 
 
 def _freeze() -> None:

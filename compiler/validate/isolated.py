@@ -16,9 +16,11 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 TIMEOUT = 60.0
 """Seconds of processor time that a task may take between progress messages."""
@@ -27,16 +29,19 @@ _IDLE = 0.01
 _SOON = 0.05
 """Seconds until a message is late: only then is the processor time of the child read, since that takes milliseconds."""
 
+CRASH, HANG = "crash", "hang"
+
 Progress = Callable[[str], None]
 """Reports the next step, so that a hang can be attributed to it."""
 Answer = TypeVar("Answer")
+Question = TypeVar("Question")
 Task = Callable[[Progress], Answer]
 """A task; its answer must support pickling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The end of a task without an answer: `kind` is crash or hang, `message` describes it, `doing` is the last
+    """The end of a task without an answer: `kind` is CRASH or HANG, `message` describes it, `doing` is the last
     step."""
 
     kind: str
@@ -57,42 +62,92 @@ def run_each_isolated(tasks: Sequence[Task[Answer]], timeout: float = TIMEOUT) -
     """Yields the answers as they arrive. Tasks beyond the last requested answer are ended."""
     done = 0
     while done < len(tasks):
-        for answer in _run_child(tasks[done:], timeout):
-            done += 1
-            yield answer
+        with closing(_Child(partial(_run_tasks, tasks[done:]))) as child:
+            while done < len(tasks) and child.is_alive:
+                answer = child.answer(timeout)
+                done += 1
+                yield answer
 
 
-def _run_child(tasks: Sequence[Task[Answer]], timeout: float) -> Iterator[Answer | Died]:
-    """Yields the answers of the tasks up to the one at which the child dies."""
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        _serve(tasks, writer)
-    os.close(writer)
-    doing, left = "start", len(tasks)
-    try:
-        while left:
-            if not _is_ready(reader, child, timeout):
-                yield Died("hang", f"no answer within {timeout:g} seconds while running {doing}", doing)
-                return
-            message = _receive(reader)
+class Isolated(Generic[Question, Answer]):
+    """Answers questions in a child process, one after another. The child is forked for the first one, with the data
+    that this process has then. Questions and answers must support pickling."""
+
+    def __init__(self, answer: Callable[[Question, Progress], Answer], timeout: float = TIMEOUT) -> None:
+        self._answer, self._timeout = answer, timeout
+        self._child: _Child | None = None
+        self._questions = -1
+
+    def ask(self, question: Question) -> Answer | Died:
+        """Returns the answer. If the child dies, another one answers the next question; after a crash, another one also
+        tries this question, unless it was the first: an earlier answer may have damaged the memory of the child."""
+        while True:
+            child, is_first = self._child or self._start(), self._child is None
+            self._child = child
+            with suppress(BrokenPipeError):
+                _send(self._questions, question)
+            answer: Answer | Died = child.answer(self._timeout)
+            if child.is_alive:
+                return answer
+            self.close()
+            if is_first or (isinstance(answer, Died) and answer.kind == HANG):
+                return answer
+
+    def close(self) -> None:
+        """Ends the child, if there is one; a later question starts another."""
+        if self._child is not None:
+            self._child.close()
+            os.close(self._questions)
+            self._child = None
+
+    def _start(self) -> _Child:
+        questions, self._questions = os.pipe()
+
+        def serve(pipe: int) -> None:
+            os.close(self._questions)
+            _answer_questions(self._answer, questions, pipe)
+
+        child = _Child(serve)
+        os.close(questions)
+        return child
+
+
+class _Child:
+    """A fork of this process that runs `serve`, which writes messages to a pipe."""
+
+    def __init__(self, serve: Callable[[int], None]) -> None:
+        self._reader, writer = os.pipe()
+        self.is_alive = True
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._process = os.fork()
+        if self._process == 0:
+            os.close(self._reader)
+            _serve(serve, writer)
+        os.close(writer)
+
+    def answer(self, timeout: float) -> Any:
+        """Returns the next answer of the child, or Died if there will be none."""
+        doing = "start"
+        while _is_ready(self._reader, self._process, timeout):
+            message = _receive(self._reader)
             if message is None:
-                code, child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0
+                code, self._process = os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1]), 0
+                self.is_alive = False
                 assert code < 0, f"the child ended with {code} while running {doing}"
-                yield Died("crash", f"{signal.Signals(-code).name} while running {doing}", doing)
-                return
-            if message[0]:
-                left, doing = left - 1, "start"
-                yield message[1]
-            else:
-                doing = message[1]
-    finally:
-        os.close(reader)
-        if child:
-            _end(child)
+                return Died(CRASH, f"{signal.Signals(-code).name} while running {doing}", doing)
+            is_answer, content = message
+            if is_answer:
+                return content
+            doing = content
+        self.is_alive = False
+        return Died(HANG, f"no answer within {timeout:g} seconds while running {doing}", doing)
+
+    def close(self) -> None:
+        """Ends the child, if it has not ended."""
+        os.close(self._reader)
+        if self._process:
+            _end(self._process)
 
 
 def _is_ready(reader: int, child: int, timeout: float) -> bool:
@@ -132,21 +187,30 @@ def _end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _serve(tasks: Sequence[Task[Answer]], pipe: int) -> None:
-    """Runs the tasks in the child, and ends it."""
+def _serve(serve: Callable[[int], None], pipe: int) -> None:
+    """Serves in the child, and ends it."""
     os.setpgid(0, 0)
     # A crash is an expected answer here.
     faulthandler.disable()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _limit_memory()
     try:
-        for task in tasks:
-            _send(pipe, (True, task(lambda what: _send(pipe, (False, what)))))
+        serve(pipe)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(3)
     os._exit(0)
+
+
+def _run_tasks(tasks: Sequence[Task[Answer]], pipe: int) -> None:
+    for task in tasks:
+        _send(pipe, (True, task(lambda what: _send(pipe, (False, what)))))
+
+
+def _answer_questions(answer: Callable[[Question, Progress], Answer], questions: int, pipe: int) -> None:
+    while (question := _receive(questions)) is not None:
+        _send(pipe, (True, answer(question, lambda what: _send(pipe, (False, what)))))
 
 
 _GIVEN_LIMITS: list[tuple[int, int]] = []
@@ -169,22 +233,22 @@ def allow_reserved_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, _GIVEN_LIMITS[-1])
 
 
-def _send(pipe: int, message: tuple[bool, object]) -> None:
+def _send(pipe: int, message: object) -> None:
     data = pickle.dumps(message)
     data = struct.pack("<Q", len(data)) + data
     while data:
         data = data[os.write(pipe, data) :]
 
 
-def _receive(pipe: int) -> tuple[bool, Any] | None:
+def _receive(pipe: int) -> Any:
+    """Returns the next message; None at the end."""
     header = _read(pipe, 8)
     if header is None:
         return None
     data = _read(pipe, struct.unpack("<Q", header)[0])
     if data is None:
         return None
-    message: tuple[bool, Any] = pickle.loads(data)
-    return message
+    return pickle.loads(data)
 
 
 def _read(pipe: int, size: int) -> bytes | None:

@@ -6,11 +6,12 @@ import ctypes
 import os
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from nacre.compiler.validate import isolated
-from nacre.compiler.validate.isolated import Died, Progress, run_each_isolated, run_isolated
+from nacre.compiler.validate.isolated import Died, Isolated, Progress, run_each_isolated, run_isolated
 
 
 def crash(tell: Progress) -> int:
@@ -109,3 +110,26 @@ def test_a_task_that_is_slowed_down_does_not_hang(
     assert answer == ends if ends else isinstance(answer, Died) and answer.kind == "hang" and periods == 2
     os.close(reader)
     os.close(writer)
+
+
+def test_questions_share_a_child_until_it_dies() -> None:
+    asked: list[str] = []
+
+    def answer(question: str, tell: Progress) -> tuple[int, int]:
+        asked.append(question)
+        if question == "crash" or (question == "careful" and "damage" in asked):
+            crash(tell)
+        if question == "hang":
+            hang(tell)
+        return os.getpid(), len(asked)
+
+    with closing(Isolated(answer, 0.5)) as child:
+        first, second = child.ask("first"), child.ask("second")
+        assert isinstance(first, tuple) and first[0] != os.getpid() and second == (first[0], 2)
+        assert child.ask("crash") == Died("crash", "SIGSEGV while running into nowhere", "into nowhere")
+        other = child.ask("damage")
+        assert isinstance(other, tuple) and other[0] != first[0] and other[1] == 1
+        careful = child.ask("careful")
+        assert isinstance(careful, tuple) and careful[1] == 1, "another child is asked, without the damage"
+        assert child.ask("hang") == Died("hang", "no answer within 0.5 seconds while running asleep", "asleep")
+    assert asked == [], "all questions are answered in children"

@@ -17,6 +17,7 @@ from .culprit import Culprit
 from .failures import ALONE, MEMORY, PASSES, Compute, Examiner, Failure
 from .reduce import Find, reduce_case
 from .rewrites import triage_rewrite
+from .sharing import sharing
 
 Progress = Callable[[str], None]
 
@@ -41,6 +42,26 @@ def find_failing(
     Kernels run alone, on guarded memory, before the artifact: an access outside of a tensor may end the process in the
     artifact, or go unseen.
     """
+    with sharing(examiner, cases) as shared:
+        failing = _first_failing(cases, shared, report)
+    if failing is not None:
+        return failing
+    for case in cases[:1] if states else ():
+        report("comparing the artifact with states in a session")
+        stateful = case.with_states(states)
+        failure = examiner.code(stateful)
+        if failure is not None:
+            return stateful, failure
+    for case in cases[:1]:
+        report("calling the artifact in every way")
+        failure = examiner.runtime(case)
+        if failure is not None:
+            return case, failure
+    return None
+
+
+def _first_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) -> tuple[Case, Failure] | None:
+    """Returns the first case whose passes, kernels or artifact fail."""
     hidden: list[tuple[Case, Failure]] = []
     for case in cases:
         report("comparing the graph after the passes with the source")
@@ -58,17 +79,6 @@ def find_failing(
             return case, failure
     if hidden:
         return hidden[0]
-    for case in cases[:1] if states else ():
-        report("comparing the artifact with states in a session")
-        stateful = case.with_states(states)
-        failure = examiner.code(stateful)
-        if failure is not None:
-            return stateful, failure
-    for case in cases[:1]:
-        report("calling the artifact in every way")
-        failure = examiner.runtime(case)
-        if failure is not None:
-            return case, failure
     return None
 
 
@@ -87,7 +97,8 @@ def alike_in_passes(examiner: Examiner, failure: Failure) -> Find:
     """Returns a search for the first case whose passes fail in the same way."""
 
     def find(cases: Sequence[Case]) -> Case | None:
-        return next((case for case in cases if failure.is_like(examiner.passes(case))), None)
+        with sharing(examiner, cases) as shared:
+            return next((case for case in cases if failure.is_like(shared.passes(case))), None)
 
     return find
 
@@ -106,12 +117,11 @@ def alike_in_code(examiner: Examiner, failure: Failure) -> Find:
 
 def _alike_in_passes(examiner: Examiner, failure: Failure, culprit: Culprit) -> Find:
     """Returns the same search, limited to the same rule of the same pass: a small graph may fail for another reason."""
-    alike = alike_in_passes(examiner, failure)
 
     def find(cases: Sequence[Case]) -> Case | None:
-        return next(
-            (c for c in cases if alike([c]) is not None and is_same(triage_rewrite(c, examiner, failure))), None
-        )
+        with sharing(examiner, cases) as shared:
+            alike = (c for c in cases if failure.is_like(shared.passes(c)))
+            return next((c for c in alike if is_same(triage_rewrite(c, shared, failure))), None)
 
     def is_same(other: Culprit) -> bool:
         rules = [None if c.rewrite is None else c.rewrite.rule for c in (culprit, other)]

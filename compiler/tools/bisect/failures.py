@@ -40,7 +40,7 @@ from ...size_bounds import bounded_passes
 from ...validate.alone import Alone, Part, cut_kernels, way_of
 from ...validate.boundaries import random_boundary_dims, random_crossing_dims, steps_of
 from ...validate.inputs import UNUSUAL, Trial, random_trial
-from ...validate.isolated import Died, Progress, allow_reserved_memory, run_each_isolated
+from ...validate.isolated import HANG, Died, Progress, allow_reserved_memory, run_each_isolated
 from ...validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
 from ...validate.model_calls import is_in_blocks
 from ...validate.stateful import call_function
@@ -145,7 +145,7 @@ class Examiner:
                     return [dims]
             return []
 
-        _start_servers()
+        start_servers()
         # A child that dies removes nothing, so the folder is its parent's.
         with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             (found,) = run_each_isolated([partial(first_wrong, folder)], self.seconds)
@@ -193,12 +193,12 @@ class Examiner:
     def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure | None]:
         """Yields the results or the failure of each case. Temporary files of a failed case are removed."""
         if compute != self.interpret:
-            _start_servers()
+            start_servers()
         with TemporaryDirectory(prefix="nacre-bisect-") as folder:
-            tasks = [partial(self._guarded, case, compute, folder) for case in cases]
+            tasks = [partial(self.attempt, case, compute, folder) for case in cases]
             for answer in run_each_isolated(tasks, self.seconds):
                 if isinstance(answer, Died):
-                    yield _failure_of(answer)
+                    yield failure_of(answer)
                 else:
                     yield answer
 
@@ -208,7 +208,8 @@ class Examiner:
         if self.options.family.device:
             allow_reserved_memory()
 
-    def _guarded(self, case: Case, compute: Compute, folder: str, report: Progress) -> Answer | Failure | None:
+    def attempt(self, case: Case, compute: Compute, folder: str, report: Progress) -> Answer | Failure | None:
+        """Runs a case in a child process, whose temporary files are in a folder of its parent."""
         self._prepare(folder)
         try:
             return compute(case, report)
@@ -280,7 +281,7 @@ class Examiner:
         return Failure(MEMORY if found.in_memory else NUMBERS, ALONE, str(what), what)
 
 
-def _start_servers() -> None:
+def start_servers() -> None:
     """Starts the servers of code generation before a fork, so that all children share them."""
     prestart(KERNEL_WORKER)
     prestart(ENTRY_WORKER)
@@ -324,8 +325,9 @@ def part_trials(case: Case, module: Module) -> Callable[[Part], list[Trial]]:
     return trials
 
 
-def _failure_of(died: Died) -> Failure:
-    if died.kind == "hang":
+def failure_of(died: Died) -> Failure:
+    """Returns the failure of a case that ended its child process."""
+    if died.kind == HANG:
         return Failure(TIMEOUT, died.doing, died.message)
     if died.doing.startswith(ALONE):
         return Failure(MEMORY, ALONE, died.message)

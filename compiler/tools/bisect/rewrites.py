@@ -22,6 +22,7 @@ from ...validate.judge import Judge
 from .case import Case
 from .culprit import Culprit
 from .failures import Answer, Examiner, Failure
+from .sharing import sharing
 
 Progress = Callable[[str], None]
 
@@ -36,12 +37,18 @@ class _Step:
 
 def triage_rewrite(case: Case, examiner: Examiner, failure: Failure, report: Progress = lambda text: None) -> Culprit:
     """Returns the rewrite that causes the failure: the passes fail with it and not without it."""
+    with sharing(examiner, [case]) as shared:
+        return _triage_pass(case, shared, failure, _find_rewrite(case, shared, failure, report))
+
+
+def _find_rewrite(case: Case, examiner: Examiner, failure: Failure, report: Progress) -> int:
+    """Returns the number of the first rewrite with which the passes fail; 0 if they fail without any."""
 
     def is_wrong(limit: int) -> bool:
         return failure.is_like(examiner.limited(limit).passes(case))
 
     if is_wrong(0):
-        return _triage_pass(case, examiner, failure, 0)
+        return 0
     count = 1
     while not is_wrong(count):
         report(f"more than {count} rewrites are needed")
@@ -54,7 +61,7 @@ def triage_rewrite(case: Case, examiner: Examiner, failure: Failure, report: Pro
         left -= 1
         return is_wrong(limit)
 
-    return _triage_pass(case, examiner, failure, first_wrong(count, tried))
+    return first_wrong(count, tried)
 
 
 def _triage_pass(case: Case, examiner: Examiner, failure: Failure, number: int) -> Culprit:
