@@ -55,6 +55,11 @@ MODELS = {
     "narrow": "model m(x: bf16[B, 45]) -> bf16[B, 45] { return softmax(x) }",
     "average": "model m(x: bf16[B, 45]) -> bf16[B] { return mean(x, axis=1) }",
     "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
+    "lines": "model m(x: f16[7, B], y: f16[B]) -> f32[7, B] { return cast(relu(x) + y, f32) }",
+    "line": "model m(x: f32[5, B], y: f32[5, B]) -> f32[5, B] { return relu(x) + y }",
+    "odd": "model m(x: f32[B, 37], y: f32[37]) -> f32[B, 37] { return relu(x) + y }",
+    "picked": "model m(x: f32[9, B]) -> f32[5, B] { return gather(x, tensor([8, 0, 3, 3, 1], i64)) }",
+    "open rows": "model m(x: f16[3, 37, B]) -> f32[3] { return sum(cast(x, f32), axis=(1, 2)) }",
     "depthwise": """model m(x: f16[B, 7, 6, 20], w: f16[3, 3, 1, 20], b: f16[20]) -> f16[B, 4, 3, 20] {
         return relu(conv2d(x, w, b, stride=2, padding=1, groups=20, layout="channels_last"))
     }""",
@@ -75,7 +80,8 @@ SCHEDULES = {
     **dict.fromkeys(("shares", "norm", "narrow"), "rows per warp of 256 threads"),
     **dict.fromkeys(("long shares", "root"), "rows of 256 threads"),
     "average": "row per warp of 256 threads",
-    "vectors": "vectors of 256 threads",
+    **dict.fromkeys(("vectors", "lines", "line", "odd", "picked"), "vectors of 256 threads"),
+    "open rows": "row per warp or block of 256 threads",
 }
 TOLERANCES = {
     "f16": 1e-3,
@@ -91,6 +97,8 @@ TOLERANCES = {
     "narrow": 4e-3,
     "average": 4e-3,
     "depthwise": 2e-3,
+    "lines": 2e-3,
+    "open rows": 1e-3,
     "turned": 1e-3,
 }
 """Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
@@ -143,7 +151,7 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
     if name.endswith("shares") or name == "narrow":
         powers = np.exp(x - x.max(-1, keepdims=True))
         return np.asarray(powers / powers.sum(-1, keepdims=True))
-    if name == "vectors":
+    if name in ("vectors", "lines", "line", "odd"):
         return np.maximum(x, 0) + others[0]
     if name == "depthwise":
         x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -155,7 +163,9 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         return x.T if name == "turned bytes" else x.transpose(0, 2, 3, 1)
     if name == "f64":
         return np.asarray(x.max(-1))
-    if name == "wide":
+    if name == "picked":
+        return x[[8, 0, 3, 3, 1]]
+    if name in ("wide", "open rows"):
         return np.asarray(x.sum((1, 2)))
     return np.asarray({"rows": x.sum(-1), "whole": x.sum(), "columns": (x * x).sum(0)}[name])
 
@@ -263,6 +273,37 @@ def test_planted_fault_is_found(
         result = np.asarray(model.entries[entry_of(name)](*arrays)).astype(np.float64)
     except nacre.NacreError:
         assert "never written" in machine.error
+        return
+    expected = reference(name, *arrays)
+    assert np.max(np.abs(result - expected)) > 0.01 * np.max(np.abs(expected))
+
+
+@pytest.mark.parametrize("name", ["lines", "line", "odd", "open rows"])
+def test_vectors_are_read_where_sizes_are_those_of_a_call(built: tuple[Build, Path], name: str) -> None:
+    (text,) = texts_of(built, name)
+    assert re.search(r"ld\.global\.nc\.v4\.b(16|32)", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "replacement"),
+    [
+        ("lines", r"(and\.b64 .*), 3;", r"\1, 0;"),
+        ("open rows", r"(and\.b64 .*), 7;", r"\1, 0;"),
+        ("line", r"st\.global\.b32[^;]*;", ""),
+        ("odd", r"st\.global\.b32[^;]*;", ""),
+    ],
+)
+def test_planted_faults_of_odd_rows_are_found(
+    machine: Machine, built: tuple[Build, Path], name: str, pattern: str, replacement: str
+) -> None:
+    """The numbers are wrong where a kernel takes odd rows for vectors, or forgets the last elements."""
+    machine.plant(pattern, replacement, kernels_of(built[0], entry_of(name)))
+    model = nacre.load(built[1], device="cuda")
+    arrays = arrays_of(model, name, 67)
+    try:
+        result = np.asarray(model.entries[entry_of(name)](*arrays))
+    except nacre.NacreError:
+        assert "never written" in machine.error or "aligned" in machine.error
         return
     expected = reference(name, *arrays)
     assert np.max(np.abs(result - expected)) > 0.01 * np.max(np.abs(expected))

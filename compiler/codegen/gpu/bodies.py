@@ -62,6 +62,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         signs is not None,
         signs or (False, False),
         any(inner.name in _LOOPS for inner in _walk(block)),
+        any(inner.name == "linalg.index" for inner in _walk(block)),
     )
 
 

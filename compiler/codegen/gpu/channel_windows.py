@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...targets.chips import CHIPS
+from .alignment import is_contiguous, write_aligned
 from .nest import Nest, Operand, arguments_of, call_body
 from .pairs import written_operands
 from .plain import (
@@ -32,7 +33,6 @@ from .plain import (
     write_count,
     write_sizes,
 )
-from .row_elements import is_contiguous
 from .text import Text
 
 _WIDTHS = (4, 2)
@@ -92,14 +92,9 @@ def write_windows(nest: Nest, width: int) -> str:
 
 def _is_aligned(text: Text, nest: Nest, width: int) -> str:
     """Returns whether all tensors that are read or written by vectors begin at a multiple of their bytes."""
-    last, bits = nest.outer[-1], text.constant(0)
+    last = nest.outer[-1]
     named = [(f"%m{number}", operand) for number, operand in enumerate(nest.inputs) if _moves(operand, last)]
-    named += [(name, operand) for name, operand, _ in written_operands(nest, last)]
-    for name, operand in named:
-        address = text.let(f"memref.extract_aligned_pointer_as_index {name} : {operand.type} -> index")
-        mask = text.constant(width * BYTES[operand.element] - 1)
-        bits = text.index("ori", bits, text.index("andi", address, mask))
-    return text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index")
+    return write_aligned(text, [*named, *((name, operand) for name, operand, _ in written_operands(nest, last))], width)
 
 
 class _Window:

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .alignment import is_contiguous
 from .contraction import Groups
 from .fragments import CHUNK, Tile, shared_pointer, wait_for_copies
 from .mma import DEPTH_BYTES, TF32, Product, float_product
 from .nest import Decoding, Nest, call_decoding, call_scale
 from .plain import load, split_number
-from .row_elements import is_aligned, is_contiguous, read_elements
+from .row_elements import is_aligned, read_elements
 from .tensor_cores import COLUMNS, STEP_BYTES, THREADS, TensorCoreWriter, product_of_loops, write_tensor_core_count
 
 _MOST_PRODUCTS = 2

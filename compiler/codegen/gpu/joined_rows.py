@@ -155,7 +155,7 @@ def _write_map(nest: Nest, axes: int, lanes: int) -> str:
     outer, columns = nest.outer[:axes], nest.outer[axes:]
     rows = text.multiply(text.constant(1), *(sizes[loop] for loop in outer))
     count = text.multiply(text.constant(1), *(sizes[loop] for loop in columns))
-    width = WIDTH if columns and can_vectorize(nest) else 1
+    width = WIDTH if columns and can_vectorize(nest, in_every_call=True) else 1
     with text.block(f"scf.if {text.below(row, rows)}"):
         known = dict(zip(outer, split_number(text, row, [sizes[loop] for loop in outer]), strict=True))
         number, step = text.fresh(), text.constant(lanes * width)
@@ -164,7 +164,7 @@ def _write_map(nest: Nest, axes: int, lanes: int) -> str:
             inner = split_number(text, number, [sizes[loop] for loop in columns]) if columns else []
             at = known | dict(zip(columns, inner, strict=True))
             if width > 1:
-                write_neighbours(text, nest, at)
+                write_neighbours(text, nest, at, sizes[nest.outer[-1]])
             else:
                 write_element(text, nest, [at[loop] for loop in range(len(nest.parallel))])
     text.barrier()

@@ -18,9 +18,7 @@ def explain_plain(nest: Nest) -> str:
     if last is None:
         return "there is one element"
     size = nest.static_extent(last)
-    if size is None:
-        return "the size of the last axis is known in a call only"
-    if size % WIDTH:
+    if size is not None and size % WIDTH:
         return f"the last axis has {size} elements, not a multiple of {WIDTH}"
     moving = [operand for operand in nest.operands if operand.in_memory and last in operand.loops()]
     narrow = next((operand.element for operand in moving if operand.element not in BYTES), None)

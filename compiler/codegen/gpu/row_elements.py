@@ -11,33 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from .alignment import BYTES, VECTOR_BYTES, bytes_of, can_be_contiguous, write_aligned, write_whole
 from .nest import Nest, Operand
 from .plain import load
 from .text import Text
 
-_VECTOR_BYTES = 16
 MOST_FEW = 8
 """The rows of an input that are few."""
-_BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
 
 
 def width_of(nest: Nest, lanes: int) -> int:
     """Returns the number of neighbouring elements that a lane takes at once: a power of two that divides the innermost
-    loop of the row, and leaves each lane some. It is 1 if an input that the loop moves along is not contiguous there.
-    They are 16 bytes of the inputs that are read once, such as the matrix of a product of a few rows."""
+    loop of the row, in some calls if its size is that of a call, and leaves each lane some. It is 1 if an input that
+    the loop moves along is not contiguous there. They are 16 bytes of the inputs that are read once, such as the matrix
+    of a product of a few rows."""
     last, length = nest.reductions[-1], 1
-    size, moving = nest.static_extent(last), moving_inputs(nest)
+    size, moving = nest.static_extent(last) or 0, moving_inputs(nest)
     for loop in nest.reductions:
-        length *= nest.static_extent(loop) or lanes * _VECTOR_BYTES
-    if size is None or any(operand.element not in _BYTES or operand.padded for operand in moving):
+        length *= nest.static_extent(loop) or lanes * VECTOR_BYTES
+    if any(operand.element not in BYTES or operand.padded for operand in moving):
         return 1
     read_once = [operand for operand in moving if not is_of_few_rows(nest, operand)] or moving
-    width = _VECTOR_BYTES // max(_BYTES[operand.element] for operand in read_once)
+    width = VECTOR_BYTES // max(BYTES[operand.element] for operand in read_once)
     while width > 1 and (
-        size % width or length < width * lanes or not all(is_contiguous(operand, last, width) for operand in moving)
+        size % width or length < width * lanes or not all(can_be_contiguous(operand, last, width) for operand in moving)
     ):
         width //= 2
     return width
+
+
+def is_whole(text: Text, nest: Nest, size: str, width: int) -> str:
+    """Returns whether rows of a call, whose innermost loop has `size` iterations, consist of vectors; an empty text if
+    they do in every call."""
+    moving = moving_inputs(nest)
+    named = [(f"%m{number}", operand) for number, operand in enumerate(nest.inputs) if operand in moving]
+    return write_whole(text, nest, nest.reductions[-1], named, size, width)
 
 
 def is_of_few_rows(nest: Nest, operand: Operand) -> bool:
@@ -53,34 +61,13 @@ def moving_inputs(nest: Nest) -> list[Operand]:
     return [operand for operand in nest.inputs if operand.in_memory and nest.reductions[-1] in operand.loops()]
 
 
-def is_contiguous(operand: Operand, loop: int, width: int) -> bool:
-    """Returns whether `width` iterations of a loop read neighbouring elements, which begin at a multiple of `width`."""
-    *others, last = operand.index
-    if last != f"d{loop}" or any(loop in Operand("", "", (), (text,)).loops() for text in others):
-        return False
-    if "strided" not in operand.type:
-        # The steps of all other axes are multiples of the last size.
-        size = operand.shape[-1]
-        return not others or (size is not None and size % width == 0)
-    steps = operand.strides
-    return "offset" not in operand.type and steps[-1] == 1 and not any(s is None or s % width for s in steps[:-1])
-
-
 def is_aligned(text: Text, nest: Nest, width: int, chosen: Collection[int] | None = None) -> str:
     """Returns whether all inputs that are read by vectors, or the `chosen` ones of them, begin at a multiple of their
     bytes."""
-    bits, moving = text.constant(0), moving_inputs(nest)
-    for number, operand in enumerate(nest.inputs):
-        if operand in moving and (chosen is None or number in chosen):
-            address = text.let(f"memref.extract_aligned_pointer_as_index %m{number} : {operand.type} -> index")
-            mask = text.constant(_bytes(operand, width) - 1)
-            bits = text.index("ori", bits, text.index("andi", address, mask))
-    return text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index")
-
-
-def _bytes(operand: Operand, width: int) -> int:
-    """Returns the bytes of a load; more elements are several loads."""
-    return min(width * _BYTES[operand.element], _VECTOR_BYTES)
+    moving = moving_inputs(nest)
+    numbered = [(number, operand) for number, operand in enumerate(nest.inputs) if operand in moving]
+    named = [(f"%m{number}", operand) for number, operand in numbered if chosen is None or number in chosen]
+    return write_aligned(text, named, width)
 
 
 def read_elements(
@@ -104,7 +91,7 @@ def read_elements(
         for number, type in zip(numbers, types, strict=True):
             operand = nest.inputs[number]
             indices = ", ".join(text.apply(expression, first) for expression in operand.index)
-            alignment = f"{{alignment = {_bytes(operand, width)} : i64}}"
+            alignment = f"{{alignment = {bytes_of(operand, width)} : i64}}"
             vectors.append(text.let(f"vector.load %m{number}[{indices}] {alignment} : {operand.type}, {type}"))
         text.carry(vectors, types)
     with text.next_region():

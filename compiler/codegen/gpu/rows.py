@@ -5,6 +5,8 @@
                                       several neighbouring elements at once where rows are contiguous
     a warp combines its totals by exchanges in registers; the warps of a block combine theirs in shared memory
 
+A row has the threads of a block if it is long. Where its length is that of a call, each call decides.
+
 Neighbouring lanes read neighbouring elements. Sums are in another order than in one thread.
 
 In a product of up to 8 rows with a matrix whose rows lie along the depth, a warp computes one column of all results:
@@ -14,11 +16,12 @@ it reads and decodes the elements of the matrix once, and those of each row from
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from .nest import Nest, arguments_of, call_body
 from .plain import THREADS, first_value, split_number, store_total, write_sizes
-from .row_elements import MOST_FEW, is_aligned, is_of_few_rows, moving_inputs, read_elements, width_of
+from .row_elements import MOST_FEW, is_aligned, is_of_few_rows, is_whole, moving_inputs, read_elements, width_of
 from .text import Text
 
 WARP = 32
@@ -27,6 +30,10 @@ _LONG = 2048
 """The fewest elements of a row that keep a whole block busy."""
 _MANY = 256
 """The number of warps that keep a device busy."""
+BY_LENGTH = 0
+"""The lanes of rows whose length is known in a call only: those of a warp or of a block."""
+NAMES = {WARP: "row per warp", THREADS: "row", BY_LENGTH: "row per warp or block"}
+"""The names of the schedules by the lanes."""
 
 _EXTREMES = {"maxsi": -1, "minsi": 1}
 _NEUTRAL = {"addf": "0.0", "mulf": "1.0", "addi": "0", "muli": "1", "maxui": "0", "ori": "0", "xori": "0"}
@@ -35,7 +42,7 @@ _NEGATIVE = {"f16": "FC00", "bf16": "FF80", "f32": "FF800000", "f64": "FFF000000
 
 
 def lanes_of(nest: Nest) -> int | None:
-    """Returns the number of threads that share a row; None where a row is not contiguous, or short."""
+    """Returns the number of threads that share a row, or `BY_LENGTH`; None where a row is not contiguous, or short."""
     totals = all(not result.loops() & set(nest.reductions) for result in nest.results)
     if not nest.reductions or not totals or None in nest.combines:
         return None
@@ -48,7 +55,11 @@ def lanes_of(nest: Nest) -> int | None:
         return None
     if _loops_together(nest, WARP) and _columns_of(nest) >= _MANY:
         return WARP
-    return THREADS if not nest.outer or (length is not None and length >= _LONG) else WARP
+    if not nest.outer:
+        return THREADS
+    if length is None:
+        return WARP if _loops_together(nest, WARP) else BY_LENGTH
+    return THREADS if length >= _LONG else WARP
 
 
 def _columns_of(nest: Nest) -> int:
@@ -81,10 +92,8 @@ def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
     text = Text()
     sizes = write_sizes(text, nest)
     together = _loops_together(nest, lanes)
-    block, thread = text.special("ctaid.x"), text.special("tid.x")
-    in_block = text.constant(THREADS // lanes)
-    row = text.add(text.multiply(block, in_block), text.index("divui", thread, text.constant(lanes)))
-    lane = text.index("remui", thread, text.constant(lanes))
+    place = place_rows(text, nest, sizes, lanes)
+    row, lane = place.row, place.lane
     # All threads of a warp are in the same row, so that they take the same branch.
     with text.block(f"scf.if {text.below(row, _count_rows(text, nest, sizes, together))}"):
         order = [loop for loop in _order(nest) if loop not in together]
@@ -94,7 +103,7 @@ def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
             outer | {loop: text.constant(n) for loop, n in zip(together, numbers, strict=True)}
             for numbers in product(*counts)
         ]
-        rows = _sum_lane(text, nest, sizes, coordinates, lane, lanes)
+        rows = _sum_lane(text, nest, sizes, coordinates, place)
         rows = [
             [
                 _combine_warp(text, str(c), value, r.element)
@@ -102,8 +111,8 @@ def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
             ]
             for totals in rows
         ]
-        if lanes > WARP:
-            rows = [_combine_block(text, nest, totals, lane) for totals in rows]
+        if place.lanes != WARP:
+            rows = [_combine_warps(text, nest, totals, place) for totals in rows]
         first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
         with text.block(f"scf.if {first}"):
             for totals, coordinate in zip(rows, coordinates, strict=True):
@@ -118,7 +127,7 @@ def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
     ]
     made = text.function(f"@{nest.name}({arguments})")
     loops = [loop for loop in nest.outer if loop not in together]
-    return ("".join(tiles) if lanes > WARP else "") + made + write_row_count(nest, lanes, loops)
+    return ("".join(tiles) if lanes != WARP else "") + made + write_row_count(nest, lanes, loops)
 
 
 def _loops_together(nest: Nest, lanes: int) -> tuple[int, ...]:
@@ -129,7 +138,7 @@ def _loops_together(nest: Nest, lanes: int) -> tuple[int, ...]:
     count = 1
     for loop in few:
         count *= nest.static_extent(loop) or MOST_FEW + 1
-    if lanes > WARP or not others or count > MOST_FEW or any(few & operand.loops() for operand in others):
+    if lanes != WARP or not others or count > MOST_FEW or any(few & operand.loops() for operand in others):
         return ()
     return tuple(sorted(few))
 
@@ -154,12 +163,48 @@ def orders_rows_as_results(nest: Nest, lanes: int) -> bool:
     return not _loops_together(nest, lanes) and _order(nest) == list(nest.outer)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The row and the lane of a thread. `lanes` are those of each row, or `BY_LENGTH`; `count` is their number in a
+    call."""
+
+    row: str
+    lane: str
+    lanes: int
+    count: str
+
+
+def place_lanes(text: Text, nest: Nest, sizes: Sequence[str], lanes: int) -> tuple[str, str, str]:
+    """Returns the number of lanes of a row, the rows of a block, and the logarithm of the lanes."""
+    both = [(n, THREADS // n, n.bit_length() - 1) for n in (THREADS, WARP)]
+    if lanes != BY_LENGTH:
+        numbers = next(each for each in both if each[0] == lanes)
+        return text.constant(numbers[0]), text.constant(numbers[1]), text.constant(numbers[2])
+    length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
+    is_short = text.below(length, text.constant(_LONG))
+    made = [
+        text.let(f"arith.select {is_short}, {text.constant(few)}, {text.constant(many)} : index")
+        for many, few in zip(*both, strict=True)
+    ]
+    return made[0], made[1], made[2]
+
+
+def place_rows(text: Text, nest: Nest, sizes: Sequence[str], lanes: int) -> Place:
+    """Returns the row and the lane of this thread."""
+    block, thread = text.special("ctaid.x"), text.special("tid.x")
+    count, in_block, shift = place_lanes(text, nest, sizes, lanes)
+    row = text.add(text.multiply(block, in_block), text.index("shrui", thread, shift))
+    last = text.let(f"arith.subi {count}, {text.constant(1)} : index")
+    return Place(row, text.index("andi", thread, last), lanes, count)
+
+
 def write_row_count(nest: Nest, lanes: int, loops: Sequence[int]) -> str:
     """Returns the text of the function that counts the blocks for the rows of loops."""
     text = Text()
     sizes = write_sizes(text, nest)
     total = text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
-    blocks = text.index("ceildivui", total, text.constant(THREADS // lanes))
+    in_block = place_lanes(text, nest, sizes, lanes)[1]
+    blocks = text.index("ceildivui", total, in_block)
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
 
@@ -169,22 +214,49 @@ def _positions(text: Text, nest: Nest, known: dict[int, str]) -> list[str]:
 
 
 def _sum_lane(
-    text: Text, nest: Nest, sizes: Sequence[str], rows: Sequence[dict[int, str]], lane: str, lanes: int
+    text: Text, nest: Nest, sizes: Sequence[str], rows: Sequence[dict[int, str]], place: Place
 ) -> list[list[str]]:
     """Sums the elements of one lane in each of the rows."""
     elements = [result.element for result in nest.results]
     types = elements * len(rows)
-    first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
+    first = text.let(f"arith.cmpi eq, {place.lane}, {text.constant(0)} : index")
     starts = []
     for outer in rows:
         for number, (result, combine) in enumerate(zip(nest.results, nest.combines, strict=True)):
             neutral = text.let(f"arith.constant {neutral_of(combine, result.element)} : {result.element}")
             start = first_value(text, nest, number, _positions(text, nest, outer))
             starts.append(text.let(f"arith.select {first}, {start}, {neutral} : {result.element}"))
+    width = width_of(nest, place.lanes or WARP)
+    whole = is_whole(text, nest, sizes[nest.reductions[-1]], width) if width > 1 else ""
+    if whole:
+        made, count = text.fresh(), f":{len(types)}" if len(types) > 1 else ""
+        with text.block(f"{made}{count} = scf.if {whole} -> ({', '.join(types)})", "} else {"):
+            text.carry(_sum_steps(text, nest, sizes, rows, place, starts, width), types)
+        with text.next_region():
+            text.carry(_sum_steps(text, nest, sizes, rows, place, starts, 1), types)
+        totals = [f"{made}#{n}" for n in range(len(types))] if count else [made]
+    else:
+        totals = _sum_steps(text, nest, sizes, rows, place, starts, width)
+    return [list(totals[n : n + len(elements)]) for n in range(0, len(types), len(elements))]
+
+
+def _sum_steps(
+    text: Text,
+    nest: Nest,
+    sizes: Sequence[str],
+    rows: Sequence[dict[int, str]],
+    place: Place,
+    starts: Sequence[str],
+    width: int,
+) -> list[str]:
+    """Sums the elements of one lane from its starts on, `width` neighbours at a time."""
+    elements = [result.element for result in nest.results]
+    types = elements * len(rows)
     length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
-    width, carried, coordinate = width_of(nest, lanes), [text.fresh() for _ in types], text.fresh()
+    carried, coordinate = [text.fresh() for _ in types], text.fresh()
     aligned = is_aligned(text, nest, width) if width > 1 else ""
-    begin, step = text.multiply(lane, text.constant(width)), text.constant(lanes * width)
+    begin = text.multiply(place.lane, text.constant(width))
+    step = text.multiply(place.count, text.constant(width))
     own = [
         n
         for n, o in enumerate(nest.inputs)
@@ -209,7 +281,7 @@ def _sum_lane(
                 after = text.let_many(len(elements), call_body(nest, [*values, *after], at))
             made += after
         text.carry(made, types)
-    return [list(totals[n : n + len(elements)]) for n in range(0, len(types), len(elements))]
+    return totals
 
 
 def _combine_warp(text: Text, combine: str, value: str, element: str) -> str:
@@ -219,6 +291,21 @@ def _combine_warp(text: Text, combine: str, value: str, element: str) -> str:
         value = text.let(f"{combine} {value}, {other} : {element}")
         distance //= 2
     return value
+
+
+def _combine_warps(text: Text, nest: Nest, totals: Sequence[str], place: Place) -> list[str]:
+    """Combines the totals of the warps of a row."""
+    if place.lanes != BY_LENGTH:
+        return _combine_block(text, nest, totals, place.lane)
+    types = [result.element for result in nest.results]
+    # All blocks of a launch take the same branch.
+    is_block = text.let(f"arith.cmpi eq, {place.count}, {text.constant(THREADS)} : index")
+    made, count = text.fresh(), f":{len(types)}" if len(types) > 1 else ""
+    with text.block(f"{made}{count} = scf.if {is_block} -> ({', '.join(types)})", "} else {"):
+        text.carry(_combine_block(text, nest, totals, place.lane), types)
+    with text.next_region():
+        text.carry(totals, types)
+    return [f"{made}#{n}" for n in range(len(types))] if count else [made]
 
 
 def _combine_block(text: Text, nest: Nest, totals: Sequence[str], lane: str) -> list[str]:

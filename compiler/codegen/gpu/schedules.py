@@ -60,13 +60,13 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
         return Schedule("few rows", plain.THREADS, few_rows.write_few_rows(nest), few_rows.blocks_at_once(nest))
     lanes = rows.lanes_of(nest)
     if lanes is not None:
-        return Schedule("row per warp" if lanes == rows.WARP else "row", plain.THREADS, rows.write_rows(nest, lanes))
+        return Schedule(rows.NAMES[lanes], plain.THREADS, rows.write_rows(nest, lanes))
     width = channel_windows.width_of_window(nest)
     if width > 1:
         return Schedule(
             "windows", plain.THREADS, channel_windows.write_windows(nest, width), plain.blocks_at_once(nest)
         )
-    if vectors.can_vectorize(nest):
+    if vectors.can_vectorize(nest) or vectors.is_linear(nest):
         return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest))
     crossing = transposes.find_crossing(nest)
     if crossing is not None:

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .alignment import is_contiguous, write_aligned
 from .nest import Nest, Operand, arguments_of, call_body
 from .plain import BYTES, THREADS, first_value, load, split_number, store, write_sizes
-from .row_elements import is_contiguous
 from .text import Text
 
 TILE = 64
@@ -201,7 +201,9 @@ class _Writer:
         if width == 1:
             return [load(text, self.nest, number, positions[0])]
         type, vector = f"vector<{width}x{operand.element}>", text.fresh()
-        with text.block(f"{vector} = scf.if {self._is_aligned([(f'%m{number}', operand)])} -> ({type})", "} else {"):
+        with text.block(
+            f"{vector} = scf.if {write_aligned(text, [(f'%m{number}', operand)], width)} -> ({type})", "} else {"
+        ):
             indices = ", ".join(text.apply(expression, positions[0]) for expression in operand.index)
             alignment = f"{{alignment = {width * BYTES[operand.element]} : i64}}"
             read = text.let(f"vector.load %m{number}[{indices}] {alignment} : {operand.type}, {type}")
@@ -210,15 +212,6 @@ class _Writer:
             elements = ", ".join(load(text, self.nest, number, at) for at in positions)
             text.carry([text.let(f"vector.from_elements {elements} : {type}")], [type])
         return [text.let(f"vector.extract {vector}[{n}] : {operand.element} from {type}") for n in range(width)]
-
-    def _is_aligned(self, named: Sequence[tuple[str, Operand]]) -> str:
-        """Returns whether tensors begin at a multiple of the bytes of a vector."""
-        text, bits = self.text, self.text.constant(0)
-        for name, operand in named:
-            address = text.let(f"memref.extract_aligned_pointer_as_index {name} : {operand.type} -> index")
-            mask = text.constant(_WIDTH * BYTES[operand.element] - 1)
-            bits = text.index("ori", bits, text.index("andi", address, mask))
-        return text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index")
 
     def _store(self, row: str, column: str) -> None:
         """Computes the results of a row from a column on."""
@@ -237,7 +230,7 @@ class _Writer:
             if width == 1:
                 self._store_each(results, positions)
                 return
-            with text.block(f"scf.if {self._is_aligned(named)}", "} else {"):
+            with text.block(f"scf.if {write_aligned(text, named, width)}", "} else {"):
                 for number, values in enumerate(results):
                     store(text, nest, number, values, positions[0])
             with text.next_region():

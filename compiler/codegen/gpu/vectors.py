@@ -1,17 +1,24 @@
 """The schedule of maps over contiguous memory: a thread computes four neighbouring elements.
 
 It loads and stores them together, 8 or 16 bytes at once, if all tensors begin at a multiple of that many bytes; this is
-known in a call only. Otherwise the thread goes through them one after another:
+known in a call only:
 
-    thread t:  n = 4 * t;  positions of n, where the last loop has a multiple of 4 iterations
+    thread t:  n = 4 * t
                aligned:    vectors of 4 elements of each operand, 4 calls of the body, a vector for each result
                otherwise:  4 times: elements, a call of the body, elements
+
+Where the size of rows is that of a call, each call also tests whether it is a multiple of four. If not, the threads of
+a block go through its elements four times, and neighbouring threads have neighbouring elements.
+
+Rows may have any size where tensors are `linear`: their elements are in the order of the iterations. Four of them may
+lie in two rows then, and tensors with fewer axes, such as a bias, are read one element at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from .alignment import can_be_contiguous, is_contiguous, write_aligned, write_whole
 from .nest import Nest, Operand, arguments_of, call_body
 from .plain import BYTES, THREADS, count_elements, first_value, load, split_number, store, write_count, write_sizes
 from .text import Text
@@ -19,28 +26,44 @@ from .text import Text
 WIDTH = 4
 
 
-def can_vectorize(nest: Nest) -> bool:
-    """Returns whether neighbouring iterations of the last loop read and write neighbouring elements. A body with loops
-    takes so long that a thread for each element is worth more than wide accesses to memory."""
-    if nest.reductions or nest.has_loops or not nest.outer or (nest.static_extent(nest.outer[-1]) or 1) % WIDTH:
+def can_vectorize(nest: Nest, *, in_every_call: bool = False) -> bool:
+    """Returns whether neighbouring iterations of the last loop read and write neighbouring elements, in some calls if
+    sizes are those of a call. A body with loops takes so long that a thread for each element is worth more than wide
+    accesses to memory."""
+    if nest.reductions or nest.has_loops or not nest.outer:
         return False
     last = nest.outer[-1]
-    return all(_moves(operand, last) is not None for operand in nest.operands) and all(
-        _moves(result, last) for result in nest.results
-    )
-
-
-def _moves(operand: Operand, loop: int) -> bool | None:
-    """Returns whether an operand moves by one element with each iteration of a loop, or False if it does not move. None
-    otherwise, and for steps of other loops that would break the alignment."""
-    if not operand.in_memory or loop not in operand.loops():
+    size = nest.static_extent(last)
+    if in_every_call if size is None else size % WIDTH:
         return False
-    axes = operand.plain_axes()
-    if operand.element not in BYTES or axes[-1] != loop or axes.count(loop) != 1 or "offset" in operand.type:
-        return None
-    if None in axes or any(step is None or step % WIDTH for step in operand.strides[:-1]) or operand.strides[-1] != 1:
-        return None
-    return True
+    fits = is_contiguous if in_every_call else can_be_contiguous
+    moving = [operand for operand in nest.operands if _moves(operand, last)]
+    known = all(o.element in BYTES and not o.padded and fits(o, last, WIDTH) for o in moving)
+    return known and all(_moves(result, last) for result in nest.results)
+
+
+def _moves(operand: Operand, loop: int) -> bool:
+    return operand.in_memory and loop in operand.loops()
+
+
+def is_linear(nest: Nest) -> bool:
+    """Returns whether results, and inputs that another element is read of in each iteration, have their elements in the
+    order of the iterations, and a row is no multiple of a vector in some calls."""
+    if nest.reductions or nest.has_loops or not nest.outer:
+        return False
+    known = [operand for operand in nest.operands if operand.in_memory]
+    linear = [operand for operand in known if _has_order(nest, operand)]
+    others = [operand for operand in known if operand not in linear]
+    if any(result not in linear for result in nest.results) or any(o.element not in BYTES for o in linear):
+        return False
+    size = nest.static_extent(nest.outer[-1])
+    # Each position in rows whose size is that of a call takes a division.
+    is_whole = bool(others) or nest.reads_positions if size is None else size % WIDTH == 0
+    return not is_whole and all(not o.padded and len(o.loops()) < len(nest.outer) for o in others)
+
+
+def _has_order(nest: Nest, operand: Operand) -> bool:
+    return operand.in_memory and operand.plain_axes() == nest.outer and "strided" not in operand.type
 
 
 def write_vectors(nest: Nest) -> str:
@@ -48,68 +71,102 @@ def write_vectors(nest: Nest) -> str:
     text = Text()
     sizes = write_sizes(text, nest)
     block, thread = text.special("ctaid.x"), text.special("tid.x")
-    four = text.constant(WIDTH)
-    number = text.multiply(text.add(text.multiply(block, text.constant(THREADS)), thread), four)
-    with text.block(f"scf.if {text.below(number, count_elements(text, nest, sizes))}"):
-        positions = split_number(text, number, [sizes[loop] for loop in nest.outer])
-        known = dict(zip(nest.outer, positions, strict=True))
-        write_neighbours(text, nest, known)
+    count, first = count_elements(text, nest, sizes), text.multiply(block, text.constant(THREADS * WIDTH))
+
+    def split(number: str) -> list[str]:
+        known = dict(zip(nest.outer, split_number(text, number, [sizes[n] for n in nest.outer]), strict=True))
+        return [known[loop] for loop in range(len(nest.parallel))]
+
+    if can_vectorize(nest, in_every_call=True):
+        number = text.add(first, text.multiply(thread, text.constant(WIDTH)))
+        with text.block(f"scf.if {text.below(number, count)}"):
+            at = split(number)
+            write_neighbours(text, nest, dict(enumerate(at)), sizes[nest.outer[-1]])
+    else:
+        _write_open(text, nest, sizes, (first, thread, count), split)
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     return text.function(f"@{nest.name}({arguments})") + write_count(nest, THREADS * WIDTH)
 
 
-def write_neighbours(text: Text, nest: Nest, known: dict[int, str]) -> None:
-    """Computes the elements at a position and the next ones."""
-    first = known[nest.outer[-1]]
-    with text.block(f"scf.if {_is_aligned(text, nest)}", "} else {"):
-        _compute(text, nest, known, first, together=True)
+def _write_open(
+    text: Text, nest: Nest, sizes: Sequence[str], place: tuple[str, str, str], split: Callable[[str], list[str]]
+) -> None:
+    """Computes the elements of a thread where rows are a multiple of a vector in some calls only. `place` has the first
+    element of the block, the thread, and the number of elements; `split` returns the positions of an element."""
+    first, thread, count = place
+    linear, last = is_linear(nest), nest.outer[-1]
+    vectors = [n for n, o in enumerate(nest.operands) if (_has_order(nest, o) if linear else _moves(o, last))]
+    with text.block(f"scf.if {_is_aligned(text, nest, vectors, '' if linear else sizes[last])}", "} else {"):
+        number = text.add(first, text.multiply(thread, text.constant(WIDTH)))
+        if linear:
+            following = [number, *(text.add(number, text.constant(n)) for n in range(1, WIDTH))]
+            with text.block(f"scf.if {text.below(following[-1], count)}", "} else {"):
+                _write_together(text, nest, vectors, [split(each) for each in following])
+            with text.next_region():
+                step = text.fresh()
+                with text.loop(f"{step} = {number} to {count} step {text.constant(1)}", [], [], []):
+                    write_element(text, nest, split(step))
+        else:
+            with text.block(f"scf.if {text.below(number, count)}"):
+                _write_together(text, nest, vectors, _neighbours(text, nest, split(number)))
     with text.next_region():
-        _compute(text, nest, known, first, together=False)
+        end = text.index("minui", count, text.add(first, text.constant(THREADS * WIDTH)))
+        number = text.fresh()
+        with text.loop(f"{number} = {text.add(first, thread)} to {end} step {text.constant(THREADS)}", [], [], []):
+            write_element(text, nest, split(number))
 
 
-def _is_aligned(text: Text, nest: Nest) -> str:
-    """Returns whether all tensors that are read by vectors are aligned to them."""
-    bits = text.constant(0)
-    for number, operand in enumerate(nest.operands):
-        if _moves(operand, nest.outer[-1]):
-            address = text.let(f"memref.extract_aligned_pointer_as_index %m{number} : {operand.type} -> index")
-            mask = text.constant(WIDTH * BYTES[operand.element] - 1)
-            bits = text.index("ori", bits, text.index("andi", address, mask))
-    return text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index")
+def write_neighbours(text: Text, nest: Nest, known: dict[int, str], size: str) -> None:
+    """Computes the elements at a position and the next ones; rows have a multiple of them in every call."""
+    at = _neighbours(text, nest, [known[loop] for loop in range(len(nest.parallel))])
+    vectors = [number for number, operand in enumerate(nest.operands) if _moves(operand, nest.outer[-1])]
+    with text.block(f"scf.if {_is_aligned(text, nest, vectors, size)}", "} else {"):
+        _write_together(text, nest, vectors, at)
+    with text.next_region():
+        # Each element is written before the next one is read: an operand may be the memory of a result.
+        for positions in at:
+            write_element(text, nest, positions)
 
 
-def _compute(text: Text, nest: Nest, known: dict[int, str], first: str, *, together: bool) -> None:
+def _neighbours(text: Text, nest: Nest, at: Sequence[str]) -> list[list[str]]:
+    """Returns the positions of the loops at an iteration and at the next ones of the last loop."""
     last = nest.outer[-1]
-    coordinates = [text.add(first, text.constant(n)) for n in range(WIDTH)]
+    return [[*at[:last], text.add(at[last], text.constant(n)), *at[last + 1 :]] for n in range(WIDTH)]
 
-    def at(number: int) -> list[str]:
-        positions = known | {last: coordinates[number]}
-        return [positions[loop] for loop in range(len(nest.parallel))]
+
+def _is_aligned(text: Text, nest: Nest, vectors: Sequence[int], size: str) -> str:
+    """Returns whether all tensors that are read and written by vectors are aligned to them. Unless the `size` of a row
+    is empty, rows must have a multiple of their elements."""
+    named = [(f"%m{number}", nest.operands[number]) for number in vectors]
+    aligned = write_aligned(text, named, WIDTH)
+    whole = write_whole(text, nest, nest.outer[-1], named, size, WIDTH) if size else ""
+    return text.let(f"arith.andi {aligned}, {whole} : i1") if whole else aligned
+
+
+def _write_together(text: Text, nest: Nest, vectors: Sequence[int], at: Sequence[Sequence[str]]) -> None:
+    """Computes the elements at neighbouring positions: operands with the numbers `vectors` by vectors."""
 
     def read(operand: int) -> Sequence[str]:
         """Returns the elements of an operand in all iterations."""
         what = nest.operands[operand]
-        if not what.in_memory or not together or not _moves(what, last):
-            return [load(text, nest, operand, at(number)) for number in range(WIDTH)]
+        if operand not in vectors:
+            different = len({tuple(positions[loop] for loop in what.loops()) for positions in at}) > 1
+            each = [load(text, nest, operand, positions) for positions in (at if different else at[:1])]
+            return each if different else each * WIDTH
         vector = f"vector<{WIDTH}x{what.element}>"
-        indices = ", ".join(text.apply(expression, at(0)) for expression in what.index)
+        indices = ", ".join(text.apply(expression, at[0]) for expression in what.index)
         bytes = WIDTH * BYTES[what.element]
         loaded = text.let(f"vector.load %m{operand}[{indices}] {{alignment = {bytes} : i64}} : {what.type}, {vector}")
         return [text.let(f"vector.extract {loaded}[{n}] : {what.element} from {vector}") for n in range(WIDTH)]
 
-    if not together:
-        # Each element is written before the next one is read: an operand may be the memory of a result.
-        for number in range(WIDTH):
-            write_element(text, nest, at(number))
-        return
     columns = [read(operand) for operand in range(len(nest.inputs))]
     made: list[list[str]] = []
     for number in range(WIDTH):
         elements = [column[number] for column in columns]
-        before = [first_value(text, nest, result, at(number)) for result in range(len(nest.results))]
-        made.append(text.let_many(len(before), call_body(nest, [*elements, *before], at(number))))
+        before = [first_value(text, nest, result, at[number]) for result in range(len(nest.results))]
+        made.append(text.let_many(len(before), call_body(nest, [*elements, *before], at[number])))
     for result in range(len(nest.results)):
-        store(text, nest, result, [values[result] for values in made], at(0))
+        store(text, nest, result, [values[result] for values in made], at[0])
 
 
 def write_element(text: Text, nest: Nest, at: Sequence[str]) -> None:
