@@ -102,8 +102,8 @@ FAULTS: Mapping[str, Mistake] = {
     "time-out": Mistake(
         "from nacre.compiler.codegen.llvm.machine import Machine as t; t.optimize = hang",
         "optimize",
-        "took longer than 6 seconds, in the stage `optimize`",
-        ("--timeout", "6"),
+        "took longer than 3 seconds, in the stage `optimize`",
+        ("--timeout", "3"),
         124,
         exit=1,
     ),

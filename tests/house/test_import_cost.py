@@ -154,12 +154,12 @@ with contextlib.redirect_stdout(io.StringIO()):
 
 
 def calls_of(statement: str, folder: Path, **variables: str) -> int:
-    """Returns the number of calls of Python functions, also those that import modules. Modules are compiled to bytecode
-    once, as an installation does."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder), "NACRE_CACHE": str(folder), **variables}
+    """Returns the number of calls of Python functions, also those that import modules. A first run compiles modules to
+    bytecode, as an installation does, and fills the cache."""
+    environment = {**os.environ, "NACRE_CACHE": str(folder), **variables}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, "-c", statement], check=True, env=environment, capture_output=True)
     command = [sys.executable, "-c", COUNT.format(statement=statement)]
-    subprocess.run(command, check=True, env=environment, capture_output=True)
     return int(subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout)
 
 

@@ -114,20 +114,20 @@ def test_tests_that_reach_a_mutant_come_by_their_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "limit", "status"),
+    ("code", "limit", "idle", "status"),
     [
-        ("import time; time.sleep(0.2); raise SystemExit(3)", 60.0, 3),
-        ("while True: pass", 0.5, None),
-        ("import time; time.sleep(600)", 60.0, None),
-        ("import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])", 0.5, None),
-        ("import subprocess, sys; subprocess.Popen(['sleep', '600'], process_group=0)", 60.0, 0),
+        ("import time; time.sleep(0.2); raise SystemExit(3)", 60.0, 60.0, 3),
+        ("while True: pass", 0.5, 60.0, None),
+        ("import time; time.sleep(600)", 60.0, 1.0, None),
+        ("import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])", 0.5, 60.0, None),
+        ("import subprocess, sys; subprocess.Popen(['sleep', '600'], process_group=0)", 60.0, 5.0, 0),
     ],
     ids=["it ends", "it computes", "it waits", "a child computes", "a child is left"],
 )
 def test_a_run_ends_by_its_cpu_time(
-    code: str, limit: float, status: int | None, monkeypatch: pytest.MonkeyPatch
+    code: str, limit: float, idle: float, status: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forks, "IDLE", 5.0 if "600" in code else 60.0)
+    monkeypatch.setattr(forks, "IDLE", idle)
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     try:
         assert forks.wait(process.pid, limit)[0] == status
