@@ -84,9 +84,13 @@ class Pack:
     failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, stage: str, source: SourceModel, cases: Sequence[Sampled], passes: str | None) -> None:
-        """Builds an artifact; if it cannot be built, each part that can."""
+        """Builds an artifact; if it cannot be built, each part that can.
+
+        Code for every device is PTX alone: to assemble thousands of kernels for one architecture takes longer than to
+        compile them, and a device of another architecture does not load what it makes."""
+        options = Options(targets=parse_targets(self.target), passes=passes, cubin=self.target != TARGET)
         try:
-            Build(source, Options(targets=parse_targets(self.target), passes=passes)).run(self.folder / f"{name}.so")
+            Build(source, options).run(self.folder / f"{name}.so")
         except DiagnosticError as error:
             functions = source.module.functions
             if len(functions) == 1:
@@ -175,9 +179,9 @@ def expect_judged(expectation: Expectation) -> Expected:
 # Operators
 
 
-def pack_operators(pack: Pack, first: int, operators: Sequence[Operator], *, everything: bool = True) -> None:
-    """Packs the cases of operators, in all dtypes or in typical ones, and one case of each with symbolic sizes. `first`
-    is the position of the first one among all operators."""
+def pack_operators(pack: Pack, first: int, operators: Sequence[Operator], *, everything: bool) -> None:
+    """Packs the cases of operators in typical dtypes, one with an odd size in each other dtype, unless `everything`
+    asks for all of them, and one with symbolic sizes. `first` is the position of the first one among all operators."""
     found = uses(operators, everything=everything) | symbolic_uses(operators, 1)
     found = {name: use for name, use in found.items() if not use[1].operator.has("checking")}
     functions = tuple(function for function, _ in found.values())
@@ -308,31 +312,41 @@ def pack_errors(pack: Pack) -> None:
         Build(read_model(ERRORS, path.with_suffix(".npz")), Options(targets=parse_targets(target))).run(path)
 
 
-def _parts(graphs: int, *, quick: bool) -> Iterator[Callable[[Pack], None]]:
+@dataclass(frozen=True)
+class Amount:
+    """How much is packed: the number of random graphs, and whether all cases of operators are packed in all dtypes.
+    What is `quick` is for a device in C: a few operators, and few rounds."""
+
+    graphs: int
+    everything: bool = False
+    quick: bool = False
+
+
+def _parts(amount: Amount) -> Iterator[Callable[[Pack], None]]:
     """Yields the functions that pack the artifacts, which are independent of each other."""
-    operators = [operator for operator in TESTED if operator.name in QUICK or not quick]
+    operators = [operator for operator in TESTED if operator.name in QUICK or not amount.quick]
     for first in range(0, len(operators), OPERATORS):
         chosen = operators[first : first + OPERATORS]
-        yield lambda pack, first=first, chosen=chosen: pack_operators(pack, first, chosen, everything=not quick)
-    for first in range(0, graphs, GRAPHS):
-        yield lambda pack, first=first: pack_graphs(pack, range(first, min(first + GRAPHS, graphs)))
-    yield lambda pack: pack_samples(pack, quick=quick)
-    yield lambda pack: pack_warpgroups(pack, quick=quick)
+        yield lambda pack, first=first, chosen=chosen: pack_operators(pack, first, chosen, everything=amount.everything)
+    for first in range(0, amount.graphs, GRAPHS):
+        yield lambda pack, first=first: pack_graphs(pack, range(first, min(first + GRAPHS, amount.graphs)))
+    yield lambda pack: pack_samples(pack, quick=amount.quick)
+    yield lambda pack: pack_warpgroups(pack, quick=amount.quick)
     yield pack_errors
 
 
-def _pack_part(folder: Path, number: int, graphs: int, quick: bool) -> Pack:
+def _pack_part(folder: Path, number: int, amount: Amount) -> Pack:
     """Packs one of the parts, in a process that may have packed others."""
     pack = Pack(folder)
-    list(_parts(graphs, quick=quick))[number](pack)
+    list(_parts(amount))[number](pack)
     return pack
 
 
 class _Worker:
     """A process that packs parts, one after another. A part that ends the process is a failure of that part alone."""
 
-    def __init__(self, pack: Pack, graphs: int, *, quick: bool) -> None:
-        self.pack, self.graphs, self.quick = pack, graphs, quick
+    def __init__(self, pack: Pack, amount: Amount) -> None:
+        self.pack, self.amount = pack, amount
         self.pool = self.start()
 
     def start(self) -> ProcessPoolExecutor:
@@ -349,7 +363,7 @@ class _Worker:
 
     def pack_part(self, number: int) -> None:
         try:
-            part = self.pool.submit(_pack_part, self.pack.folder, number, self.graphs, self.quick).result()
+            part = self.pool.submit(_pack_part, self.pack.folder, number, self.amount).result()
         except BrokenProcessPool:
             self.pack.failed[f"part {number}"] = "its process has ended"
             self.pool = self.start()
@@ -360,21 +374,21 @@ class _Worker:
             self.pack.refused |= part.refused
 
 
-def pack_parts(pack: Pack, graphs: int, *, quick: bool, jobs: int) -> None:
+def pack_parts(pack: Pack, amount: Amount, jobs: int) -> None:
     """Packs all artifacts, several at once: expected results are computed in one process while others compile."""
-    numbers = iter(range(len(list(_parts(graphs, quick=quick)))))
-    workers = [_Worker(pack, graphs, quick=quick) for _ in range(jobs)]
+    numbers = iter(range(len(list(_parts(amount)))))
+    workers = [_Worker(pack, amount) for _ in range(jobs)]
     with ThreadPoolExecutor(jobs) as threads:
         list(threads.map(lambda worker: worker.run(numbers), workers))
     pack.packed.sort(key=lambda packed: packed.name)
 
 
-def pack_all(folder: Path, *, graphs: int, quick: bool = False, jobs: int = 1) -> Pack:
-    """Writes the folder: the program, the loader, and one file of data, which is unpacked there. What is `quick` is for
-    a device in C: a few operators, and few rounds."""
+def pack_all(folder: Path, amount: Amount, *, jobs: int = 1) -> Pack:
+    """Writes the folder: the program, the loader, and one file of data, which is unpacked there."""
+    quick = amount.quick
     with tempfile.TemporaryDirectory() as temporary:
         pack = Pack(Path(temporary))
-        pack_parts(pack, graphs, quick=quick, jobs=jobs)
+        pack_parts(pack, amount, jobs)
         timings = [asdict(timing) for timing in pack_timings(pack.folder, NEWEST, quick=quick)]
         write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12, timings=timings)
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
+import numpy as np
+from chip.compare import Array
 from chip.timing import BYTES, Timing
 from nacre.compiler.api import read_model
 from nacre.compiler.model.source import SourceModel
@@ -21,7 +23,9 @@ from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.targets.target import parse_targets
 from nacre.compiler.tools.profile.device_model import count_operations
+from nacre.compiler.weights.checkpoint import Checkpoint
 from nacre.compiler.weights.memory import open_arrays
+from nacre.dialect.graph import Module
 from nacre.runtime.library import open_library
 from nacre.runtime.observe import evaluate, read_calls
 from random_weights import random_weights
@@ -31,6 +35,8 @@ WEIGHTS = 8
 """The entries of a product: 8 weights of 4096 x 4096 in 4 bits, with a scale for each 32, have 75 MB."""
 BLOCK, BLOCK_BYTES = 32, 18
 """The numbers and the bytes of a block: 4 bits for each number, and a scale in f16."""
+PERIOD = 255 * BLOCK
+"""The numbers of a weight that are random: in 16 bits, twice as many bytes still fit the window of a compressor."""
 ENCODER = {
     "vocab_size": 500,
     "hidden_size": 384,
@@ -45,8 +51,19 @@ ENCODER = {
 SMALL = ENCODER | {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
+def repeated_weights(module: Module) -> Checkpoint:
+    """Returns random weights of a module that take little space when they are compressed: a matrix repeats a short run
+    of numbers, and all numbers of a vector are equal. No two neighbouring rows of a matrix are equal, so that
+    multipliers change as many bits as with other random numbers."""
+    return open_arrays({name: _repeat(array) for name, array in random_weights(module).items()})
+
+
+def _repeat(array: Array) -> Array:
+    return np.resize(array.reshape(-1)[: PERIOD if array.ndim > 1 else 1], array.shape)
+
+
 def _build(source: SourceModel, path: Path, target: str) -> None:
-    made = open_arrays(random_weights(source.module))
+    made = repeated_weights(source.module)
     source = replace(source, weights=dict.fromkeys(source.weights, made), tests=(), budgets=())
     Build(source, Options(targets=parse_targets(target))).run(path)
 
@@ -78,7 +95,7 @@ def pack_products(folder: Path, target: str, *, quick: bool) -> list[Timing]:
             rules += f'quantize {name} {{\n  weights "*" to q4[block 32]\n  activations "*" to bf16\n}}\n'
     path = folder / "timings-int4.so"
     source = read_model(text)
-    weights = open_arrays(random_weights(source.module))
+    weights = repeated_weights(source.module)
     source = in_precision(replace(source, weights=dict.fromkeys(source.weights, weights)), rules)
     Build(source, Options(targets=parse_targets(target))).run(path)
     block = width * width // BLOCK * BLOCK_BYTES

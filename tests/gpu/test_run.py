@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chip.cases import write_index
+from chip.records import out_of_time, read_records
+from chip.report import describe
+from chip.stages import SHARES, Run, run_checks
 from compile_kernels import build_driver
 from fake_driver import environment_of
-from packing import pack_all
+from packing import Amount, pack_all
 
 STAGES = {"operators": 10, "graphs": 3, "samples": 4, "threads": 4, "errors": 7, "timings": 5}
 """The least cases of each stage."""
@@ -22,7 +26,7 @@ STAGES = {"operators": 10, "graphs": 3, "samples": 4, "threads": 4, "errors": 7,
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
-    pack = pack_all(folder, graphs=3, quick=True)
+    pack = pack_all(folder, Amount(graphs=3, quick=True))
     assert not pack.refused
     return folder
 
@@ -50,6 +54,43 @@ def test_all_checks_pass(packed: Path, machine_folder: Path, tmp_path: Path) -> 
         assert all(reason.startswith("peers: torch ") for reason in stages[name]["skipped"]), stages[name]
     times = {row["name"]: row["seconds"] for row in stages["timings"]["details"][0]["rows"]}
     assert {"minilm_1_8", "matmul_int4_1_64_64", "relu_f32_8_64"} < set(times) and min(times.values()) > 0
+
+
+def test_cases_without_time_are_reported(packed: Path, machine_folder: Path, tmp_path: Path) -> None:
+    """A run that ends early says which cases it has not run, and its exit status is not that of a success."""
+    code, results = run(packed, machine_folder, tmp_path, "--minutes", "0")
+    stages = {stage["stage"]: stage for stage in results["stages"]}
+    assert code == 2 and all(stage["cases"] == 0 for stage in stages.values())
+    for name, least in STAGES.items():
+        assert stages[name]["not_run"] >= least, stages[name]
+        assert all(reason.endswith(": no time is left") for reason in stages[name]["skipped"]), stages[name]
+    assert f"{sum(stage['not_run'] for stage in stages.values())} cases were not run." in describe(results)
+
+
+def test_no_case_begins_after_the_deadline(packed: Path, machine_folder: Path, tmp_path: Path) -> None:
+    data, records = tmp_path / "data", tmp_path / "records.jsonl"
+    with zipfile.ZipFile(packed / "data.zip") as file:
+        file.extractall(data)
+    command = [sys.executable, str(packed / "run.py"), "part", "check", "sample-digits", str(data), str(records)]
+    environment = environment_of(machine_folder) | {"NACRE_CUDA_DRIVER": str(build_driver(machine_folder))}
+    subprocess.run([*command, "--deadline", "0"], env=environment, check=True)
+    assert list(read_records(records)) == [out_of_time()]
+
+
+def test_time_that_a_stage_leaves_is_that_of_later_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stage ends with its share of the whole, counted from the beginning."""
+    write_index(tmp_path, [], timings=[])
+    deadlines = []
+
+    def note(run: Run, stage: str, *_: object) -> dict[str, Any]:
+        deadlines.append(run.deadline)
+        return {"stage": stage}
+
+    monkeypatch.setattr("chip.stages.run_stage", note)
+    monkeypatch.setattr("chip.stages.time.monotonic", lambda: 1000.0)
+    run_checks(Run(tmp_path, tmp_path, tmp_path, "cuda:0", 1, 1450.0, 120.0), list(SHARES)[:-1], lambda _: None)
+    whole = sum(list(SHARES.values())[:-1])
+    assert deadlines == pytest.approx([1000 + 450 * sum(list(SHARES.values())[: n + 1]) / whole for n in range(6)])
 
 
 def test_wrong_result_is_found(packed: Path, machine_folder: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 
 from .compare import Array, Expected, same_bits
 from .driver import is_lost
-from .records import DeviceLostError, Record, began, ended
+from .records import DeviceLostError, Record, began, ended, out_of_time
 
 DATA = "data.zip"
 """The file of the artifacts and their arrays."""
@@ -98,10 +99,13 @@ def call(model: nacre.Model, entry: str, inputs: Sequence[Array]) -> list[Array]
     return [np.asarray(result) for result in (results if isinstance(results, tuple) else (results,))]
 
 
-def check_artifact(folder: Path, packed: Packed, device: str, first: int) -> Iterator[Record]:
-    """Runs each case as often as `CALLS` says."""
+def check_artifact(folder: Path, packed: Packed, device: str, first: int, deadline: float) -> Iterator[Record]:
+    """Runs each case as often as `CALLS` says. After the deadline, no case begins."""
     model = load(folder, packed.name, device)
     for case, inputs, expected in arrays_of(folder, packed, first):
+        if time.monotonic() > deadline:
+            yield out_of_time()
+            return
         yield began(case.name)
         message = _check(model, case, inputs, expected)
         yield ended(case.name, message)

@@ -98,10 +98,12 @@ class Checks:
         return ("nothing is kept" if kept <= 0 else f"{kept} bytes are kept"), "nothing is kept"
 
 
+CHECKS = tuple(name for name in dir(Checks) if name.startswith("check_"))
+
+
 def check_errors(folder: Path, device: str, rounds: int, first: int) -> Iterator[Record]:
     checks = Checks(folder, device, rounds)
-    names = [name for name in dir(checks) if name.startswith("check_")]
-    for name in names[first:]:
+    for name in CHECKS[first:]:
         yield began(name.removeprefix("check_"))
         try:
             actual, expected = getattr(checks, name)()

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from .peer_models import make_arguments, make_model
-from .records import Record, began, ended, fact
+from .records import NO_TIME, Record, began, ended, fact
 from .timing import CALLS, Timing, calls_before, copies_for
 
 COMPILE_SECONDS = 60
@@ -40,10 +40,11 @@ def time_peers(timings: Sequence[Timing], device: str, deadline: float, first: i
     torch.backends.cuda.matmul.allow_tf32 = False
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
     known = [timing for timing in timings if timing.peer]
-    for number, (kind, timing) in enumerate((kind, timing) for kind in ("eager", "compiled") for timing in known):
-        if number < first:
-            continue
-        if kind == "compiled" and deadline - time.monotonic() < COMPILE_SECONDS:
+    wanted = [(kind, timing) for kind in ("eager", "compiled") for timing in known]
+    for number, (kind, timing) in enumerate(wanted[first:], first):
+        if deadline - time.monotonic() < (COMPILE_SECONDS if kind == "compiled" else 0):
+            left = ", ".join(f"{timing.name} ({kind})" for kind, timing in wanted[number:])
+            yield fact(skipped=f"{NO_TIME} for {left}")
             return
         yield began(timing.name)
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
+NO_TIME = "no time is left"
 
 
 class DeviceLostError(Exception):
@@ -30,6 +31,11 @@ def ended(case: str, failure: str | None, row: Record | None = None) -> Record:
 
 def fact(**facts: Any) -> Record:
     return {"fact": facts}
+
+
+def out_of_time() -> Record:
+    """Says that the cases after this record are not run."""
+    return fact(skipped=NO_TIME)
 
 
 def append_record(path: Path, record: Record) -> None:

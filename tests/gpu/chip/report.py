@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_SHOWN = 40
+MOST_NAMES = 4
 
 
 def write_report(folder: Path, results: Mapping[str, Any]) -> None:
@@ -24,12 +25,13 @@ def describe(results: Mapping[str, Any]) -> list[str]:
         f"{device['bytes'] / 2**30:.0f} GiB. {results['seconds']:.0f} seconds.",
         "",
     ]
+    lines += [f"{count_not_run(results)} cases were not run.", ""] if count_not_run(results) else []
     lines += table(
-        ("stage", "artifacts", "cases", "failures", "skipped", "seconds", "slowest artifact"),
+        ("stage", "artifacts", "cases", "failures", "not run", "skipped", "seconds", "slowest artifact"),
         [
             (
-                *(s["stage"], s["parts"], s["cases"], len(s["failures"]), ", ".join(s["skipped"]) or "none"),
-                *(s["seconds"], s["slowest"]),
+                *(s["stage"], s["parts"], s["cases"], len(s["failures"]), s["not_run"]),
+                *(describe_skipped(s["skipped"]), s["seconds"], s["slowest"]),
             )
             for s in results["stages"]
         ],
@@ -45,6 +47,24 @@ def describe(results: Mapping[str, Any]) -> list[str]:
         lines += ["## Without code for GPUs", ""]
         lines += [f"- `{name}`: {reason}" for name, reason in results["refused"].items()] + [""]
     return lines
+
+
+def count_not_run(results: Mapping[str, Any]) -> int:
+    """Returns the number of packed cases that were neither passed nor failed."""
+    return sum(stage["not_run"] for stage in results["stages"])
+
+
+def describe_skipped(skipped: Sequence[str]) -> str:
+    """Returns the reasons, each with the artifacts that it concerns, or their number if they are many."""
+    names: dict[str, list[str]] = {}
+    for each in skipped:
+        name, _, reason = each.partition(": ")
+        names.setdefault(reason, []).append(name)
+    shown = (
+        f"{', '.join(of) if len(of) <= MOST_NAMES else f'{len(of)} artifacts'}: {reason}"
+        for reason, of in names.items()
+    )
+    return "; ".join(shown) or "none"
 
 
 def describe_timings(details: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -14,19 +14,32 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .cases import Packed, check_artifact, packed_of, read_index
-from .errors import check_errors
+from .errors import CHECKS, check_errors
 from .peers import time_peers
-from .records import Record, append_record, count_begun, ended, fact, open_case, summarize
+from .records import Record, append_record, count_begun, ended, open_case, out_of_time, summarize
 from .threads import check_threads
 from .timing import Timing, time_all
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 SANITIZED = "sample-digits"
+SHARES = {
+    "samples": 25,
+    "errors": 30,
+    "operators": 130,
+    "graphs": 60,
+    "threads": 15,
+    "timings": 160,
+    "sanitizer": 30,
+}
+"""The stages by importance, and the seconds of each one in a run of 450. A stage that ends early leaves its time to
+later ones."""
+GRACE = 10.0
+"""The seconds that a process has after its deadline, before which its last case has begun."""
 MOST_PROCESSES = 6
 """The processes of a part."""
 LONGER = {"peers": 1.5}
@@ -38,8 +51,7 @@ LOST = 3
 @dataclass(frozen=True)
 class Run:
     """A run of the packed folder. `program` is run.py, `data` the folder of the artifacts, `parts` that of the records;
-    `deadline` is the time at which the last stage should end. A part takes at most `part_seconds`, with all its
-    processes."""
+    `deadline` is the time after which no case begins. A part takes at most `part_seconds`, with all its processes."""
 
     program: Path
     data: Path
@@ -61,28 +73,28 @@ def run_part(data: Path, part: str, name: str, device: str, deadline: float, fir
         timings = [Timing.read(each) for each in index["timings"]]
         if part == "peers":
             return time_peers(timings, device, deadline, first)
-        return time_all(data, timings, device, first, quick=index["rounds"] == 1)
+        return time_all(data, timings, device, first, deadline, quick=index["rounds"] == 1)
     if part == "errors":
         return check_errors(data, device, index["rounds"], first)
     packed = next(each for each in packed_of(index) if each.name == name)
     if part == "threads":
         return check_threads(data, packed, device, index["rounds"], first)
-    return check_artifact(data, packed, device, first)
+    return check_artifact(data, packed, device, first, deadline)
 
 
-def start_part(run: Run, part: str, name: str, prefix: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs a part in processes; a crash, an endless kernel and an exception are failures of it."""
+def start_part(run: Run, part: str, name: str, planned: int = 0, prefix: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs a part of `planned` cases in processes; a crash, an endless kernel and an exception are failures of it."""
     begin = time.monotonic()
     deadline = min(run.deadline, begin + run.part_seconds * LONGER.get(part, 1.0))
     records = run.parts / f"{'-'.join([part, name, *prefix[2:3]])}.jsonl"
     for _ in range(MOST_PROCESSES):
         if run.left <= 0:
-            append_record(records, fact(skipped="no time is left"))
+            append_record(records, out_of_time())
             break
         first = count_begun(records)
         command = [*prefix, sys.executable, str(run.program), "part", part, name, str(run.data), str(records)]
         command += ["--device", run.device, "--deadline", str(deadline), "--first", str(first)]
-        status = run_process(command, records.with_suffix(".log"), max(10.0, deadline - time.monotonic()))
+        status = run_process(command, records.with_suffix(".log"), max(0.0, deadline - time.monotonic()) + GRACE)
         if status == 0:
             break
         case = open_case(records)
@@ -94,7 +106,7 @@ def start_part(run: Run, part: str, name: str, prefix: Sequence[str] = ()) -> di
             break
     else:
         append_record(records, ended(name, f"no case is run after {MOST_PROCESSES} processes that ended early"))
-    return {"name": name, "seconds": round(time.monotonic() - begin, 1), **summarize(records)}
+    return {"name": name, "planned": planned, "seconds": round(time.monotonic() - begin, 1), **summarize(records)}
 
 
 def run_process(command: Sequence[str], log: Path, seconds: float) -> int | None:
@@ -120,6 +132,7 @@ def run_stage(run: Run, stage: str, parts: Iterable[Callable[[], dict[str, Any]]
         "parts": len(results),
         "skipped": [f"{result['name']}: {result['skipped']}" for result in results if "skipped" in result],
         "cases": sum(result["cases"] for result in results),
+        "not_run": sum(max(0, result["planned"] - result["cases"]) for result in results),
         "failures": failures,
         "seconds": round(time.monotonic() - begin, 1),
         "slowest": max((result["seconds"] for result in results), default=0.0),
@@ -128,21 +141,26 @@ def run_stage(run: Run, stage: str, parts: Iterable[Callable[[], dict[str, Any]]
 
 
 def run_checks(run: Run, stages: Sequence[str], tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """Runs the stages in order."""
-    packed = packed_of(read_index(run.data))
+    """Runs the stages in order, each up to its share of the time, and what those before it have left."""
+    index = read_index(run.data)
+    packed = packed_of(index)
     results = []
+    whole, begin, share = run, time.monotonic(), 0.0
     for stage in stages:
+        share += SHARES[stage] / sum(SHARES[each] for each in stages)
+        run = replace(whole, deadline=begin + share * (whole.deadline - begin))
         if stage == "sanitizer":
-            results.append(_run_sanitizer(run))
+            results.append(_run_sanitizer(run, next((each for each in packed if each.name == SANITIZED), None)))
         elif stage == "threads":
             chosen = [each for each in packed if each.stage == "samples"]
             results.append(run_stage(run, stage, [_part(run, "threads", each) for each in chosen], 1))
         elif stage == "timings":
             # One after the other: a device that two processes use has no time of its own.
-            parts = [lambda part=part: start_part(run, part, part) for part in ("timings", "peers")]
+            planned = {"timings": len(index["timings"]), "peers": 0}
+            parts = [_begin(run, part, part, count) for part, count in planned.items()]
             results.append(run_stage(run, stage, parts, 1))
         elif stage == "errors":
-            results.append(run_stage(run, stage, [lambda: start_part(run, "errors", "errors")], 1))
+            results.append(run_stage(run, stage, [_begin(run, stage, stage, len(CHECKS))], 1))
         else:
             chosen = [each for each in packed if each.stage == stage]
             results.append(run_stage(run, stage, [_part(run, "check", each) for each in chosen], run.jobs))
@@ -151,7 +169,11 @@ def run_checks(run: Run, stages: Sequence[str], tell: Callable[[dict[str, Any]],
 
 
 def _part(run: Run, part: str, packed: Packed) -> Callable[[], dict[str, Any]]:
-    return lambda: start_part(run, part, packed.name)
+    return _begin(run, part, packed.name, len(packed.cases))
+
+
+def _begin(run: Run, part: str, name: str, planned: int) -> Callable[[], dict[str, Any]]:
+    return lambda: start_part(run, part, name, planned)
 
 
 def find_sanitizer() -> str | None:
@@ -161,20 +183,23 @@ def find_sanitizer() -> str | None:
     )
 
 
-def _run_sanitizer(run: Run) -> dict[str, Any]:
+def _run_sanitizer(run: Run, packed: Packed | None) -> dict[str, Any]:
     found = find_sanitizer()
-    if found is None:
+    if found is None or packed is None:
         return {
             "stage": "sanitizer",
             "parts": 0,
             "cases": 0,
+            "not_run": 0,
             "failures": [],
             "seconds": 0.0,
             "slowest": 0.0,
-            "skipped": ["not found"],
+            "skipped": ["compute-sanitizer: not found" if packed else f"{SANITIZED}: not packed"],
         }
     parts = [
-        lambda tool=tool: start_part(run, "check", SANITIZED, [found, "--tool", tool, "--error-exitcode", "9"])
+        lambda command=[found, "--tool", tool, "--error-exitcode", "9"]: start_part(
+            run, "check", SANITIZED, len(packed.cases), command
+        )
         for tool in SANITIZERS
     ]
     return run_stage(run, "sanitizer", parts, len(SANITIZERS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -21,7 +22,7 @@ import numpy as np
 from .cases import load
 from .compare import Array
 from .driver import Driver, device_number, is_lost
-from .records import DeviceLostError, Record, began, ended, fact
+from .records import DeviceLostError, Record, began, ended, fact, out_of_time
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8}
 """The bytes of an element."""
@@ -175,8 +176,10 @@ def time_entry(driver: Driver, clock: Clock, model: nacre.Model, timing: Timing,
     return median(times)
 
 
-def time_all(folder: Path, timings: Sequence[Timing], device: str, first: int, *, quick: bool) -> Iterator[Record]:
-    """Times everything in this process, and nothing of a peer."""
+def time_all(
+    folder: Path, timings: Sequence[Timing], device: str, first: int, deadline: float, *, quick: bool
+) -> Iterator[Record]:
+    """Times everything in this process, and nothing of a peer. After the deadline, no timing begins."""
     driver = Driver()
     opened = driver.open(device_number(device))
     clock = Clock(driver)
@@ -184,6 +187,9 @@ def time_all(folder: Path, timings: Sequence[Timing], device: str, first: int, *
         yield fact(copy_bytes_per_second=measure_copy(driver, clock, 1 << 16 if quick else COPIED))
     artifact = ""
     for timing in timings[first:]:
+        if time.monotonic() > deadline:
+            yield out_of_time()
+            return
         yield began(timing.name)
         try:
             if timing.artifact != artifact:
