@@ -17,13 +17,13 @@ def explain_plain(nest: Nest) -> str:
     last = nest.outer[-1] if nest.outer else None
     if last is None:
         return "there is one element"
-    size = nest.static_extent(last)
-    if size is not None and size % WIDTH:
-        return f"the last axis has {size} elements, not a multiple of {WIDTH}"
     moving = [operand for operand in nest.operands if operand.in_memory and last in operand.loops()]
     narrow = next((operand.element for operand in moving if operand.element not in BYTES), None)
     if narrow is not None:
         return f"elements of {narrow} are not read several at once"
+    size = nest.static_extent(last)
+    if size is not None and size % WIDTH:
+        return f"the last axis has {size} elements, not a multiple of {WIDTH}"
     return "neighbouring elements of an operand are not neighbours in memory"
 
 
