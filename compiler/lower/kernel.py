@@ -34,8 +34,10 @@ from .records import (
     Structured,
     StructuredBody,
     as_ref,
+    copy_of,
 )
 from .scalars import ScalarWriter
+from .shapes import merges_in_place
 from .statements import Element
 from .text import FunctionText
 from .writer import Kernel, KernelWriter
@@ -195,6 +197,8 @@ class KernelEmitter:
         if type.elements == 0:
             # MLIR assumes that a group of axes with a static 0 is static even where others of its axes are not.
             return self.full(type, 0)
+        if isinstance(ref.op, Slice) and not merges_in_place(ref.op, shape):
+            ref = self._add(copy_of(ref, self.span)).result()
         return self._add(Reshape(types=(type,), operands=[ref])).result()
 
     def slice(self, x: protocol.Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> Ref:

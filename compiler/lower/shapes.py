@@ -9,6 +9,7 @@ from ...dialect.dims import Shape, Size, multiply, product
 from ...dialect.emitter import Index, IndexMap
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import TensorType
+from .records import Slice
 from .text import FunctionText, element_type
 
 DYNAMIC = "?"
@@ -108,6 +109,20 @@ def reshape_groups(source: Shape, target: Shape) -> tuple[Groups, Groups]:
         [list(range(a[0], b[0])) for a, b in pairs],
         [list(range(a[1], b[1])) for a, b in pairs],
     )
+
+
+def merges_in_place(part: Slice, target: Shape) -> bool:
+    """Returns whether a reshape of a slice needs no copy: axes that it merges lie in memory as those of a whole tensor
+    do. Each of them but the first must be whole, and be read with a step of 1. Axes of size 1 do not count."""
+    whole, source = part.operands[0], part.types[0].shape
+    for group in reshape_groups(source, target)[0]:
+        merged = [axis for axis in group if source[axis] != 1]
+        if len(merged) < 2:
+            continue
+        is_whole = all(source[axis] == whole.type.shape[axis] for axis in merged[1:])
+        if isinstance(whole.op, Slice) or not is_whole or any(part.steps[axis] != 1 for axis in merged):
+            return False
+    return True
 
 
 def _leading_products(shape: Shape) -> list[Size]:

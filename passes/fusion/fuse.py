@@ -72,7 +72,8 @@ class Fuse(Pass):
     with the reason for each value that is still passed between two nodes.
 
     With `in-place`, kernels read the second operand of a contraction in any order: a transposition joins the
-    contractions that sum over its last axis, in every dtype and for any number of rows.
+    contractions that sum over its last axis, in every dtype and for any number of rows. Elementwise nodes join a
+    reduction before them over any axes.
     """
 
     name: ClassVar[str] = "fuse"

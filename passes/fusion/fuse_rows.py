@@ -3,7 +3,8 @@
 Every tensor of the group has one of four forms: FULL (rows and their elements), KEPT (one element per row, the reduced
 axes have size 1), DROPPED (the same without these axes), or SMALL (broadcasts to full, and is cheap to recompute for
 every row). A row depends on no other row, so a kernel can compute any number of rows at a time. This requires rows
-along the last axes; a reduction over other axes takes only the nodes that compute its operand.
+along the last axes; a reduction over other axes takes only the nodes that compute its operand, and, with `in-place`,
+elementwise nodes that read each result where it is computed.
 
     x - mean(x, axis=-1, keepdims=True)        x [B, T, C] FULL, mean [B, T, 1] KEPT
 """
@@ -67,13 +68,14 @@ class _Rows:
         self.kept: Shape = tuple(1 if i in axes else size for i, size in enumerate(self.full))
         self.dropped: Shape = tuple(size for i, size in enumerate(self.full) if i not in axes)
         self.whole = are_last(axes, len(self.full))
+        self.ends = self.whole or (flow.in_place and has(node, "reduction"))
         self.forms: dict[int, Form] = {seed: Form.FULL if has(node, "rowwise") else self._reduced(node)}
 
     def _reduced(self, node: Node) -> Form:
         return Form.KEPT if node.output.type.shape == self.kept else Form.DROPPED
 
     def grow(self) -> set[int]:
-        if not self.whole:
+        if not self.ends:
             self._refuse_readers()
             if has(self.flow.nodes[self.seed], "rowwise"):
                 for source in self.flow.sources(self.seed):
@@ -81,7 +83,7 @@ class _Rows:
                 return set()
         changed = True
         while changed:
-            changed = any([self._take_sources(), self.whole and self._take_readers()])
+            changed = any([self._take_sources(), self.ends and self._take_readers()])
         return set(self.forms)
 
     def _refuse_readers(self) -> None:
@@ -140,6 +142,8 @@ class _Rows:
             if not inside and flow.leads_back({*self.forms, number}):
                 return None, CIRCLE
             return Form.FULL, None
+        if self.ends and not self.whole and broadcasts_to(shape, self.dropped) and self._end_reads(readers):
+            return (Form.SMALL, None) if inside and is_cheap(node) else (None, COSTLY)
         if not broadcasts_to(shape, self.full) or not all(self._reads_small(r, node.output) for r in readers):
             return None, OTHER_SHAPE
         if not inside:
@@ -182,6 +186,10 @@ class _Rows:
             return False
         return form in (Form.FULL, Form.SMALL) and (has(node, "elementwise") or moves_linearly(node))
 
+    def _end_reads(self, readers: Sequence[int]) -> bool:
+        """Returns whether all members that read a value are elementwise nodes after the reduction."""
+        return all(self.forms[r] is Form.DROPPED and is_elementwise(self.flow.nodes[r]) for r in readers)
+
     # --- towards readers ---
 
     def _take_readers(self) -> bool:
@@ -221,6 +229,8 @@ class _Rows:
             return None, None
         if form is None:
             return None, reason
+        if not self.whole and (form is Form.FULL or not is_elementwise(node)):
+            return None, OTHER_AXIS
         if not fits_type(flow, node, self.dtype):
             return None, OTHER_TYPE
         if flow.leads_back({*self.forms, number}):

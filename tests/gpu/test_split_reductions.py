@@ -162,3 +162,20 @@ def test_parts(before: int, length: int, after: int, parts: int) -> None:
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
     check_assembly(built[1], tmp_path, "sm_80")
+
+
+def test_elementwise_nodes_after_columns_join_their_launch(machine: Machine, tmp_path: Path) -> None:
+    text = """language 1
+    dim B in 0..9
+    model m(x: f32[B, 40, 67], b: f16[67]) -> f16[40, 67] { return relu(cast(sum(exp(x), axis=0) * 2.0, f16) + b) }
+    """
+    nacre.compile(text, tmp_path / "model.so", target="cuda:sm_80")
+    model = nacre.load(tmp_path / "model.so", device="cuda")
+    rng = np.random.default_rng(2)
+    for batch in (0, 1, 9):
+        x, b = rng.normal(size=(batch, 40, 67)).astype(np.float32), rng.normal(size=67).astype(np.float16)
+        before = machine.launches
+        y = np.asarray(model(x, b)).astype(np.float64)
+        assert machine.launches == before + 1 and not machine.error
+        expected = np.maximum(2 * np.exp(x.astype(np.float64)).sum(axis=0) + b, 0)
+        assert np.max(np.abs(y - expected)) <= 2**-9 * max(np.max(expected), 1.0), batch

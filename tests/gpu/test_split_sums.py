@@ -13,6 +13,7 @@ from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
+from nacre.passes.layout.split_model import Product
 from nacre.passes.layout.split_sums import SplitSums
 
 SOURCE = """language 1
@@ -65,14 +66,25 @@ def test_sums_are_split(built: tuple[Build, Path]) -> None:
     assert built[0].program is not None
     kernels = [[call.symbol for call in f.calls] for f in built[0].program.lowered.functions]
     names = [[symbol.partition("_")[0] for symbol in each] for each in kernels]
-    assert [each[:2] for each in names] == [["einsum", "sum"]] * 3 + [["matmul"]]
+    # The launch that adds the parts computes the bias and the activation too.
+    assert names == [["einsum", "fusion"], ["einsum", "sum"], ["einsum", "sum"], ["matmul"]]
+
+
+def test_the_choice_is_told(built: tuple[Build, Path]) -> None:
+    (remark, *_) = (remark for remark in built[0].remarks if remark.pass_name == "split-sums")
+    few = Product(3, 136, 2048, 2)
+    before, after = (f"{1e6 * few.seconds(parts):.1f} µs" for parts in (1, 8))
+    assert remark.text == f"adds 8 parts of each sum: {after} instead of {before} by a model of an H100"
+    kernels = [kernel for entry in built[0].report() for kernel in entry.kernels]
+    assert sum(remark.text in {each.reason for each in kernel.neighbours} for kernel in kernels) == 1
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "depth", "bytes", "parts"),
     [
-        (8, 4096, 4096, 2, 8),
-        (1, 16384, 4096, 2, 1),
+        (8, 4096, 4096, 2, 4),
+        (1, 4096, 4096, 2, 8),
+        (1, 16384, 4096, 2, 2),
         (64, 512, 8192, 2, 16),
         (1, 512, 700, 4, 2),
         (4096, 4096, 4096, 2, 1),
@@ -81,6 +93,14 @@ def test_sums_are_split(built: tuple[Build, Path]) -> None:
 )
 def test_parts(rows: int, columns: int, depth: int, bytes: int, parts: int) -> None:
     assert SplitSums().parts_of(rows, columns, depth, bytes) == parts
+
+
+def test_time_of_a_product() -> None:
+    """By hand: 64 blocks, each with 16 KiB in flight, reach a share of the bandwidth; 256 blocks reach all of it."""
+    product = Product(8, 4096, 4096, 2)
+    read = 2 * 4096 * (4096 + 8) / 3.35e12
+    assert product.seconds(1) == pytest.approx(read * (3.35e12 * 0.8e-6) / (64 * 16384))
+    assert product.seconds(4) == pytest.approx(read + 2e-6 + 8 * 4 * 8 * 4096 / 3.35e12)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +121,7 @@ def test_convolution(machine: Machine, convolution: tuple[Build, Path, dict[str,
     build, path, weights = convolution
     assert build.program is not None
     kernels = [call.symbol.partition("_")[0] for call in build.program.lowered.functions[0].calls]
-    assert kernels[kernels.index("conv2d") + 1] == "sum"
+    assert kernels[kernels.index("conv2d") + 1 :] == ["fusion", "transpose"]
     x = np.random.default_rng(6).normal(size=(2, 256, 5, 4)).astype(np.float16)
     model = nacre.load(path, device="cuda")
     first, again = (np.asarray(model(x)) for _ in range(2))
