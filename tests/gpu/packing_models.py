@@ -14,7 +14,6 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from chip.compare import Array
 from chip.timing import BYTES, Timing
 from nacre.compiler.api import read_model
 from nacre.compiler.model.source import SourceModel
@@ -51,19 +50,18 @@ ENCODER = {
 SMALL = ENCODER | {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
-def repeated_weights(module: Module) -> Checkpoint:
+def repeated_weights(module: Module, vectors: int = PERIOD) -> Checkpoint:
     """Returns random weights of a module that take little space when they are compressed: a matrix repeats a short run
-    of numbers, and all numbers of a vector are equal. No two neighbouring rows of a matrix are equal, so that
-    multipliers change as many bits as with other random numbers."""
-    return open_arrays({name: _repeat(array) for name, array in random_weights(module).items()})
-
-
-def _repeat(array: Array) -> Array:
-    return np.resize(array.reshape(-1)[: PERIOD if array.ndim > 1 else 1], array.shape)
+    of numbers, a vector one of `vectors` numbers. No two neighbouring rows of a matrix are equal, so that multipliers
+    change as many bits as with other random numbers."""
+    arrays = random_weights(module)
+    periods = {name: PERIOD if array.ndim > 1 else vectors for name, array in arrays.items()}
+    return open_arrays({name: np.resize(a.reshape(-1)[: periods[name]], a.shape) for name, a in arrays.items()})
 
 
 def _build(source: SourceModel, path: Path, target: str) -> None:
-    made = repeated_weights(source.module)
+    # Norms are folded into kernels: their scales would make a run of numbers a different one for each channel.
+    made = repeated_weights(source.module, vectors=1)
     source = replace(source, weights=dict.fromkeys(source.weights, made), tests=(), budgets=())
     Build(source, Options(targets=parse_targets(target))).run(path)
 

@@ -4,8 +4,7 @@
     python FOLDER/run.py run RESULTS         there: needs Python and NumPy, and the folder; writes tables to RESULTS
 
 The second command exits with status 1 if a check fails, and with status 2 if some were not run, since the time that
-`--minutes` gives was over: the report lists them. The folder has 120 MiB, two fifths of them for the inputs and results
-of random graphs.
+`--minutes` gives was over: the report lists them.
 """
 
 from __future__ import annotations
