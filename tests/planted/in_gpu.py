@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from nacre.compiler.codegen.gpu import causal, contraction, plain, rows, tensor_cores
+from nacre.compiler.codegen.gpu import causal, contraction, plain, rows, tensor_cores, vectors
 from nacre.compiler.codegen.gpu.text import Text
 from nacre.compiler.host.device import DeviceEntryText
 from nacre.dialect.graph import Node
@@ -68,7 +68,8 @@ def other_order(setter: Setter) -> None:
 def lost_elements(setter: Setter) -> None:
     """The last elements are left out, unless they are a whole block."""
     count = plain.write_count
-    setter.attribute(plain, "write_count", lambda *given: count(*given).replace("ceildivui", "divui"))
+    for schedule in (plain, vectors):
+        setter.attribute(schedule, "write_count", lambda *given: count(*given).replace("ceildivui", "divui"))
 
 
 def finite_maximum(setter: Setter) -> None:
