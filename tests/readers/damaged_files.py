@@ -298,7 +298,7 @@ def _damaged_program(parts: Mapping[str, bytes], rng: random.Random) -> bytes:
 def _folders() -> Sequence[tuple[Mapping[str, Any], Path]]:
     """Returns the JSON files of folders by name, and the checkpoints, which the processes of all batches read."""
     above = Path(tempfile.mkdtemp(prefix="damaged-folders-"))
-    atexit.register(shutil.rmtree, above)
+    atexit.register(shutil.rmtree, above, ignore_errors=True)
     with np.load(REFERENCES) as stored:
         described = {key.split("/")[0]: json.loads(bytes(stored[key])) for key in stored if key.endswith("/described")}
     for name, each in described.items():
@@ -357,13 +357,18 @@ def _seconds() -> float:
     return sum(os.times()[:4])
 
 
+def _peak() -> int:
+    """Returns the most memory that this process or one of its children has had, in MiB."""
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) // 1024
+
+
 def read_batch(name: str, whole: Sequence[Any], seed: int, count: int) -> tuple[Counter[str], list[str], float, int]:
-    """Returns the number of files by the code of their diagnostic, the errors, the greatest time of a file, and the
-    memory in MiB."""
+    """Returns the number of files by the code of their diagnostic, the errors, the greatest time of a file, and by how
+    many MiB the peak of the memory has grown."""
     kind, rng = KINDS[name], random.Random(seed)
     codes: Counter[str] = Counter()
     errors: list[str] = []
-    slowest = 0.0
+    slowest, before = 0.0, _peak()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             damaged = kind.damage(rng.choice(whole), rng)
@@ -376,8 +381,7 @@ def read_batch(name: str, whole: Sequence[Any], seed: int, count: int) -> tuple[
             except Exception:
                 errors.append(f"{name} {number} of seed {seed}:\n{traceback.format_exc()}")
             slowest = max(slowest, _seconds() - start)
-    used = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return codes, errors, slowest, used // 1024
+    return codes, errors, slowest, _peak() - before
 
 
 def main() -> int:
