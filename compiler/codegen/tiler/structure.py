@@ -141,19 +141,17 @@ class Access:
             return 0 if loop not in self.loops() else None
         total: Size = 0
         for position, stride in zip(self.index, view.strides, strict=True):
-            if isinstance(position, Index):
-                # Most positions: a call of `coefficient_of` would take longer than the rest.
-                for other, coefficient in position.coefficients:
-                    if other == loop:
-                        total = total + coefficient * stride
-                continue
+            coefficient = coefficient_of(position, loop)
             if isinstance(position, Page) and loop in position.beside:
                 return None
-            coefficient = coefficient_of(position, loop)
-            if coefficient not in (0, 1):
-                return None
-            if coefficient == 1 and isinstance(position, Panel) and position.within:
-                total = total + stride
+            if coefficient == 0:
+                continue
+            if not isinstance(position, Index):
+                if coefficient != 1:
+                    return None
+                if isinstance(position, Page) or not position.within:
+                    continue
+            total = total + coefficient * stride
         return total
 
 

@@ -152,12 +152,9 @@ class Writer:
         """Returns the name of an expression without effects; an expression is written once per scope."""
         name = self._names.get(expression)
         if name is None:
-            # As `fresh` and `add` do: a kernel has thousands of expressions.
-            self._count += 1
-            name = self._names[expression] = f"%v{self._count}"
+            name = self._names[expression] = self.fresh()
             self._scopes[-1].names.append(expression)
-            self.lines.append(f"{'  ' * self.depth}{name} = {expression}")
-            self.locations.append(self.location)
+            self.add(f"{name} = {expression}")
         return name
 
     def recall(self, key: Hashable) -> Value | None:
