@@ -85,22 +85,25 @@ def read_elements(
     if not numbers:
         return made
     types = [f"vector<{width}x{nest.inputs[number].element}>" for number in numbers]
-    name, count = text.fresh(), f":{len(types)}" if len(types) > 1 else ""
-    with text.block(f"{name}{count} = scf.if {aligned} -> ({', '.join(types)})", "} else {"):
-        vectors = []
-        for number, type in zip(numbers, types, strict=True):
+    typed = list(zip(numbers, types, strict=True))
+
+    def vectors() -> list[str]:
+        made = []
+        for number, type in typed:
             operand = nest.inputs[number]
             indices = ", ".join(text.apply(expression, first) for expression in operand.index)
             alignment = f"{{alignment = {bytes_of(operand, width)} : i64}}"
-            vectors.append(text.let(f"vector.load %m{number}[{indices}] {alignment} : {operand.type}, {type}"))
-        text.carry(vectors, types)
-    with text.next_region():
-        vectors = []
-        for number, type in zip(numbers, types, strict=True):
-            elements = ", ".join([load(text, nest, number, at) for at in positions])
-            vectors.append(text.let(f"vector.from_elements {elements} : {type}"))
-        text.carry(vectors, types)
-    for position, (number, type) in enumerate(zip(numbers, types, strict=True)):
-        vector, element = f"{name}#{position}" if count else name, nest.inputs[number].element
+            made.append(text.let(f"vector.load %m{number}[{indices}] {alignment} : {operand.type}, {type}"))
+        return made
+
+    def elements() -> list[str]:
+        made = []
+        for number, type in typed:
+            loaded = ", ".join([load(text, nest, number, at) for at in positions])
+            made.append(text.let(f"vector.from_elements {loaded} : {type}"))
+        return made
+
+    for (number, type), vector in zip(typed, text.choose(aligned, types, vectors, elements), strict=True):
+        element = nest.inputs[number].element
         made[number] = [text.let(f"vector.extract {vector}[{n}] : {element} from {type}") for n in range(width)]
     return made

@@ -228,15 +228,11 @@ def _sum_lane(
             starts.append(text.let(f"arith.select {first}, {start}, {neutral} : {result.element}"))
     width = width_of(nest, place.lanes or WARP)
     whole = is_whole(text, nest, sizes[nest.reductions[-1]], width) if width > 1 else ""
-    if whole:
-        made, count = text.fresh(), f":{len(types)}" if len(types) > 1 else ""
-        with text.block(f"{made}{count} = scf.if {whole} -> ({', '.join(types)})", "} else {"):
-            text.carry(_sum_steps(text, nest, sizes, rows, place, starts, width), types)
-        with text.next_region():
-            text.carry(_sum_steps(text, nest, sizes, rows, place, starts, 1), types)
-        totals = [f"{made}#{n}" for n in range(len(types))] if count else [made]
-    else:
-        totals = _sum_steps(text, nest, sizes, rows, place, starts, width)
+
+    def totals_of(width: int) -> list[str]:
+        return _sum_steps(text, nest, sizes, rows, place, starts, width)
+
+    totals = text.choose(whole, types, lambda: totals_of(width), lambda: totals_of(1)) if whole else totals_of(width)
     return [list(totals[n : n + len(elements)]) for n in range(0, len(types), len(elements))]
 
 
@@ -297,15 +293,10 @@ def _combine_warps(text: Text, nest: Nest, totals: Sequence[str], place: Place) 
     """Combines the totals of the warps of a row."""
     if place.lanes != BY_LENGTH:
         return _combine_block(text, nest, totals, place.lane)
-    types = [result.element for result in nest.results]
     # All blocks of a launch take the same branch.
     is_block = text.let(f"arith.cmpi eq, {place.count}, {text.constant(THREADS)} : index")
-    made, count = text.fresh(), f":{len(types)}" if len(types) > 1 else ""
-    with text.block(f"{made}{count} = scf.if {is_block} -> ({', '.join(types)})", "} else {"):
-        text.carry(_combine_block(text, nest, totals, place.lane), types)
-    with text.next_region():
-        text.carry(totals, types)
-    return [f"{made}#{n}" for n in range(len(types))] if count else [made]
+    types = [result.element for result in nest.results]
+    return text.choose(is_block, types, lambda: _combine_block(text, nest, totals, place.lane), lambda: totals)
 
 
 def _combine_block(text: Text, nest: Nest, totals: Sequence[str], lane: str) -> list[str]:

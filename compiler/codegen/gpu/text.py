@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 _REGISTER = "llvm.nvvm.read.ptx.sreg"
@@ -67,6 +67,21 @@ class Text:
         count = f":{len(types)}" if len(types) > 1 else ""
         with self.block(f"{name}{count} = scf.for {bounds} iter_args({pairs}) -> ({', '.join(types)})"):
             yield [f"{name}#{number}" for number in range(len(types))] if len(types) > 1 else [name]
+
+    def choose(
+        self,
+        condition: str,
+        types: Sequence[str],
+        then: Callable[[], Sequence[str]],
+        otherwise: Callable[[], Sequence[str]],
+    ) -> list[str]:
+        """Returns the values of one of two regions of an `scf.if`."""
+        name, count = self.fresh(), f":{len(types)}" if len(types) > 1 else ""
+        with self.block(f"{name}{count} = scf.if {condition} -> ({', '.join(types)})", "} else {"):
+            self.carry(then(), types)
+        with self.next_region():
+            self.carry(otherwise(), types)
+        return [f"{name}#{number}" for number in range(len(types))] if count else [name]
 
     def carry(self, values: Sequence[str], types: Sequence[str]) -> None:
         """Ends a region with the values that its operation carries on or returns."""
