@@ -68,6 +68,7 @@ class _Rows:
         self.kept: Shape = tuple(1 if i in axes else size for i, size in enumerate(self.full))
         self.dropped: Shape = tuple(size for i, size in enumerate(self.full) if i not in axes)
         self.whole = are_last(axes, len(self.full))
+        # Whether nodes that read the results may join; those of rows along other axes end the group.
         self.ends = self.whole or (flow.in_place and has(node, "reduction"))
         self.forms: dict[int, Form] = {seed: Form.FULL if has(node, "rowwise") else self._reduced(node)}
 

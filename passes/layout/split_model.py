@@ -15,12 +15,13 @@ from dataclasses import dataclass
 TILE = 64
 """The rows and the columns of a block of the schedules with tiles."""
 LEAST_GAIN = 1.05
+"""The least ratio of the times without and with parts, since the model is rough."""
 _FEW = 16
 """The rows of the schedule for few rows."""
 _GROUPS, _VECTOR = 8, 16
 """The groups of columns of a block of that schedule, and the bytes of a group."""
-_PROCESSORS, _BANDWIDTH = 132, 3.35e12
-_RATES = {1: 1979e12, 2: 989e12, 4: 66.9e12}
+PROCESSORS, BANDWIDTH = 132, 3.35e12
+RATES = {1: 1979e12, 2: 989e12, 4: 66.9e12}
 """Operations per second by the bytes of a factor."""
 _WAIT = 0.8e-6
 """Seconds of an access to memory when many blocks access it."""
@@ -55,10 +56,10 @@ class Product:
         blocks = self.blocks(parts)
         in_flight = blocks * (_IN_FLIGHT if self.is_few else _COPIES_IN_FLIGHT)
         read = self.bytes * self.depth * (self.columns + self.rows)
-        memory = read / (_BANDWIDTH * min(1.0, in_flight / (_BANDWIDTH * _WAIT)))
+        memory = read / (BANDWIDTH * min(1.0, in_flight / (BANDWIDTH * _WAIT)))
         operations = 2 * self.rows * self.columns * self.depth
-        compute = operations / (_RATES[self.bytes] * min(1.0, blocks / _PROCESSORS))
+        compute = operations / (RATES[self.bytes] * min(1.0, blocks / PROCESSORS))
         if parts == 1:
             return max(memory, compute)
         # Each partial sum is written, and read by the launch that adds them.
-        return max(memory, compute) + _LAUNCH + 2 * 4 * parts * self.rows * self.columns / _BANDWIDTH
+        return max(memory, compute) + _LAUNCH + 2 * 4 * parts * self.rows * self.columns / BANDWIDTH

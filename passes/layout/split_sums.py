@@ -56,9 +56,9 @@ class SplitSums(Pass):
     def rewrite(self, module: Module, context: Context) -> Module:
         return module.map_functions(lambda function: _Rewriter(function, module, context, self).run())
 
-    def parts_of(self, rows: int, columns: int, depth: int, bytes: int) -> int:
-        """Returns the number of parts of a sum, for factors of so many bytes."""
-        product = Product(rows, columns, depth, bytes)
+    def parts_of(self, product: Product) -> int:
+        """Returns the number of parts of a sum."""
+        depth = product.depth
         allowed = [1]
         while allowed[-1] < self.parts and depth % (2 * allowed[-1]) == 0 and depth // (2 * allowed[-1]) >= self.depth:
             allowed.append(2 * allowed[-1])
@@ -152,7 +152,7 @@ class _Rewriter(Rewriter):
 
     def parts_of(self, node: Node) -> int:
         work = self.product_of(node)
-        return 1 if work is None else self.options.parts_of(work.rows, work.columns, work.depth, work.bytes)
+        return 1 if work is None else self.options.parts_of(work)
 
     def product_of(self, node: Node) -> Product | None:
         """Returns the sizes of a product that may be split."""

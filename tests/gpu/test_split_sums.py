@@ -12,8 +12,9 @@ from fake_driver import Machine
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.chips import CHIPS
 from nacre.compiler.targets.target import parse_targets
-from nacre.passes.layout.split_model import Product
+from nacre.passes.layout.split_model import BANDWIDTH, PROCESSORS, RATES, Product
 from nacre.passes.layout.split_sums import SplitSums
 
 SOURCE = """language 1
@@ -92,7 +93,14 @@ def test_the_choice_is_told(built: tuple[Build, Path]) -> None:
     ],
 )
 def test_parts(rows: int, columns: int, depth: int, bytes: int, parts: int) -> None:
-    assert SplitSums().parts_of(rows, columns, depth, bytes) == parts
+    assert SplitSums().parts_of(Product(rows, columns, depth, bytes)) == parts
+
+
+def test_figures_are_those_of_the_chip() -> None:
+    """Passes cannot import the table of chips."""
+    chip = CHIPS["h100"]
+    assert (chip.processors, chip.bandwidth) == (PROCESSORS, BANDWIDTH)
+    assert {1: chip.rate("i8"), 2: chip.rate("f16"), 4: chip.rate("f32")} == RATES
 
 
 def test_time_of_a_product() -> None:
