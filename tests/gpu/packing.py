@@ -278,8 +278,8 @@ def pack_errors(pack: Pack) -> None:
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is packed: the number of random graphs, and whether all cases of operators are packed in all dtypes.
-    What is `quick` is for a device in C: a few operators, and few rounds."""
+    """The amount that is packed: `graphs` is the number of random graphs, and `everything` asks for all cases of
+    operators in all dtypes. A `quick` folder is for a device in C: a few operators, and few rounds."""
 
     graphs: int
     everything: bool = False

@@ -1,4 +1,4 @@
-"""What results of a packed case may be: exact values, allowed errors, and where NaN and infinities may be."""
+"""The expectations of packed cases: exact values, allowed errors, and the places of NaN and infinities."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ def test_probabilities_of_tokens(running: Running, talker: Path) -> None:
 
 
 def test_probabilities_of_a_prompt(running: Running, talker: Path) -> None:
-    """Those of each token behind the tokens before it, whether an answer follows or not, and after another request."""
+    """The server returns the probability of each token of the prompt, with or without an answer, and if another request
+    had the same prompt."""
     ids = running.vocabulary.encode(LONG)
     generator = Generator(nacre.load(talker), CONTEXT)
     logs = [
