@@ -28,6 +28,7 @@ from .artifact.spec import (
 from .base.spans import relative_to, without_spans
 from .codegen.objects import Program
 from .host.calls import describe_calls
+from .host.entry import observed
 from .host.named_values import find_named_values
 from .host.plan import LoweredEntry
 from .lower.module import LoweredWeight
@@ -137,7 +138,6 @@ def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -
 
 
 def _specify_entry(entry: LoweredEntry, function: Function, module: Module, calls: tuple[CallSpec, ...]) -> EntrySpec:
-    symbol, observed = entry.symbols()
     optimized = module.function(entry.name)
     positions = {state.name: position for position, state in enumerate(module.states)}
     bound = session_dims(used_states(module, function))
@@ -145,7 +145,7 @@ def _specify_entry(entry: LoweredEntry, function: Function, module: Module, call
     assert len(function.result_names) >= len(function.outputs), (function.name, function.result_names)
     return EntrySpec(
         name=entry.name,
-        symbol=symbol,
+        symbol=entry.symbol,
         arguments=tuple(ArgumentSpec(v.name, v.type) for v in function.inputs),
         results=tuple(
             ArgumentSpec(name, v.type) for name, v in zip(function.result_names, function.outputs, strict=False)
@@ -155,7 +155,7 @@ def _specify_entry(entry: LoweredEntry, function: Function, module: Module, call
         constraints=tuple(
             Constraint(r.size, ">=" if r.extent else "fits", 0) for r in _requirements(entry, function, optimized)
         ),
-        observed=observed,
+        observed=observed(entry.symbol),
         calls=calls,
         checks=entry.checks,
         states=tuple(positions[name] for name in function.states),

@@ -1,10 +1,11 @@
-"""Compiles a lowered module to object files: one for every kernel, and one for the entries after memory planning.
+"""Compiles a lowered module to object files: one for every kernel, and those of the entries after memory planning.
 
     kernels (MLIR) -- one job each --> cache, else a child (kernel_worker) --> objects, reports
                                                                                     |
     entries (LLVM IR) <------------------- memory plan <---------- the tensors that each part uses
        |
-       +-- one job for each target --> cache, else a child (entry_worker) --> objects
+       +-- for each target, the entries, their observed copies and each launcher:
+           one job each --> cache, else a child (entry_worker) --> objects
 
 An object depends on its text and the options alone. It is the same whichever child compiles it, with whichever others
 and at whichever time, or if it comes from the cache.
@@ -23,7 +24,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ..base.cache_folder import object_folder
 from ..dumps import Dumps
 from ..dumps.kernel_texts import Part
-from ..host.plan import LoweredEntry, entry_ir, plan_entries
+from ..host.plan import EntryModule, LoweredEntry, entry_modules, plan_entries
 from ..host.whole_loops import LoopReport, find_inner_kernels
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.parts import PLAIN, join_targets
@@ -232,15 +233,33 @@ class CodeGenerator:
 
     def compile_entries(self, program: Program) -> tuple[bytes, ...]:
         """Returns all objects of the program: for every target the kernels in their order, then the entries."""
-        sources = [self._entry_source(program, target) for target in self.options.targets]
+        modules = [(target, each) for target in self.options.targets for each in self._entry_modules(program, target)]
+        modules.sort(key=lambda pair: pair[1].entries)
         self._parts = self._kernel_parts(program) if self._dump else {}
-        entries = self._make(sources, ENTRY_WORKER, {"ll", "s"})
+        made: dict[Target, list[ObjectCode]] = {target: [] for target in self.options.targets}
+
+        def make(chosen: Sequence[tuple[Target, EntryModule]], dumped: Collection[str]) -> list[ObjectCode]:
+            sources = [self._entry_source(program, target, module, made[target]) for target, module in chosen]
+            codes = self._make(sources, ENTRY_WORKER, dumped)
+            for (target, _), code in zip(chosen, codes, strict=True):
+                made[target].append(code)
+            return codes
+
+        if self.dumps.keeps(MODULES):
+            # The text of the whole program, which the job of the entries links, contains those of the other modules.
+            others = [pair for pair in modules if not pair[1].entries]
+            for (_, module), code in zip(others, make(others, ()), strict=True):
+                for stage, language in LLVM_STAGES.items():
+                    part = Part(code.dumps[f"{stage}.{language}"], module.symbols[0], kind="entries")
+                    self._parts.setdefault(stage, []).append(part)
+            modules = modules[len(others) :]
+        entries = make(modules, {"ll", "s"})
         for name, language in MODULES.items():
             texts = [entry.dumps.get(f"{name}.{language}") for entry in entries]
             self.dumps.write_module(name, language, [Part(text) for text in texts if text is not None])
         objects: list[bytes] = []
-        for target, entry in zip(self.options.targets, entries, strict=True):
-            objects += [*(kernel.code for kernel in program.kernels[target].values()), entry.code]
+        for target, codes in made.items():
+            objects += [*(kernel.code for kernel in program.kernels[target].values()), *(code.code for code in codes)]
         return tuple(objects)
 
     def _kernel_parts(self, program: Program) -> dict[str, list[Part]]:
@@ -284,33 +303,37 @@ class CodeGenerator:
         identity = text if self.options.debug else kernel.identity(suffix)
         return kernel_source(text, identity, job, kernel.origins)
 
-    def _entry_source(self, program: Program, target: Target) -> Source:
+    def _entry_modules(self, program: Program, target: Target) -> list[EntryModule]:
         suffix = self.options.suffix(target)
-        watched = target.is_device or not self.options.visible  # the tables of a device name the observed copies
-        keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix, watched=watched)]
-        start = self.options.start if self.options.start in LLVM_STAGES else LLVM_IR
-        job = replace(self.options.job(target.host, keep, dump=self._dump), visible=self.options.visible, start=start)
-        dumped: dict[str, str] = {}
-        if self.dumps.wants(MODULES) and not target.is_device:
-            kernels = program.kernels[target].values()
-            dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}
-        if self.given and start == self.options.start:
-            part = self.given.get(keep[0]) or _no_entries(keep[0])
-            return entry_source(part.text, job, dumped)
-        parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
-        inner = program.inner(target, suffix)
-        options = self.options
-        text = entry_ir(
+        return entry_modules(
             program.entries,
             suffix,
-            parts,
-            debug=options.debug,
+            {symbol: kernel.report.parts for symbol, kernel in program.kernels[target].items()},
+            debug=self.options.debug,
             device=target.is_device,
-            inner=inner,
-            watched=watched,
+            inner=program.inner(target, suffix),
+            watched=target.is_device or not self.options.visible,  # the tables of a device name the observed copies
         )
-        called = [made.report.code for made in program.kernels[target].values() if made.report.code]
-        return entry_source(text, job, dumped, called)
+
+    def _entry_source(
+        self, program: Program, target: Target, module: EntryModule, others: Sequence[ObjectCode]
+    ) -> Source:
+        """Returns the source of a module; `others` are the modules of the target that are compiled already."""
+        start = self.options.start if self.options.start in LLVM_STAGES else LLVM_IR
+        job = self.options.job(target.host, module.symbols, dump=self._dump)
+        level = 0 if module.observed else job.level
+        job = replace(job, level=level, visible=self.options.visible, start=start)
+        dumped: dict[str, str] = {}
+        kernels = program.kernels[target].values()
+        if self.dumps.keeps(MODULES) and module.entries and not target.is_device:
+            linked = enumerate([*kernels, *others])
+            dumped = {f"{i:06}-{stage}": text for i, code in linked for stage, text in code.dumps.items()}
+        if self.given and start == self.options.start:
+            symbol = module.symbols[0]
+            part = self.given.get(symbol) or _no_entries(symbol)
+            return entry_source(part.text, job, dumped)
+        called = [made.report.code for made in kernels if made.report.code] if module.entries else []
+        return entry_source(module.text, job, dumped, called)
 
     def _make(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[ObjectCode]:
         """Returns the objects of the sources. Objects that are not cached are compiled in a suitable number of
@@ -403,8 +426,8 @@ def _no_kernel(symbol: str, kernel: LoweredKernel) -> NoReturn:
 
 
 def _no_entries(symbol: str) -> NoReturn:
-    message = f"the text does not define the entries, such as `{symbol}`"
-    help_text = "entries follow the kernels in a dump of LLVM IR or assembly"
+    message = f"the text does not define `{symbol}`"
+    help_text = "launchers and entries follow the kernels in a dump of LLVM IR or assembly"
     raise DiagnosticError([Diagnostic("missing-entries", message, help=help_text)])
 
 

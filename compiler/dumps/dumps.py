@@ -86,6 +86,10 @@ class Dumps:
         names = {plain_name(name) for name in (*self.before, *self.after, *self.keep)}
         return self.directory is not None or not names.isdisjoint(stages)
 
+    def keeps(self, stages: Collection[str]) -> bool:
+        """Returns whether the text of one of the stages is kept for the caller."""
+        return not set(self.keep).isdisjoint(stages)
+
     def write_graph(self, stage: str, text: str, constants: Mapping[str, Array]) -> None:
         """Takes a graph; `constants` are the data that its text does not hold."""
         if self.changed and self._number:

@@ -49,6 +49,7 @@ from ..lower.lines import Scope, Scopes, no_lines
 from ..lower.schedule import Branch, Item, Loop, While, calls_in
 from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Weight
 from ..lower.writer import ITEMS
+from .launchers import Signature
 from .states import Copy
 
 ARGUMENTS = ", ".join(
@@ -65,10 +66,6 @@ RECORD_BYTES = 8 * RECORD
 FAILURE_WORDS = RECORD + 2
 """The 64-bit words of the struct `nacre_failure` in the runtime's tables.h: the record of a check, the alarm, and the
 address of the bytes of checks that run once."""
-LAUNCHER, TASK = "nacre_launch", "nacre_task"
-"""The prefixes of the functions that compute all work items of a kernel on the threads of a team, and that each of the
-threads calls. Kernels with as many dims and tensors share them: LLVM takes more than a millisecond for each function,
-however short. Entries and kernels never have such a name."""
 PACE = "_pace"
 """The suffix of a kernel's variable in which the runtime records the time of a work item."""
 
@@ -91,6 +88,7 @@ class Call:
     copies: copies that precede the call.
     tensors: the tensors that it reads and writes; none for a copy.
     results: the storage and the bytes of each tensor that it writes, without the record of a check and slices.
+    suffix: the suffix of the kernel's symbol, which names the target.
     """
 
     kernel: str
@@ -106,6 +104,12 @@ class Call:
     copies: tuple[Copy, ...] = ()
     tensors: tuple[TensorType, ...] = ()
     results: tuple[tuple[Storage, Size], ...] = ()
+    suffix: str = ""
+
+    @property
+    def signature(self) -> Signature:
+        """The signature of the kernel, which decides the launcher."""
+        return Signature(len(self.dims), len(self.storages), self.suffix)
 
 
 class EntryText:
@@ -242,7 +246,7 @@ class EntryText:
         """Returns the function that runs a kernel, and its arguments between the team and those of the kernel."""
         kernel = call.kernel
         own = (f"ptr @{symbol}" for symbol in (kernel, f"{kernel}{ITEMS}", f"{kernel}{PACE}"))
-        return (launcher(len(call.dims), len(call.storages)), *own)
+        return (call.signature.launcher, *own)
 
     @contextmanager
     def if_due(self, call: Call, check: int) -> Iterator[None]:
@@ -484,71 +488,30 @@ def _split(items: Sequence[Item[Call, Storage]]) -> Iterator[Sequence[Item[Call,
         yield part
 
 
-def declare(calls: Iterable[Call], *, hidden: bool = False) -> str:
+def declare(calls: Iterable[Call], *, hidden: bool = False, apart: bool = False) -> str:
     """Returns the declarations of all symbols that entries with these calls refer to: the text of entries is
     self-contained. If the kernels are `hidden` from the users of the library, their addresses are known when it is
-    linked."""
+    linked. The launchers are defined here, unless they are modules of their own, `apart`."""
     lines = {
         "i64 @llvm.smin.i64(i64, i64)",
         "i64 @llvm.smax.i64(i64, i64)",
         "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     }
-    kernels = {call.kernel: (len(call.dims), len(call.storages)) for call in calls}
+    kernels = {call.kernel: call for call in calls}
     scope = "hidden " if hidden else ""
-    for kernel, (dims, pointers) in kernels.items():
-        types = _types(dims, pointers)
+    for kernel, call in kernels.items():
+        types = call.signature.types
         lines.add(f"{scope}void @{kernel}({', '.join([*types, 'i64', 'i64'])})")
-        lines.add(f"{scope}i64 @{kernel}{ITEMS}({', '.join(types[:dims])})")
+        lines.add(f"{scope}i64 @{kernel}{ITEMS}({', '.join(types[: len(call.dims)])})")
+    launchers = launchers_of(kernels.values())
+    if apart:
+        lines.update(f"hidden {signature.declaration}" for signature in launchers)
     declared = (f"declare {line}\n" for line in sorted(lines))
     paces = (f"@{kernel}{PACE} = internal global i64 0, align 8\n" for kernel in sorted(kernels))
-    launchers = [_write_launcher(*counts) for counts in sorted(set(kernels.values()))]
-    return "\n".join(["".join([*declared, *paces]), *launchers])
+    definitions = [] if apart else [signature.definition("internal") for signature in launchers]
+    return "\n".join(["".join([*declared, *paces]), *definitions])
 
 
-def _types(dims: int, pointers: int) -> list[str]:
-    return ["i64"] * dims + ["ptr"] * pointers
-
-
-def launcher(dims: int, pointers: int) -> str:
-    """Returns the name of the function that runs kernels with so many dims and tensors."""
-    return f"{LAUNCHER}_{dims}_{pointers}"
-
-
-def _write_launcher(dims: int, pointers: int) -> str:
-    """Writes the function that computes all work items of a kernel. With one work item, or without a team, it is a
-    plain call; otherwise the kernel, dims and pointers are passed to the task in each thread through memory. See
-    `nacre_team` in the runtime's tables.h."""
-    values = [f"{type} %a{number}" for number, type in enumerate(_types(dims, pointers))]
-    kept = ["ptr %kernel", *values]
-    slots = [f"getelementptr i64, ptr %context, i64 {number}" for number in range(len(kept))]
-    numbered = list(enumerate(kept))
-    task = f"{TASK}_{dims}_{pointers}"
-    return "\n".join(
-        [
-            f"define internal void @{task}(ptr %context, i64 %begin, i64 %end) {{",
-            *(f"  %s{number} = {slot}" for number, slot in enumerate(slots)),
-            *(f"  {value.split()[1]} = load {value.split()[0]}, ptr %s{number}, align 8" for number, value in numbered),
-            f"  call void %kernel({', '.join([*values, 'i64 %begin', 'i64 %end'])})",
-            "  ret void",
-            "}",
-            f"define internal void @{launcher(dims, pointers)}"
-            f"({', '.join(['ptr %team', 'ptr %kernel', 'ptr %count', 'ptr %pace', *values])}) noinline {{",
-            f"  %context = alloca [{len(kept)} x i64], align 8",
-            f"  %items = call i64 %count({', '.join(values[:dims])})",
-            "  %single = icmp slt i64 %items, 2",
-            "  %alone = icmp eq ptr %team, null",
-            "  %direct = or i1 %single, %alone",
-            "  br i1 %direct, label %here, label %shared",
-            "here:",
-            f"  call void %kernel({', '.join([*values, 'i64 0', 'i64 %items'])})",
-            "  ret void",
-            "shared:",
-            *(f"  %s{number} = {slot}" for number, slot in enumerate(slots)),
-            *(f"  store {value}, ptr %s{number}, align 8" for number, value in numbered),
-            "  %parallel = load ptr, ptr %team, align 8",
-            f"  call void %parallel(ptr %team, ptr @{task}, ptr %context, i64 %items, ptr %pace)",
-            "  ret void",
-            "}",
-            "",
-        ]
-    )
+def launchers_of(calls: Iterable[Call]) -> list[Signature]:
+    """Returns the signatures of the launchers that calls need, in order."""
+    return sorted({call.signature for call in calls})

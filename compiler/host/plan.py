@@ -21,7 +21,7 @@ from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
 from ...passes.analysis.liveness import Step, lower_bound
 from ...passes.analysis.plan_memory import plan_memory
-from ..lower.lines import Metadata, no_lines
+from ..lower.lines import Metadata, Scopes, no_lines
 from ..lower.lowered import Lowered, LoweredCall, LoweredFunction, Tensor
 from ..lower.nodes import Computed
 from ..lower.parts import Parts
@@ -29,7 +29,7 @@ from ..lower.schedule import Item, calls_in, map_items
 from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Weight, Workspace
 from ..lower.writer import part_name
 from .device import DeviceEntryText, declare_device
-from .entry import Call, EntryText, declare, observed, write_entry, write_observed_entry
+from .entry import Call, EntryText, declare, launchers_of, observed, write_entry, write_observed_entry
 from .loop_text import WholeLoops, declare_inner
 from .moves import Operand, Timeline
 from .states import Copy, StateReport, old_values, plan_states, report_states, write_copies
@@ -80,28 +80,30 @@ class LoweredEntry:
         *,
         device: bool = False,
         inner: Collection[str] = (),
-        watched: bool = True,
     ) -> str:
-        """Returns the text of the entry, with the suffix at its symbol and at the kernels that it calls, and of its
-        observed copy if `watched`. `lines` receives their line tables. `inner` are the functions with copies for loops
-        that are one function."""
-        symbol, items = self.symbol + suffix, self._items(suffix, parts)
-        span = self.span
-        scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
+        """Returns the text of the entry, with the suffix at its symbol and at the kernels that it calls. `lines`
+        receives their line tables. `inner` are the functions with copies for loops that are one function."""
+        symbol, items, scopes = self.symbol + suffix, self._items(suffix, parts), self._scopes(lines)
         whole = WholeLoops(symbol, inner, scopes)
-        plain, other = (DeviceEntryText, DeviceEntryText) if device else (whole.make_text, EntryText)
+        plain = DeviceEntryText if device else whole.make_text
         text = write_entry(symbol, self.dims, items, scopes, self.copies, plain)
-        copy = [write_observed_entry(symbol, self.dims, items, scopes, self.copies, other)] if watched else []
-        return "\n".join([*whole.functions, text, *copy])
+        return "\n".join([*whole.functions, text])
+
+    def observed_text(
+        self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None, *, device: bool = False
+    ) -> str:
+        """Returns the text of the entry's observed copy; see `text`."""
+        make_text = DeviceEntryText if device else EntryText
+        items, scopes = self._items(suffix, parts), self._scopes(lines)
+        return write_observed_entry(self.symbol + suffix, self.dims, items, scopes, self.copies, make_text)
+
+    def _scopes(self, lines: Metadata | None) -> Scopes:
+        span = self.span
+        return no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
 
     def report_loops(self, inner: Collection[str]) -> Iterator[LoopReport]:
         """Yields a report on each loop; `inner` are the kernels with copies for loops that are one function."""
         return report_loops(self.name, self.items, inner)
-
-    def symbols(self, suffix: str = "", *, watched: bool = True) -> tuple[str, ...]:
-        """Returns the symbols that the entry's text defines."""
-        symbol = self.symbol + suffix
-        return (symbol, observed(symbol)) if watched else (symbol,)
 
     def parts(self, suffix: str = "", parts: Parts | None = None) -> list[Call]:
         """Returns the calls of all parts of all kernels."""
@@ -115,6 +117,7 @@ class LoweredEntry:
                 replace(
                     call,
                     kernel=part_name(call.kernel + suffix, number),
+                    suffix=suffix,
                     record=record,
                     copies=call.copies if number == 0 else (),
                 )
@@ -129,7 +132,18 @@ def plan_entries(lowered: Lowered, parts: Parts | None = None) -> tuple[LoweredE
     return tuple(_plan_entry(function, parts or {}) for function in lowered.functions)
 
 
-def entry_ir(
+@dataclass(frozen=True, slots=True)
+class EntryModule:
+    """A module of LLVM IR with functions that call kernels: the `entries`, their `observed` copies, whose speed is
+    unimportant, or a launcher. It defines the `symbols` for other modules."""
+
+    symbols: tuple[str, ...]
+    text: str
+    entries: bool = False
+    observed: bool = False
+
+
+def entry_modules(
     entries: Sequence[LoweredEntry],
     suffix: str = "",
     parts: Parts | None = None,
@@ -138,15 +152,39 @@ def entry_ir(
     device: bool = False,
     inner: Collection[str] = (),
     watched: bool = True,
-) -> str:
-    """Returns the entries as a module of LLVM IR, to be linked with the kernels of the same suffix, which run on a
-    device or on the same machine, and with copies of the functions `inner` that loops call. If `watched`, they
-    are part of an artifact: each entry has an observed copy, and the kernels are hidden."""
+) -> list[EntryModule]:
+    """Returns the modules of the entries, to be linked with the kernels of the same suffix, which run on a device or on
+    the same machine, and with copies of the functions `inner` that loops call. If `watched`, they are part of an
+    artifact: each entry has an observed copy, and the kernels are hidden.
+
+    The entries are the last module. Their observed copies and each launcher are modules of their own, unless the
+    kernels run on a device, or there is no artifact.
+    """
+    if not entries:
+        return []
     calls = [call for entry in entries for call in entry.parts(suffix, parts)]
-    lines = Metadata() if debug else None
-    texts = [entry.text(suffix, parts, lines, device=device, inner=inner, watched=watched) for entry in entries]
-    declared = declare_device(calls, suffix) if device else declare(calls, hidden=watched) + declare_inner(calls, inner)
-    return "\n".join([declared, *texts, *([] if lines is None else [lines.text()])])
+    apart = watched and not device
+    symbols = tuple(entry.symbol + suffix for entry in entries)
+    copies = tuple(map(observed, symbols)) if watched else ()
+
+    def module(*, plain: bool, copied: bool) -> str:
+        lines = Metadata() if debug else None
+        texts = [entry.text(suffix, parts, lines, device=device, inner=inner) for entry in entries if plain]
+        texts += [entry.observed_text(suffix, parts, lines, device=device) for entry in entries if copied]
+        declared = declare_device(calls, suffix) if device else declare(calls, hidden=watched, apart=apart)
+        called = declare_inner(calls, inner) if plain and not device else ""
+        return "\n".join([declared + called, *texts, *([] if lines is None else [lines.text()])])
+
+    if not apart:
+        return [EntryModule((*symbols, *copies), module(plain=True, copied=watched), entries=True)]
+    # A debugger finds the callers of functions without line tables by unwind tables.
+    attributes = "uwtable " if debug else ""
+    launchers = [EntryModule((s.launcher,), s.definition("hidden", attributes)) for s in launchers_of(calls)]
+    return [
+        *launchers,
+        EntryModule(copies, module(plain=False, copied=True), observed=True),
+        EntryModule(symbols, module(plain=True, copied=False), entries=True),
+    ]
 
 
 def _results_of(call: LoweredCall, storages: Sequence[Storage]) -> tuple[tuple[Storage, Size], ...]:

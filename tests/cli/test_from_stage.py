@@ -196,10 +196,16 @@ def test_llvm_ir_that_says_too_little(cli: Cli, double: Path, tmp_path: Path) ->
     assert "does not say which of its 2 tensors it uses" in message(
         re.sub(r"(; uses \d+).*\n", r"\1, 7 over 0\n", text)
     )
-    assert "error[missing-entries]: the text does not define the entries, such as `nacre_entry_double`" in message(
-        text.partition("; -----\n; entries")[0]
-    )
+    parts = text.split("; -----\n; entries")
+    symbols = ("nacre_launch_1_2", "observed_nacre_entry_double", "nacre_entry_double")
+    for number, symbol in enumerate(symbols, 1):
+        left = "; -----\n; entries".join(parts[:number])
+        assert f"error[missing-entries]: the text does not define `{symbol}`" in message(left)
     assert "error[bad-kernel]: the text of `nacre_entry_double` cannot be read" in message(f"{text}\ndefine nonsense\n")
+    launcher = "void @nacre_launch_1_2("
+    assert "error[bad-kernel]: the text of `nacre_launch_1_2` cannot be read" in message(
+        text.replace(f"define hidden {launcher}", f"define nonsense {launcher}")
+    )
 
 
 def test_other_programs_read_the_output(cli: Cli, double: Path, tmp_path: Path) -> None:
@@ -209,7 +215,7 @@ def test_other_programs_read_the_output(cli: Cli, double: Path, tmp_path: Path) 
     assert b"nacre_entry_double" in (tmp_path / "assembly.o").read_bytes()
     modules = [library.with_suffix(".ll").read_text()]
     modules += [part.text for path in dumps.glob("*.ll") for part in split_parts("ll", path.read_text())[1]]
-    assert len(modules) == 1 + 2 * 2
+    assert len(modules) == 1 + 2 * 4  # the kernel, the launcher, the entry and its observed copy at two stages
     for text in modules:
         assert "define " in str(parse_assembly(text))
 

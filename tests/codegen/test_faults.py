@@ -15,6 +15,7 @@ from nacre.compiler.base.compiler_errors import CompilerError
 from nacre.compiler.codegen import objects
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
 from nacre.compiler.codegen.workers.child import Children
+from nacre.compiler.host.plan import EntryModule
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.lower.writer import NAME, Kernel
 from nacre.compiler.targets.target import Target
@@ -105,7 +106,8 @@ def test_a_failing_stage_is_a_fault(bad: str, stage: str, words: str, faults: li
 def test_entries_that_do_not_fit_are_a_fault_of_no_kernel(
     faults: list[CompilerError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "entry_ir", lambda *_, **__: "define void @entry() { nonsense }")
+    bad = EntryModule(("entry",), "define void @entry() { nonsense }")
+    monkeypatch.setattr(objects, "entry_modules", lambda *_, **__: [bad])
     with pytest.raises(CompilerError) as caught:
         generate_objects(program(GOOD, 0, 2), CodeOptions(level=1))
     faults.append(caught.value)
@@ -171,6 +173,6 @@ def test_nothing_is_left_behind_without_a_fault(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     generator = CodeGenerator(CodeOptions(level=1, cache=False))
     code = generator.compile_entries(generator.compile_kernels(program(GOOD, 0, 2)))
-    assert len(code) == 3 and all(c.startswith(b"\x7fELF") for c in code)
+    assert len(code) == 2 and all(c.startswith(b"\x7fELF") for c in code)
     assert generator.times.keys() >= {"linalg", "optimize", "emit"}
     assert list(tmp_path.iterdir()) == []

@@ -29,7 +29,7 @@ from nacre.compiler.codegen.workers.messages import Request
 from nacre.compiler.codegen.workers.routes import LLVM_IR
 from nacre.compiler.codegen.workers.serve import Task
 from nacre.compiler.dumps.kernel_texts import Part
-from nacre.compiler.host.plan import entry_ir
+from nacre.compiler.host.plan import entry_modules
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.targets.target import Target
 from nacre.compiler.validate.isolated import Progress, run_isolated
@@ -93,8 +93,8 @@ def generate_emulated(lowered: Lowered, options: CodeOptions) -> tuple[Program, 
         symbol: Part(emulate(each.text), symbol, (), each.report.schedules, functions=each.report.parts)
         for symbol, each in tiled.items()
     }
-    entries = [symbol for entry in program.entries for symbol in entry.symbols("")]
-    given[entries[0]] = Part(entry_ir(program.entries, "", parts), entries[0], kind="entries")
+    for each in entry_modules(program.entries, "", parts):
+        given[each.symbols[0]] = Part(each.text, each.symbols[0], kind="entries")
     second = CodeGenerator(replace(options, targets=(HOST,), start=LLVM_IR), given=given)
     emulated = second.compile_kernels(lowered)
     return emulated, second.compile_entries(emulated)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 import llvmlite.binding as llvm
 import pytest
-from nacre.compiler.host.entry import Call, launcher, write_entry
+from nacre.compiler.host.entry import Call, write_entry
+from nacre.compiler.host.launchers import Signature
 from nacre.compiler.lower.storage import Output, Workspace
 from nacre.dialect.dims import Size, Symbol, add, ceil_divide, evaluate, floor_divide, maximum, minimum, multiply
 
@@ -47,7 +48,7 @@ define internal void @probe() {{
 define internal void @probe_items() {{
   ret void
 }}
-define internal void @{launcher(0, 2)}(ptr %team, ptr %kernel, ptr %count, ptr %pace, ptr %place, ptr %to) {{
+define internal void @{Signature(0, 2).launcher}(ptr %team, ptr %kernel, ptr %count, ptr %pace, ptr %place, ptr %to) {{
   store ptr %place, ptr %to
   ret void
 }}

@@ -223,7 +223,7 @@ def test_names_that_c_cannot_spell() -> None:
 
 PROGRAM = """
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.host.plan import entry_ir, plan_entries
+from nacre.compiler.host.plan import entry_modules, plan_entries
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
@@ -235,7 +235,7 @@ b = Builder(OPERATORS, "t")
 y = b.softmax(b.matmul(x, b.transpose(x, axes=(0, 2, 1))), axis=-1)
 y = b.add(b.gelu(b.matmul(y, x)), x)
 lowered = lower_module(Module("m", (B, T), (), (Function("f", (x,), tuple(b.nodes), (y,)),)))
-print(lowered.mlir, entry_ir(plan_entries(lowered)), [k.kernel.scratch for k in lowered.kernels])
+print(lowered.mlir, entry_modules(plan_entries(lowered)), [k.kernel.scratch for k in lowered.kernels])
 """
 
 
