@@ -177,6 +177,25 @@ def test_blocks_of_a_launch_have_no_order(machine_folder: Path, old: str, new: s
     np.testing.assert_array_equal(result, 7)
 
 
+def test_comparisons_with_and_without_nan(machine_folder: Path) -> None:
+    orders = [("-1", "less"), ("1", "equal"), ("2", "greater"), ("nan", "unordered")]
+    holds = {"eq": "equal", "ne": "less greater", "lt": "less", "le": "less equal", "gt": "greater"}
+    holds |= {"ge": "greater equal", "num": "less equal greater", "nan": "unordered"}
+    holds |= {f"{name}u": f"{holds[name]} unordered" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+    body = ".reg .pred %p<2>; .reg .b32 %r<3>; .reg .b64 %rd<2>;\nld.param.b64 %rd1, [compare_param_0];\n"
+    numbers = [int(np.float32(number).view(np.uint32)) for number, _ in orders]
+    # The second operand is a constant, and the first one a register or a constant.
+    for n, (name, bits, is_register) in enumerate((c, b, r) for c in holds for b in numbers for r in (0, 1)):
+        first = "%r1" if is_register else f"0f{bits:08X}"
+        body += f"mov.b32 %r1, {bits}; setp.{name}.f32 %p1, {first}, 0f3F800000;\n"
+        body += f"selp.b32 %r2, 1, 0, %p1; st.global.b32 [%rd1+{4 * n}], %r2;\n"
+    kernel = f".visible .entry compare(\n.param .u64 .ptr .align 1 compare_param_0\n)\n{{\n{body}ret;\n}}\n"
+    result = np.full(2 * len(holds) * len(orders), 7, np.int32)
+    assert run(kernel, "compare", 1, result, machine_folder) == ""
+    expected = [order in where.split() for where in holds.values() for _, order in orders]
+    np.testing.assert_array_equal(result, np.repeat(expected, 2))
+
+
 def test_unknown_instruction_is_refused() -> None:
     with pytest.raises(UnknownError, match=r"sad\.s32"):
         translate(HEAD + SUM.replace("add.s32 \t%r6, %r6, %r4", "sad.s32 \t%r6, %r6, %r4"))
