@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 import pytest
 from joined_kernels import generate_joined
-from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import Target, choose_panels
@@ -62,7 +62,7 @@ def check(group: list[Operator], level: int, everything: bool) -> None:
     optimized = PassManager(parse_pipeline(GRAPH_PASSES[level])).run(module)
     lowered = lower_module(optimized, pack=choose_panels((Target(),)) if level >= 2 else None)
     options = CodeOptions(level=level, quick=level == 0, visible=True)
-    library = Library(*(generate_objects if level else generate_joined)(lowered, options), None)
+    library = Library(*generate_joined(lowered, options), None)
     functions = {function.name: function for function in optimized.functions}
     tasks = [lambda tell, f=functions[n], a=a: library.run(f, a, {}, at_end=True) for n, (_, _, a) in uses.items()]  # type: ignore[misc]
     failures = []

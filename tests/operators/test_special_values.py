@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from joined_kernels import generate_joined
-from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import Target, choose_panels, parse_targets
 from nacre.compiler.validate.isolated import Died, Progress, run_isolated
@@ -312,8 +312,7 @@ def check(chosen: Sequence[Try], level: int, cpu: str) -> None:
     lowered = lower_module(
         Module("special", functions=tuple(functions)), pack=choose_panels((Target(),)) if level >= 2 else None
     )
-    generate = generate_joined if (level, cpu) == (0, "native") else generate_objects
-    library = Library(*generate(lowered, options), None)
+    library = Library(*generate_joined(lowered, options), None)
 
     def task(function: Function, entry: Try) -> Callable[[Progress], str | None]:
         return lambda tell: _failure(library, function, entry)

@@ -67,10 +67,10 @@ def compile_kernel(task: Task) -> bytes:
         text, stage = lower_kernel(task), LLVM_IR
     if task.job.inner and task.report.tiled:
         task.report = replace(task.report, code=text)
-    return make_object(task, text, stage, _kept(task), _choose_pipeline(task))
+    return make_object(task, text, stage, kept_functions(task), choose_pipeline(task))
 
 
-def _choose_pipeline(task: Task) -> Pipeline:
+def choose_pipeline(task: Task) -> Pipeline:
     """Returns the optimisation passes of a kernel. A vectorized loop would set an alarm with a masked scatter in each
     step, which takes longer than the rest of the step even where no lane sets it."""
     if task.report.tiled:
@@ -166,7 +166,7 @@ def _write_ptx(task: Task, machine: DeviceMachine, text: str, launches: Collecti
         return machine.emit(optimized)
 
 
-def _kept(task: Task) -> frozenset[str]:
+def kept_functions(task: Task) -> frozenset[str]:
     """Returns the functions that the object exports: the functions named by the job, in every part of the kernel."""
     names = task.job.keep
     kernel = names[0]
