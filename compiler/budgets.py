@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from ..dialect.diagnostics import Diagnostic
 from ..dialect.dims import DimError, Size, evaluate, product
 from ..dialect.graph import Module
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.states import session_bytes
 from ..passes.fusion.recompute import Recompute
 from .codegen.objects import Program

@@ -6,10 +6,11 @@ A new option is a field here, a keyword of `nacre.compile`, and the code that re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from ..dialect.lazy_dataclass import dataclass
 from ..passes.pass_list import parse_pipeline
 from .artifact.assemble import Placement
 from .artifact.link import Linker, find_linker

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.printer import print_module
 from .artifact.header import emit_header
 from .artifact.python_loader import emit_python, loader_path

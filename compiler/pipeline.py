@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from ..dialect.diagnostics import DiagnosticError
 from ..dialect.graph import Module
 from ..dialect.interpreter import Load
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.printer import collect_elided
 from ..passes.fusion.recompute import Recompute
 from ..passes.manager import FoldedConstant, PassError, PassManager, Remark, Rewrite, Stage

@@ -6,11 +6,12 @@ The memory of calls is compared with a lower bound for any plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, multiply
 from ..dialect.graph import Function, Module, Node
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.wrapping import NO_BREAK, counted, fit
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec

@@ -8,8 +8,8 @@ The order of the table is the order of a build. A build runs the stages that its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from ..dialect.lazy_dataclass import dataclass
 from ..passes.pass_list import parse_pipeline
 from .codegen.workers.routes import FIRST, LLVM_STAGES, code_stages
 from .dumps.dumps import plain_name

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.dims import product, static_size
 from ..dialect.graph import Module, Parameter
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.ops import OPERATORS
 from ..passes.layout.winograd import Winograd
 from ..passes.manager import FoldedConstant, Pass

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from .diagnostics import Span
 from .dims import INFINITY, Symbol
 from .graph import Attribute, Formula, Function, Module, Node, Parameter, Region, State, Value, result_of_state
+from .lazy_dataclass import dataclass
 from .literals import LiteralReader
 from .operator import REQUIRED
 from .ops import OPERATORS

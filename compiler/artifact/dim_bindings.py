@@ -12,11 +12,11 @@ For the arguments x: f32[B, 2*T + 1] and y: f32[B*N]:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import gcd
 
 from ...dialect.diagnostics import Diagnostic
 from ...dialect.dims import Monomial, Poly, Size, Symbol, add, bounds, divide_exactly, symbols
+from ...dialect.lazy_dataclass import dataclass
 from .spec import WEIGHT_ALIGNMENT, ArtifactSpec, EntrySpec
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 
 from ...dialect.dims import Atom, FloorDiv, Size, Symbol
+from ...dialect.lazy_dataclass import dataclass
 
 _INT64_LIMIT = 1 << 63
 

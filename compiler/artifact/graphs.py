@@ -15,12 +15,12 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import DTYPES, Array
 from ...runtime.library import ArtifactError
 from .spec import ArtifactSpec, JsonValue

@@ -16,12 +16,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from ... import runtime
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ...dialect.lazy_dataclass import dataclass
 from ..base.store import Store
 from ..targets.families import FAMILIES
 from ..targets.system import LINUX, NO_DEVICE, System

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from ...dialect.lazy_dataclass import dataclass
 
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRINGS, _VERSIONS, _VERSION_COUNT = 1, 5, 0x6FFFFFFE, 0x6FFFFFFF

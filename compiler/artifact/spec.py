@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Literal
 
@@ -21,6 +21,7 @@ from ...dialect.dims import (
     format_size,
     multiply,
 )
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array, DType, TensorType
 
 WEIGHT_ALIGNMENT = 64

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 from ..weights.safetensors_file import name_of
 from .spec import ArtifactSpec, DeviceSpec, align

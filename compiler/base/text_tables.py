@@ -11,8 +11,8 @@ A name that is longer than the width continues on the next line after a space; a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.wrapping import WIDTH, wrap
 
 _GAP = "  "

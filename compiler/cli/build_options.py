@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from ...dialect.diagnostics import DiagnosticError
 from ...dialect.dims import Symbol
+from ...dialect.lazy_dataclass import dataclass
 from ...passes.registry import RENAMED as RENAMED_PASSES
 from ..base.environment import CHECK_PASSES
 from ..build_warnings import with_warnings

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ...dialect.lazy_dataclass import dataclass
 from ..dumps import Dumps
 from ..dumps.dumps import When
 from ..dumps.kernel_texts import COMMENTS

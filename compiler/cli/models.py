@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from ...dialect.dims import INFINITY, Symbol
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, load
 from ...runtime.observe import evaluate

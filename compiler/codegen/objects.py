@@ -16,11 +16,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import NoReturn
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ...dialect.lazy_dataclass import dataclass
 from ..base.cache_folder import object_folder
 from ..dumps import Dumps
 from ..dumps.kernel_texts import Part

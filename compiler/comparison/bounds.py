@@ -6,9 +6,9 @@ A bound is a figure, the one comparison that applies to it, and a number, which 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.lazy_dataclass import dataclass
 from ..model.accuracy_figures import FIGURES, Figure
 from .sample_errors import Accuracy
 

@@ -6,10 +6,11 @@ Points are in the order in which kernels write them; the results of the call com
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 from ...runtime.library import NacreError
 from ...runtime.loader import Entry, Model, Session

@@ -7,9 +7,9 @@ simulated: they are assumed to accumulate as a random walk, without amplificatio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod, sqrt
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.types import DTYPES, F32
 from ...runtime.observe import Call, Operation, evaluate

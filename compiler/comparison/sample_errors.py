@@ -6,13 +6,14 @@ Both are called on the same inputs, one call after the other; only sums over the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import DTYPES, Array, dtype_of
 from ...runtime.loader import Model
 from ..base.repeated import new_session

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 from ..validate.array_errors import Numbers, absolute_errors
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 from .constants import CONSTANTS, write_constants
 from .kernel_texts import COMMENTS, Part, format_parts

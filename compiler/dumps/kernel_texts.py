@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from ...dialect.lazy_dataclass import dataclass
 from ..lower.parts import KernelPart
 
 COMMENTS: Mapping[str, str] = {"graph": "//", "mlir": "//", "ll": ";", "s": "#"}

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 
+from ...dialect.lazy_dataclass import dataclass
 from .kernel_texts import COMMENTS, Part, format_parts, split_parts
 
 _RESULTS = re.compile(r'\s*((?:%(?:[\w.$]+|"[^"]*")(?:, )?)+) = ')

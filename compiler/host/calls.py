@@ -8,11 +8,12 @@ of caches. Nothing is measured here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...dialect.control_flow import walk_control
 from ...dialect.dims import multiply
 from ...dialect.graph import Function, Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.types import DType
 from ..artifact.spec import CallSpec, NamedValueSpec, OperationSpec, ValueSpec

@@ -38,11 +38,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import TensorType
 from ..lower.lines import Scope, Scopes, no_lines

@@ -21,9 +21,10 @@ works on 64*B bytes:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...dialect.dims import Symbol, bounds
+from ...dialect.lazy_dataclass import dataclass
 from ..lower.lines import Scope, Scopes
 from ..lower.parts import INNER
 from ..lower.schedule import Item, Loop, While

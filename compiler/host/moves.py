@@ -20,9 +20,10 @@ step, as the last use of its source.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...dialect.dims import Size
+from ...dialect.lazy_dataclass import dataclass
 from ...passes.analysis.liveness import Step
 from ..lower.lowered import LoweredCall, LoweredFunction, Tensor
 from ..lower.nodes import Computed

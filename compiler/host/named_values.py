@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ...dialect.control_flow import carried_count, condition_of
 from ...dialect.diagnostics import Span
 from ...dialect.graph import Function, Node, Value, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.support.layouts import first_order
 from ...dialect.types import TensorType
 from ...passes.layout.channels_last import LAST_SUFFIX

@@ -14,11 +14,12 @@ others:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
+from ...dialect.lazy_dataclass import dataclass
 from ...passes.analysis.liveness import Step, lower_bound
 from ...passes.analysis.plan_memory import plan_memory
 from ..lower.lines import Metadata, Scopes, no_lines

@@ -13,9 +13,10 @@ The entry copies other values after all kernels have run. The report of the buil
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...dialect.dims import Size
+from ...dialect.lazy_dataclass import dataclass
 from ...passes.analysis.liveness import Step
 from ..lower.lowered import LoweredFunction
 from ..lower.state_values import StateValue

@@ -15,11 +15,11 @@ Observed calls always launch the kernels one by one, on the same memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, add, bounds, format_size
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import TensorType
 from ..lower.lowered import LoweredCall, LoweredFunction
 from ..lower.schedule import Branch, Item, Loop, While, calls_in

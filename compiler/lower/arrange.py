@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...dialect.emitter import IndexMap, Loop, identity
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import F32
 from .records import (
     Argument,

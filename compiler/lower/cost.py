@@ -14,7 +14,6 @@ For relu(x @ w + bias) with x [B, K] and w [K, N]:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -22,6 +21,7 @@ from ...dialect.control_flow import called_regions, is_choice, trip_count
 from ...dialect.dims import Size, add, maximum, minimum, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
 from ...dialect.graph import Constant, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.structure import ELEMENTS_INLINE

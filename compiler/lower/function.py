@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from ...dialect.control_flow import CONTROL_FLOW
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size
 from ...dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType

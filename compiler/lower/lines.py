@@ -7,9 +7,10 @@ The metadata holds line tables only, without variables and types. Kernels get th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...dialect.diagnostics import Span
+from ...dialect.lazy_dataclass import dataclass
 from .text import printable
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol, static_size
 from ...dialect.graph import Constant, Parameter, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array, TensorType
 from ..artifact.spec import align
 from .nodes import Computed

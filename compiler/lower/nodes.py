@@ -7,10 +7,10 @@ a group may hold constants that are too large for the text of a kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...dialect.graph import Constant, Node, Parameter, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...dialect.dims import static_size
 from ...dialect.emitter import ZERO, Index, IndexMap
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import ANY, BF16, F32, I8, I32, U8, U32, Array, DType, TensorType
 from ..targets.vector_unit import PanelSizes
 from .records import Structured

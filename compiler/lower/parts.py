@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from ...dialect.lazy_dataclass import dataclass
 
 SEQUENCE = "sequence"
 """The schedule of a kernel of sequential loops with steps that depend on elements of earlier steps: radix sort, updates

@@ -15,13 +15,14 @@ The record of x @ w, as the operator's lowering writes it with the emitter:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...dialect import emitter as protocol
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size
 from ...dialect.emitter import Index, IndexMap
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import TensorType
 
 

@@ -15,12 +15,12 @@ Such a copy is a `move`: the memory plan omits it where its source and its targe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeAlias, TypeVar, Union
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, multiply
+from ...dialect.lazy_dataclass import dataclass
 
 Call = TypeVar("Call")
 Tensor = TypeVar("Tensor")

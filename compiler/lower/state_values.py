@@ -7,10 +7,10 @@ function with states; the memory plan lets no kernel write into a state before a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...dialect.dims import Size
 from ...dialect.graph import Function, Node, read_values
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import may_fail
 from ...dialect.types import TensorType
 from .nodes import Computed

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BOOL, DType, Kind
 from .text import FunctionText, element_type
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ...dialect.dims import Size
+from ...dialect.lazy_dataclass import dataclass
 
 Base = TypeVar("Base")
 

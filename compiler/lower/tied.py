@@ -15,10 +15,11 @@ other one multiplies in bf16. Where `reads_groups` of `packing.py` holds, the la
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...dialect.dims import static_size
 from ...dialect.graph import Constant, Module, Parameter
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import TensorType
 from .lowered import LoweredWeight
 from .packing import Packing

@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from ...dialect import emitter as protocol
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol, static_size
 from ...dialect.emitter import IndexMap, identity
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BOOL, I64, TensorType
 from ..targets.vector_unit import PanelSizes
 from .arrange import Arrangement, Key, key

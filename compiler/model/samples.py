@@ -13,7 +13,6 @@ sample. Uncompressed arrays are memory-mapped and never read as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import INFINITY
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.types import DTYPES, Array, DType, dtype_of
 from ..weights import Checkpoint, open_tensors

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.lazy_dataclass import dataclass
 from ..comparison.require import check_requirements
 from ..model.policy import SHORT_FORMS, TF32, Policy, short_form
 from ..model.source import SourceModel

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from ...dialect import types
 from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16, F16, DType
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of, trained_parameters

@@ -8,12 +8,13 @@ are rounded for the least error of their own elements. `fit_codes` chooses the q
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ...dialect.graph import Formula, Function, Module, Node, Parameter, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import F32, Array, DType
 from ...passes.analysis.factors import Factor, Origins, factors_of, table_of
 from ...passes.analysis.known_values import KnownValues

@@ -13,11 +13,11 @@ H all columns have equal weights and no error is compensated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.block_quantization import packed_codes
 from ...dialect.ops.support.block_codes import code_range, largest_number, nearest_in_table, scales_dtype
 from ...dialect.types import Array, DType

@@ -10,11 +10,12 @@ thus depends on the numbers alone, and neither on their order nor on the divisio
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 
 HALF = 4096

@@ -7,11 +7,12 @@ the tests and budgets of the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Function, Module
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.printer import find_missing
 from ...passes.pass_list import format_pipeline, parse_pipeline, read_graph
 from ..dumps.constants import CONSTANTS, read_constants

@@ -6,7 +6,9 @@ Rates are those of dense products on tensor cores, where a dtype has them, with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...dialect.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ the record; none of them compares the name of a family.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from ...dialect.lazy_dataclass import dataclass
 from ..graph_passes import GRAPH_PASSES, STRICT_PASSES
 from .system import LINUX, System
 from .vector_unit import Prefetches, VectorUnit

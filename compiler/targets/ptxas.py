@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.lazy_dataclass import dataclass
 from ..base.cuda_tools import find_cuda_tool
 from .target import Target
 

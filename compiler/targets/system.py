@@ -9,7 +9,8 @@ The runtime's C sources differ by system: Linux has threads, files and shared me
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from ...dialect.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.lazy_dataclass import dataclass
 from .cpus import ask_features, ask_names, near_names
 from .cuda import CUDA, PREFIX, PTX_VERSIONS, TRIPLE
 from .families import FAMILIES

@@ -9,7 +9,8 @@ module imports no other, so that `nacre help` starts fast.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from ...dialect.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from ...dialect.lazy_dataclass import dataclass
 
 FEWEST_LANES = 4
 """Wider elements take several registers for a vector rather than fewer lanes."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ...dialect.diagnostics import DiagnosticError
 from ...dialect.differentiate import pull_back
 from ...dialect.graph import Function, Module, Node, Value, read_values, walk
 from ...dialect.interpreter import IndexRangeError, Interpreter, Load
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder, InvalidOperandsError
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.accumulate import Numbers

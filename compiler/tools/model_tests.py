@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +18,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import DimError, evaluate
 from ...dialect.graph import Function, Module
 from ...dialect.interpreter import Interpreter, Load, bind_dims
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.states import initial_values
 from ...dialect.types import Array
 from ...runtime.loader import Model, NacreError, load

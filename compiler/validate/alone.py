@@ -7,11 +7,12 @@ wrong part is compiled again with other options; the stage without which it is c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ...dialect.graph import Function, Module, Node, Value, walk
 from ...dialect.interpreter import Load
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.remembered import KeptParameters
 from ..codegen.objects import CodeGenerator, CodeOptions, Program, plan_program

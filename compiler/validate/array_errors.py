@@ -5,11 +5,10 @@ This module judges no difference: its significance depends on the computation, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array, dtype_of
 
 Numbers = npt.NDArray[np.float64]

@@ -7,7 +7,6 @@ order and the operands of calls, or the weights in the file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +14,7 @@ from typing import TypeVar
 from ...dialect.control_flow import walk_control
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.interpreter import Load
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 from ...runtime.library import NacreError, OutOfRangeError
 from ...runtime.loader import load as load_artifact

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...dialect.lazy_dataclass import dataclass
 from ..targets.target import Target
 from .isolated import Died, Progress, allow_reserved_memory, run_isolated
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 
 PAGE = mmap.PAGESIZE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ...dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum, symbols
 from ...dialect.graph import Function, Node, Parameter, Value, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, axis_order, conv_transpose
 from ...dialect.ops.support.common import integer_range
 from ...dialect.requirements import call_requirements

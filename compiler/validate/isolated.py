@@ -17,10 +17,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from ...dialect.lazy_dataclass import dataclass
 
 TIMEOUT = 60.0
 """Seconds of processor time that a task may take between progress messages."""

@@ -9,7 +9,6 @@ a zero is compared in the same way; `docs/vector_math.md` lists the cases in whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from ...dialect.control_flow import CONTROL_FLOW
 from ...dialect.graph import Function, Module, walk
 from ...dialect.interpreter import EndlessError, IndexRangeError, Interpreter, Load
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.remembered import KeptParameters, by_identity
 from ...dialect.types import F64, Array, DType
 from ...passes.simplify.decompose import Decompose

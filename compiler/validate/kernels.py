@@ -4,11 +4,11 @@ with sizes 0, 1, odd and at the boundaries of its loops, ordinary and special nu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...dialect.dims import evaluate
 from ...dialect.graph import Function, Module, walk
 from ...dialect.interpreter import Load
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ..codegen.objects import Program
 from ..lower.cost import count_operations

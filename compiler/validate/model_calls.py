@@ -7,12 +7,12 @@ the dims, there is only one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import evaluate
 from ...dialect.graph import Function, Module, walk
 from ...dialect.interpreter import EndlessError, Interpreter, Load
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.remembered import KeptParameters, KeptResults
 from ..lower.cost import count_operations

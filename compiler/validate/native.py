@@ -10,7 +10,6 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from ...dialect.dims import evaluate
 from ...dialect.graph import Function
 from ...dialect.interpreter import Load
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import Array
 from ..codegen.jit import fill_weights, link_objects

@@ -14,12 +14,12 @@ This module does not compute reference results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ...dialect.graph import Function
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
 from ...runtime.library import ArgumentError, NacreError, OutOfRangeError
 from ...runtime.loader import Entry

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...dialect.diagnostics import Diagnostic, Note, Span, render
 from ...dialect.graph import Function, Module
+from ...dialect.lazy_dataclass import dataclass
 from ..base.compiler_errors import WrongNumbersError, new_reproducer, write_reproducer
 from ..base.spans import in_full
 from ..model.source import SourceModel

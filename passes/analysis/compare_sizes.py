@@ -7,7 +7,6 @@ B*64 >= T       for T in 1..512: refuted by B = 1, T = 512
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -29,6 +28,7 @@ from ...dialect.dims import (
     symbols_of,
     total,
 )
+from ...dialect.lazy_dataclass import dataclass
 
 
 def never_less(left: Size, right: Size) -> bool:

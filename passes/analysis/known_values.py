@@ -11,10 +11,11 @@ This module finds known values and their formulas; passes decide whether to use 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...dialect.dims import Poly
 from ...dialect.graph import Attribute, Formula, Node, Parameter, Value, parameter_of
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 
 GROWTH = 1.25

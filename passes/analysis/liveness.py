@@ -12,10 +12,10 @@ This module assigns no offsets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ...dialect.dims import Size, ceil_divide, evaluate, multiply
+from ...dialect.lazy_dataclass import dataclass
 
 ALIGNMENT = 64
 """The alignment of the workspace and of every tensor in it, in bytes."""

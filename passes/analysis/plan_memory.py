@@ -16,11 +16,11 @@ For tensors a of 256*B bytes, b of 128*B and c of 256*B, each computed from the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...dialect.dims import Size, bounds, divisible
+from ...dialect.lazy_dataclass import dataclass
 from .compare_sizes import Coefficients, Point, Points
 from .liveness import ALIGNMENT, Life, Step, aligned, find_lives, join_in_place
 

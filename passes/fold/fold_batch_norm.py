@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.dims import Shape
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder, Channels
 from ...dialect.ops import OPERATORS
 from ..analysis.known_values import KnownValues

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ...dialect.dims import Poly
 from ...dialect.graph import Attribute, Function, Module, Node, Parameter, Value, constant_of
 from ...dialect.interpreter import IndexRangeError, Interpreter
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.types import Array, dtype_of
 from ..analysis.known_values import Known, KnownValues, definitions_in, last_known

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.graph import Formula, Function, Module, Node, Parameter, Value, parameter_of
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ..analysis.known_values import KnownValues, definitions_in, last_known
 from ..manager import Context, Pass

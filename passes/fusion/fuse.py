@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Region, Value, constant_of, read_values, substitute_values
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import Names, count_uses

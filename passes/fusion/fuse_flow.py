@@ -12,9 +12,10 @@ A group must not depend on itself:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...dialect.graph import Node, Value, read_values
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import PROPERTIES
 from ...dialect.ops import OPERATORS
 from ..rewrite import count_uses

@@ -11,12 +11,12 @@ long as only their dtype changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...dialect.dims import Shape
 from ...dialect.emitter import IndexMap, Loop, Result, identity, loop
 from ...dialect.graph import Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.type_emitter import TypeEmitter
 from ...dialect.types import TensorType

@@ -8,12 +8,12 @@ quarters of a vector of 16 lanes; 64 images fill four vectors. Few channels fill
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from ...dialect.dims import Shape, static_size
 from ...dialect.graph import Function, Module, Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.layouts import FIRST
 from ...dialect.ops.support.windows import conv_geometry

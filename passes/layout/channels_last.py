@@ -10,10 +10,11 @@ becomes one region in the new layout, with transposes at its borders only:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value, read_values, substitute_values
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import axis_order
 from ...dialect.ops.support.layouts import first_order
 from ..analysis.known_values import KnownValues, definitions_in

@@ -10,11 +10,12 @@ Rules renumber axes: with [N, C, H, W] as 0 1 2 3, the new layout has them in th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...dialect.dims import DimError, Shape, Size, bounds, product
 from ...dialect.graph import Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import InferenceError
 from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.pooling import pool_geometry

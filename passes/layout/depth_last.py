@@ -5,11 +5,11 @@ y[m, n] = sum x[m, k] * w[k, n]    becomes    y[m, n] = sum x[m, k] * v[n, k]   
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import I32
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass

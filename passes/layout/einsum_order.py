@@ -8,10 +8,10 @@ Such a transposition stands behind the gradient of `w` in `x @ w.T`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import axis_order
 from ...dialect.ops.einsum import format_equation, parse_equation
 from ..manager import Context, Pass

@@ -14,11 +14,11 @@ and rows of fewer positions than registers of sums leave registers unused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.dims import Size, bounds, product
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.conv_transpose import transposed_geometry

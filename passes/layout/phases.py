@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...dialect.dims import Size, at_least, ceil_divide, product
 from ...dialect.graph import Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.conv_transpose import transposed_geometry

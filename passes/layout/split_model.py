@@ -10,7 +10,7 @@ about the order of magnitude, and not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ...dialect.lazy_dataclass import dataclass
 
 TILE = 64
 """The rows and the columns of a block of the schedules with tiles."""

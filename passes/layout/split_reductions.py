@@ -15,13 +15,13 @@ The position of the greatest element becomes two such reductions:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isqrt, prod
 from typing import Any, ClassVar
 
 from ...dialect.dims import Size, bounds, product
 from ...dialect.dtype import DType
 from ...dialect.graph import Function, Module, Node, Value, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.reducing import reduced_axes
 from ...dialect.types import BF16, F16, F32, I32, I64

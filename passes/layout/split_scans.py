@@ -10,12 +10,12 @@ and 250 along their totals, in place of 100,000 steps by four threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 from typing import Any, ClassVar
 
 from ...dialect.dims import bounds, product
 from ...dialect.graph import Function, Module, Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BF16, F16, F32
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter

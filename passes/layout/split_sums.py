@@ -16,12 +16,12 @@ With 7 x 7 positions, 512 channels and windows of 3 x 3 in bf16, 8 blocks of 64 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
 from ...dialect.dims import Size, bounds, product
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.layouts import LAST
 from ...dialect.types import F32, I32

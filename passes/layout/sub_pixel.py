@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.dims import bounds, product
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.support.common import is_half
 from ...dialect.ops.support.layouts import FIRST, LAST, last_order
 from ..analysis.known_values import KnownValues

@@ -13,11 +13,11 @@ A block of 4x4 results y depends on a block of 6x6 inputs x, for each pair of ch
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...dialect.dims import Size, bounds, ceil_divide, product, static_size
 from ...dialect.graph import Constant, Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops.support.layouts import LAST
 from ...dialect.ops.winograd import BLOCK, INPUT, OUTPUT, REACH, Matrix, matrix_array

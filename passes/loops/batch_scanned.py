@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.control_flow import CONTROL_FLOW, trip_count
 from ...dialect.dims import Shape, Size, at_least, multiply, product, static_size
 from ...dialect.graph import Attribute, Function, Module, Node, Region, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.accumulate import without_diagonals
 from ..analysis.factors import gathered_axis

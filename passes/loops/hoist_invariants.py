@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.control_flow import CONTROL_FLOW
 from ...dialect.graph import Module, Node, Region
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, may_fail
 from ..manager import Context, Pass
 

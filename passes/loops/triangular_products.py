@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, isfinite
 from typing import ClassVar
 
 from ...dialect.dims import bounds, product
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, axis_order
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter, constant_array

@@ -14,13 +14,13 @@ A weight of 5 rows and 64 columns in blocks of 32, and the tensors that it becom
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ...dialect.dims import multiply
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
 from ...dialect.types import F32, I8, I64, U8, DType, TensorType

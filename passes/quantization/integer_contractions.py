@@ -9,11 +9,11 @@ summed axes of its operands, and by the broadcast of a tensor with size 1 along 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...dialect.dims import Shape, Size, at_least, bounds, product
 from ...dialect.graph import Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes, Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.conv_transpose import transposed_geometry

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import F32
 from ..analysis.factors import Origins, factors_of, is_cast
 from ..manager import Context, Pass

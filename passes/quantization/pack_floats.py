@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.dims import Size, divide_exactly, product
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import axis_order
 from ...dialect.ops.packed_floats import TOGETHER
 from ...dialect.types import BF16, F32

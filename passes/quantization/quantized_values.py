@@ -9,11 +9,11 @@ A selection among numbers, or a movement of numbers, therefore gives the same re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...dialect.graph import Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import F32, Array, DType

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...dialect.dims import product
 from ...dialect.graph import Constant, Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops.fourier_axis import by_method
 from ...dialect.ops.fourier_rows import tables, takes

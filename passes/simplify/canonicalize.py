@@ -8,10 +8,10 @@ at call time). This file applies them; it compares no operator by name.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter

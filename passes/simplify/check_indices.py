@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...dialect.dims import add, at_least, multiply
 from ...dialect.graph import Function, Module, Node, constant_of, walk
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import Names, NodeBuilder, Replacement, Rewriter

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Region, parameters_read, read_values
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, may_fail
 from ..manager import Context, Pass
 from ..rewrite import count_uses

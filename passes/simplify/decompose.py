@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Operator
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass

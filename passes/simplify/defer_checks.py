@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...dialect.dims import at_least, product
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Addressing
 from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.support.index_modes import WATCH

@@ -14,10 +14,10 @@ that it masks. Comparisons of floats stay as they are: a position beyond the dig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...dialect.dims import Poly, Size, add, at_least, bounds, multiply
 from ...dialect.graph import Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.types import DType, TensorType
 from .rules import Match, Rule, Values

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ...dialect.graph import Attribute, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Operator
 from ...dialect.ops import OPERATORS
 from ...dialect.types import Array, DType, TensorType

@@ -6,8 +6,7 @@ and the heads of a group; and others, the batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....dialect.lazy_dataclass import dataclass
 from .causal import Causal
 from .lengths import Length
 from .nest import Nest

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from .nest import Nest, arguments_of, call_body
 from .plain import load_element, split_number, store_total, write_sizes
 from .text import Text

@@ -15,9 +15,9 @@ over them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from .bodies import describe_nest
 from .body_slices import begin_slice

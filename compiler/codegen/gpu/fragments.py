@@ -17,8 +17,9 @@ https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-fragme
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....dialect.lazy_dataclass import dataclass
 from .nest import Operand
 from .plain import is_inside, load_element
 from .text import Text

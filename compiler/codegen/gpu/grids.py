@@ -16,8 +16,7 @@ assumptions about the order of magnitude, and not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.chips import Chip
 
 FILL = 0.8e-6

@@ -10,9 +10,10 @@ An epilogue takes each sum from a register. The memory of the sums is left out, 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from .bodies import combining, is_fill, iterators, maps_of, operands_of
 

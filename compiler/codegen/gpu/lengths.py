@@ -9,9 +9,9 @@ operations of the body that compute it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from .bodies import describe_nest, iterators, maps_of, operands_of
 from .body_slices import begin_slice, operations_for, operations_in

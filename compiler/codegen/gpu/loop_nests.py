@@ -12,10 +12,11 @@ place, which depends on nothing written, then a thread runs the steps whose plac
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
+from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from .body_slices import operations_for
 from .groups import root_of

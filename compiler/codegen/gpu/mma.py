@@ -6,8 +6,8 @@ A fragment has 32 bytes of depth. Its registers are those of `ldmatrix`; see `fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from .nest import Nest
 from .text import Text
 

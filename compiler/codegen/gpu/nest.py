@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from ....dialect.lazy_dataclass import dataclass
 
 _PLAIN = re.compile(r"d(\d+)")
 

@@ -16,9 +16,10 @@ in a sort, are a launch of one thread. So is a whole kernel in which numbers com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from ...lower.parts import SEQUENCE
 from ...lower.writer import ITEMS, part_name

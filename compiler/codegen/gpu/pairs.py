@@ -9,8 +9,8 @@ if it does not, the elements are stored one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from .nest import Nest, Operand
 from .plain import BYTES, complete_total, store_completed, store_total
 from .text import Text

@@ -16,9 +16,9 @@ it reads and decodes the elements of the matrix once, and those of each row from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
+from ....dialect.lazy_dataclass import dataclass
 from .nest import Nest, arguments_of, call_body
 from .plain import THREADS, first_value, split_number, store_total, write_sizes
 from .row_elements import MOST_FEW, is_aligned, is_of_few_rows, is_whole, moving_inputs, read_elements, width_of

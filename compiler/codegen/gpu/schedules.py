@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....dialect.lazy_dataclass import dataclass
 from ...lower.parts import PLAIN
 from . import (
     channel_windows,

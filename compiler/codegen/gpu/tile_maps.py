@@ -12,8 +12,8 @@ A device refuses tensors whose rows do not begin at multiples of 16 bytes. `fits
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from .fragments import layout_of
 from .nest import Nest, Operand
 from .text import Text

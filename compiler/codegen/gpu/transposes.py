@@ -16,8 +16,8 @@ modulo 32. The lanes of either step then have 32 different banks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from .alignment import is_contiguous, write_aligned
 from .nest import Nest, Operand, arguments_of, call_body
 from .plain import BYTES, THREADS, first_value, load, split_number, store, write_sizes

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.chips import CHIPS
 from .contraction import Groups
 from .grids import TileWork, gains_from_persistence

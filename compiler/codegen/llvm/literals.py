@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from ....dialect.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.features import native_features, target_features
 from ...targets.target import MadeFor, Target
 

@@ -18,10 +18,11 @@ Every sum follows the order of the reduction loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ....dialect.dims import bounds
+from ....dialect.lazy_dataclass import dataclass
 from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .order import Order

@@ -18,8 +18,8 @@ further bits select the line. A table of four lines has numbers of eight bits:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from .structure import Node, Op, View
 
 LINE = 64

@@ -18,9 +18,10 @@ take the port that comparisons need.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ....dialect.dims import Size
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import VectorUnit
 from .addresses import load_sum
 from .byte_indices import LINE, LINE_BITS, ByteIndex, Choice, Table, doubled, find_byte_index, integer_of, plain

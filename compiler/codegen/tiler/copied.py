@@ -12,10 +12,11 @@ The work items of 2 blocks of rows (b) and 3 panels (p), where a block of rows s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ....dialect.dims import bounds
+from ....dialect.lazy_dataclass import dataclass
 from .evaluate import Evaluator
 from .order import PART, Order
 from .roles import Roles, even_groups

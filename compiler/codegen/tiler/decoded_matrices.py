@@ -13,9 +13,10 @@ the loop decodes the four numbers of a group, of each half.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, multiply, static_size
+from ....dialect.lazy_dataclass import dataclass
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable

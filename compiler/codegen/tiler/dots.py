@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....dialect.dims import Size, ceil_divide
 from ....dialect.emitter import Index
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import ANY
 from .isa import find
 from .structure import Access, Group, Node, Op, Panel, Position, linear, plain

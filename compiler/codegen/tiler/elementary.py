@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from ..double_math import DOUBLE
 from .isa import FUSED
 from .vector_math import SINGLE

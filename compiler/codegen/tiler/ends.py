@@ -12,8 +12,7 @@ only, the tile takes all steps: `stretches.py` looks at the factors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....dialect.lazy_dataclass import dataclass
 from .evaluate import Evaluator, Span
 from .forms import Form
 from .ranges import find_kept

@@ -17,10 +17,10 @@ that reads y in the same iteration uses the value that was written before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ....dialect.dims import Size, add, multiply
 from ....dialect.emitter import Index
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import F32
 from ...lower.text import literal
 from .branches import load_under, raise_alarm, watching

@@ -10,8 +10,8 @@ y[i, j] with 2 elements j and 4 lanes:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from .branches import watching
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, constant, variable

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import FLOATS, SIGNED
 from ...lower.text import literal
 from .structure import Op, Unsupported

@@ -21,11 +21,11 @@ The ops of a stage decide its schedule:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ....dialect.dims import Size, product
+from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from ...lower.parts import MATRIX_TILE, SEQUENCE
 from ...lower.text import FunctionText

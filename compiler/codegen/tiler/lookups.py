@@ -13,13 +13,13 @@ shuffles bytes look up signed bytes, four vectors of indices at a time or one (`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I8
 from .dots import WORD, parts, parts_type
 from .forms import LANES, constant

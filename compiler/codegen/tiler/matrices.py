@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, multiply
+from ....dialect.lazy_dataclass import dataclass
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable

@@ -16,9 +16,9 @@ the list of each block.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ....dialect.dims import product, static_size
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Prefetches
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable

@@ -12,10 +12,10 @@ The work items of 2 panels (p) and 4 blocks of rows (b), without groups and in g
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ....dialect.dims import Size, bounds, minimum, product
+from ....dialect.lazy_dataclass import dataclass
 from .evaluate import Iteration
 from .forms import Form, constant, variable
 from .nest import blocks

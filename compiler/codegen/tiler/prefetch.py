@@ -15,9 +15,9 @@ With a single turn, steps fetch lines of the same panel at the distances that su
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....dialect.dims import Size, bounds, ceil_divide, maximum, multiply, product
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Prefetches
 from .evaluate import Evaluator, Iteration
 from .forms import Form, constant, variable

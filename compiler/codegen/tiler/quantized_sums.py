@@ -18,9 +18,10 @@ Values of a table are looked up by the bytes of `low` and `high`, instead of a s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....dialect.emitter import Index
+from ....dialect.lazy_dataclass import dataclass
 from .dots import SIZES, WORD, add_products, by_group, grouped_loop, parts, parts_type, runs_along
 from .lookups import find_lookup, look_up_bytes
 from .structure import Access, Group, Node, Op, integer

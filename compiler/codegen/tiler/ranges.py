@@ -21,12 +21,12 @@ This file reads structured ops and writes no code.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 from struct import pack, unpack
 
 from ....dialect.dims import Size, add, multiply
 from ....dialect.emitter import Index
+from ....dialect.lazy_dataclass import dataclass
 from .schedule import Stage
 from .structure import Access, Node, Op
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ....dialect.dims import Size, add, multiply
+from ....dialect.lazy_dataclass import dataclass
 from .structure import Tensor, Unsupported, View
 
 

@@ -19,8 +19,9 @@ sums, a vector of w and an element of x fit in the registers of the CPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Caches, Prefetches, VectorUnit
 from .dots import has_instruction
 from .quantized_sums import DOT

@@ -14,9 +14,10 @@ The classes of a softmax; the loop over class a surrounds all three ops:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ....dialect.dims import Size, bounds, multiply
+from ....dialect.lazy_dataclass import dataclass
 from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step, plain
 from .windows import is_window
 

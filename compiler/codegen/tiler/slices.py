@@ -19,10 +19,11 @@ For two depthwise convolutions, t = f(x) and y = g(t):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 from ....dialect.dims import Size, bounds, product
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Caches
 from .schedule import Stage, is_tiled, lane_loop
 from .sharing import share_elements

@@ -13,10 +13,11 @@ The reads of a panel with the parts a, b and c, such as the rows of a 3x3 filter
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ....dialect.dims import static_size
+from ....dialect.lazy_dataclass import dataclass
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
 from .nest import numbers_of

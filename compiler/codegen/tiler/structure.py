@@ -17,12 +17,13 @@ So lanes run along j, and one element of x serves all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from ....dialect.dims import Size, Symbol, add, multiply
 from ....dialect.emitter import Index
+from ....dialect.lazy_dataclass import dataclass
 
 
 class Unsupported(Exception):  # noqa: N818 (a reason, not an error)

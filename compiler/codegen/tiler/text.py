@@ -24,11 +24,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
 from ....dialect.dims import Size, Symbol, multiply
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import FLOATS
 from ...lower.text import FunctionText
 from .elementary import Elementary, find_elementary

@@ -17,8 +17,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ....dialect.lazy_dataclass import dataclass
 from ...base.compiler_errors import NO_ANSWER
 from .forking import ForkServer, read_status
 from .job import ENTRIES, INNER_FILE, KERNEL, WRITTEN, Job, Result, text_name

@@ -25,9 +25,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NoReturn
 
+from ....dialect.lazy_dataclass import dataclass
 from ...base.environment import BLAS_THREADS
 
 FORK = "--fork"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
+from ....dialect.lazy_dataclass import dataclass
 from ...lower.parts import SEQUENCE, KernelPart
 from ...targets.target import MadeFor
 from .routes import FIRST, LLVM_STAGES

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ....dialect.lazy_dataclass import dataclass
 from .job import Job, Report, Result, to_json
 
 _HEAD = struct.Struct("<QQ")

@@ -7,7 +7,9 @@ route is one more entry of the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from ....dialect.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ them into entries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ....dialect.lazy_dataclass import dataclass
 
 WIDTH = 100
 STEP = 2

@@ -13,11 +13,11 @@ All statistics of a table are computed when the model is read, so a call looks u
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....dialect.graph import Constant, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.operator import Builder
 from ....dialect.types import F32, I64
 from .levels import Split

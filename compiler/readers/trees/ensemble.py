@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.ops.support.trees import CATEGORICAL
 from .tree import Numbers, Tree, order_nodes, tree_error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from ....dialect.dims import Symbol, multiply, static_size
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
 from ....dialect.ops.feature_ranks import ROWS

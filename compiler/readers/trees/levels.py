@@ -9,11 +9,11 @@ index:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....dialect.graph import Constant, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.operator import Builder
 from .tree import Numbers
 

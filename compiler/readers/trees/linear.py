@@ -6,10 +6,10 @@ The value of a leaf is `constant + coefficient[0] * feature[0] + ...`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....dialect.lazy_dataclass import dataclass
 from .ensemble import Ensemble
 from .tree import Numbers, tree_error
 

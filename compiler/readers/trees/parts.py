@@ -21,11 +21,11 @@ to the sums of the part before it:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....dialect.dtype import DType
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.ops.feature_ranks import ROWS, least_rank
 from ....dialect.types import I8, I16, U8, U16
 from .tree import Numbers

@@ -10,11 +10,10 @@ leaf, or with very deep trees keep `tree_ensemble`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ....dialect.dtype import DType
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.ops.feature_ranks import NAN_IS_ZERO, ROWS, least_rank
 from ....dialect.ops.support.trees import DEFAULT_LEFT, NAN_IS_MISSING
 from ....dialect.types import I8, I16, U8

@@ -6,12 +6,13 @@ A child below 0 is leaf `-1 - child`. Errors name the tree and the node by their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.ops.support.trees import CATEGORICAL
 
 Numbers = np.ndarray[Any, np.dtype[Any]]

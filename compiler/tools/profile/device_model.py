@@ -11,8 +11,8 @@ launches of one kernel is counted, so that the bound is below any time that the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from ....dialect.lazy_dataclass import dataclass
 from ....runtime.observe import Call, evaluate
 from ...targets.chips import Chip
 from .device_code import Code

@@ -13,13 +13,14 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import BF16, F32, I8, I32, U8, DType
 from ....runtime.loader import load
 from ...base.cache_folder import cache_folder, cache_is_wanted

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ....dialect.lazy_dataclass import dataclass
 from ...base.cuda_tools import find_cuda_tool
 from ...codegen.gpu.cubin import AssemblerError, make_cubin
 from .device_code import modules_of, read_code

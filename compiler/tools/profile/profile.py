@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from ....dialect.lazy_dataclass import dataclass
 from ....runtime.arguments import Array
 from ....runtime.loader import Entry, Model
 from ....runtime.observe import Call, Operation, Recording, evaluate, record

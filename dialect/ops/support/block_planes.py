@@ -6,9 +6,9 @@ The results equal those of the references in `dialect/ops/block_quantization.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...graph import Value
+from ...lazy_dataclass import dataclass
 from ...operator import Builder
 from ...types import F32, I32, U8, DType, TensorType
 from .block_codes import code_range, code_shift, codes_type, largest_number, scales_dtype, table_steps, table_words

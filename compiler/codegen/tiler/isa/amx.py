@@ -7,7 +7,8 @@ function releases them. They are not values of LLVM, so these operations have ef
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+from .....dialect.lazy_dataclass import dataclass
 
 ROWS = 16
 """The most rows of a tile."""

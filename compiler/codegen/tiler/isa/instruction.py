@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .....dialect.lazy_dataclass import dataclass
 from .....dialect.types import COMPUTED
 
 Meaning = Callable[..., npt.NDArray[Any]]

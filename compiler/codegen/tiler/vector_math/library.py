@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from inspect import signature
 
+from .....dialect.lazy_dataclass import dataclass
 from ..isa import FUSED, supports
 from .writer import Lanes, Writer
 

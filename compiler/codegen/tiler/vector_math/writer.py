@@ -6,9 +6,9 @@ A formula is written once, with operators on `Lanes`; the writer decides the typ
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Union
 
+from .....dialect.lazy_dataclass import dataclass
 from ..isa import FUSED, find, supports
 
 INFINITY, NAN = float("inf"), float("nan")
