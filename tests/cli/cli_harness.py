@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -102,6 +103,13 @@ def nacre_process(*arguments: str | Path, **options: Any) -> Done:
     options.setdefault("env", {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     done = subprocess.run(command_line(*arguments), capture_output=True, text=True, timeout=120, **options)
     return Done(done.returncode, done.stdout, done.stderr, *map(str, arguments[:1]))
+
+
+def rerun_arguments(folder: Path) -> list[str]:
+    """Returns the command line of `nacre` that the script of a reproducer runs; empty if it runs another program."""
+    program, *arguments = shlex.split((folder / "rerun.sh").read_text().rpartition("exec ")[2])
+    start = command_line()
+    return arguments[len(start) - 1 :] if [program, *arguments][: len(start)] == start else []
 
 
 def on_terminal(*arguments: str | Path, environment: Mapping[str, str] | None = None) -> Done:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,9 +43,18 @@ model error(x: f32[B, 3], y: f32[B, 2]) -> f32 {
 """
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("built") / "line.so"
+    nacre.compile(MODEL, path)
+    return path
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with samples, the text of the model, and its artifact."""
     (tmp_path / "line.nacre").write_text(MODEL)
+    shutil.copy(built, tmp_path)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((77, 3)).astype(np.float32)
     y = x @ np.array([[1, 2], [0, -1], [0.5, 0]], np.float32)
@@ -54,11 +64,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-TRAIN = ("train", "line.nacre", "--data", "data.npz", "--input", "lr=0.05", "--batch", "16")
+OPTIONS = ("--data", "data.npz", "--input", "lr=0.05", "--batch", "16")
+TRAIN = ("train", "line.so", *OPTIONS)
+FROM_TEXT = ("train", "line.nacre", *OPTIONS)
 
 
 def test_a_resumed_run_computes_the_same_bits(folder: Path, cli: Cli) -> None:
-    whole = cli(*TRAIN, "--epochs", "6", "-o", "whole.safetensors", "--log", "whole.csv").out
+    whole = cli(*FROM_TEXT, "--epochs", "6", "-o", "whole.safetensors", "--log", "whole.csv").out
     assert "memory of a step: " in whole and "states: 0.0 MiB" in whole
     assert whole.count("epoch") == 6 and "wrote whole.safetensors" in whole
     cli(*TRAIN, "--epochs", "2", "-o", "part.safetensors", "--log", "part.csv")
@@ -124,14 +136,13 @@ def test_a_full_disk_keeps_the_checkpoint(folder: Path, cli: Cli) -> None:
     assert cli(*TRAIN).code == 0
     kept = Path("line.safetensors").read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    model = nacre.compile("line.nacre", "line.so")
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) // 2, hard))
     try:
-        failed = cli("train", "line.so", *TRAIN[2:], "--epochs", "2")
+        failed = cli(*TRAIN, "--epochs", "2")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert failed.code == 1 and "cannot write `line.safetensors`: file too large" in failed.err, failed.err
-    assert Path("line.safetensors").read_bytes() == kept and not list(folder.glob(".line*")), model
+    assert Path("line.safetensors").read_bytes() == kept and not list(folder.glob(".line*"))
 
 
 def test_validation_and_the_checkpoint_as_weights(folder: Path, cli: Cli) -> None:
@@ -203,7 +214,7 @@ def test_samples_that_are_not_finite_are_named(folder: Path, cli: Cli) -> None:
         x, y = file["x"], file["y"]
     x[5, 1] = np.nan
     np.savez("nan.npz", x=x, y=y)
-    result = cli("train", "line.nacre", "--data", "nan.npz", "--input", "lr=0.05", "--epochs", "1")
+    result = cli("train", "line.so", "--data", "nan.npz", "--input", "lr=0.05", "--epochs", "1")
     shown = " ".join(result.err.split())
     assert result.code == 1 and "the samples of `x` contain a NaN or an infinity" in shown and "rate" not in shown
 
@@ -225,12 +236,12 @@ def test_a_loss_that_is_not_finite_ends_the_run(folder: Path, cli: Cli) -> None:
 def test_a_missing_package_is_named_before_the_build(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
     for option, package in (("tensorboard", "tensorboard"), ("wandb", "wandb")):
-        result = cli(*TRAIN, f"--{option}", "logs.svg")
+        result = cli(*FROM_TEXT, f"--{option}", "logs.svg")
         assert result.code == 1 and f"--{option} needs the package `{package}`" in result.err
-    assert "pictures need matplotlib" in cli(*TRAIN, "--picture", "losses.svg").err
-    assert "there is no folder `none`" in cli(*TRAIN, "--picture", "none/losses.svg").err
-    assert "there is no folder `none`" in cli(*TRAIN, "--log", "none/losses.csv").err
-    assert "pictures cannot be written as" in cli(*TRAIN, "--picture", "losses.gif").err
+    assert "pictures need matplotlib" in cli(*FROM_TEXT, "--picture", "losses.svg").err
+    assert "there is no folder `none`" in cli(*FROM_TEXT, "--picture", "none/losses.svg").err
+    assert "there is no folder `none`" in cli(*FROM_TEXT, "--log", "none/losses.csv").err
+    assert "pictures cannot be written as" in cli(*FROM_TEXT, "--picture", "losses.gif").err
 
 
 def _write_log(opener: training_logs.Opener, steps: Sequence[int] = (1, 2), done: int = 0) -> None:
@@ -307,14 +318,14 @@ def test_logs_that_cannot_be_written(folder: Path, cli: Cli, monkeypatch: pytest
         (("--tensorboard", "data.npz"), "cannot write `data.npz`: `data.npz` is not a folder"),
         (("--wandb", "data.npz/runs"), "is not a folder"),
     ):
-        result = cli("train", "wrong.nacre", *TRAIN[2:], *options)
+        result = cli("train", "wrong.nacre", *OPTIONS, *options)
         assert result.code == 1 and message in " ".join(result.err.split()), result.err
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # the superuser has all permissions
     for options, message in (
         (("--log", "data.npz"), "no permission to write to the file"),
         (("--tensorboard", "runs/new"), "no permission to write to the folder"),
     ):
-        result = cli("train", "wrong.nacre", *TRAIN[2:], *options)
+        result = cli("train", "wrong.nacre", *OPTIONS, *options)
         assert result.code == 1 and message in " ".join(result.err.split()), result.err
 
 
@@ -391,5 +402,5 @@ def test_a_model_without_a_training_step(folder: Path, cli: Cli) -> None:
     ],
 )
 def test_wrong_options(folder: Path, cli: Cli, options: tuple[str, ...], message: str) -> None:
-    result = cli("train", "line.nacre", *options)
+    result = cli("train", "line.so", *options)
     assert result.code in (1, 2) and message in result.err, result.err
