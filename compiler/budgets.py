@@ -14,6 +14,7 @@ from ..dialect.dims import DimError, Size, evaluate, product
 from ..dialect.graph import Module
 from ..dialect.lazy_dataclass import dataclass
 from ..dialect.states import session_bytes
+from ..dialect.wrapping import counted
 from ..passes.fusion.recompute import Recompute
 from .codegen.objects import Program
 from .host.plan import LoweredEntry
@@ -84,7 +85,7 @@ def recompute_cost(before: Module, after: Module, step: Recompute) -> str:
     at = f" at {shown}" if shown else ""
     share = f" ({more / operations:.1%})" if operations else ""
     return (
-        f"`{step.entry}`{at} computes {len(added)} nodes again to need less memory:"
+        f"`{step.entry}`{at} computes {counted(len(added), 'node')} again to need less memory:"
         f" {more / 1e6:,.1f} MFLOP more{share}, which write up to {written / 1024:,.0f} KiB"
     )
 

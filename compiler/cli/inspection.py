@@ -119,7 +119,7 @@ def _session(description: Mapping[str, Any]) -> Iterator[RenderableType]:
         return
     session = description["session"]
     rows = [(state["name"], state["type"], state["initial"]) for state in session["states"]]
-    yield from _table(f"{len(rows)} states", ("name", "type", "initial"), rows)
+    yield from _table(counted(len(rows), "state"), ("name", "type", "initial"), rows)
     dims = ", ".join(d["name"] for d in session["dims"])
     yield f"  session of {dims or 'no dims'}: {session['bytes']} bytes"
 

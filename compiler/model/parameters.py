@@ -18,6 +18,7 @@ from ...dialect.ops.block_quantization import dequantize_blocks
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.states import used_states
 from ...dialect.types import F32, Array, dtype_of
+from ...dialect.wrapping import counted
 from ..weights import Checkpoint, open_checkpoint
 from ..weights.header_checks import check_parameters, elements
 from .source import SourceModel, WeightSource
@@ -106,7 +107,7 @@ def open_parameters(source_model: SourceModel) -> ParameterReader:
 
 
 def _no_weights(model: str, parameters: list[Parameter]) -> Diagnostic:
-    count = f"{len(parameters)} parameter{'s' * (len(parameters) != 1)}"
+    count = counted(len(parameters), "parameter")
     message = f"model `{model}` has {count} and does not say where they are"
     help_text = (
         'write `weights "model.safetensors"` in the model, or name a checkpoint when compiling; a parameter with an '

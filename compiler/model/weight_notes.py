@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...dialect.wrapping import counted
 from ..base.shortened import shortened
 from ..weights import open_checkpoint
 from ..weights.header_checks import elements
@@ -31,7 +32,7 @@ def weight_notes(source_model: SourceModel) -> Iterator[str]:
     for path, keys in read.items():
         unread = [name for name in open_checkpoint(path).names() if name not in keys]
         if unread:
-            yield f"nothing reads {_count(unread)} of `{path}`: {shortened(unread, _LISTED)}"
+            yield f"nothing reads {counted(len(unread), 'tensor')} of `{path}`: {shortened(unread, _LISTED)}"
     yield from initial_value_notes(source_model)
 
 
@@ -43,8 +44,4 @@ def initial_value_notes(source_model: SourceModel) -> Iterator[str]:
         if begun:
             verb = "begins" if len(begun) == 1 else "begin"
             names = shortened(begun, _LISTED)
-            yield f"no checkpoint holds {_count(begun)}, which {verb} with values of the file: {names}"
-
-
-def _count(names: list[str]) -> str:
-    return f"{len(names)} tensor{'s' * (len(names) != 1)}"
+            yield f"no checkpoint holds {counted(len(begun), 'tensor')}, which {verb} with values of the file: {names}"

@@ -15,6 +15,7 @@ from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16, F16, DType
+from ...dialect.wrapping import counted
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of, trained_parameters
 from ...passes.quantization.codecs import CASTS
 from ...passes.quantization.quantize_weights import can_hold
@@ -88,7 +89,7 @@ def _selected_weights(module: Module, function: Function, policy: Policy, rounde
                 found[name] = scheme
         definitions.update((value.name, node) for value in node.outputs)
     for scheme, names in _by_scheme(found).items():
-        weights = f"{_plural(len(names), 'weight')} of `{function.name}`"
+        weights = f"{counted(len(names), 'weight')} of `{function.name}`"
         message = f"`{scheme}` does not round {weights}: each call selects the part that it reads"
         help = "`weight[index]` selects a part of a weight that is rounded; the bounds of `weight[i:i+1]` do not"
         yield Diagnostic("precision-not-held", f"{message} ({shortened(names, SHOWN)})", help=help, severity="warning")
@@ -106,7 +107,7 @@ def _trained_weights(module: Module, function: Function, policy: Policy) -> Iter
             if name in trained.values() and scheme != F32 and scheme.dtype not in CASTS:
                 found[name] = scheme
     for scheme, names in _by_scheme(found).items():
-        message = f"`{scheme}` does not round {_plural(len(names), 'trained weight')} of `{function.name}`"
+        message = f"`{scheme}` does not round {counted(len(names), 'trained weight')} of `{function.name}`"
         help = "bf16 and f16 round trained weights where they are multiplied; compile the trained model for other types"
         yield Diagnostic("precision-not-held", f"{message} ({shortened(names, SHOWN)})", help=help, severity="warning")
 
@@ -147,8 +148,9 @@ def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
             yield _warning("precision-not-held", message, kept, help)
     narrow = [layer for layer in wanted if layer.held and layer.is_convolution and layer.activation == F32]
     if narrow:
-        count, dtypes = _count(narrow, 0, "convolution"), _dtypes(narrow)
-        message = f"{count} of `{model}` multiply weights in {dtypes} by activations in f32, no faster than in f32"
+        number, dtypes = len(_paths(narrow)), _dtypes(narrow)
+        count, verb = counted(number, "convolution"), "multiplies" if number == 1 else "multiply"
+        message = f"{count} of `{model}` {verb} weights in {dtypes} by activations in f32, no faster than in f32"
         help = "`activations convolution to i8 dynamic` beside weights in i8 multiplies bytes"
         yield _warning("precision-not-faster", message, narrow, help)
 
@@ -167,10 +169,9 @@ def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagn
             if summed_axes(node) is not None and len(dtypes) == 1:
                 found[dtypes.pop(), any(_is_dequantized(v, definitions) for v in node.inputs[:2])] += 1
     diagnostics = []
-    floats = f"{_plural(found[BF16, False], 'product')} in bf16 take half the memory of f32 and are no faster"
+    floats = _products(found[BF16, False], BF16, "take", "half the memory of f32", "")
     integers, halves = (
-        f"{_plural(found[dtype, True], 'product')} in {dtype} dequantize a weight to {dtype} and are no faster than "
-        "with activations in f32"
+        _products(found[dtype, True], dtype, "dequantize", f"a weight to {dtype}", " than with activations in f32")
         for dtype in (BF16, F16)
     )
     for count, needed, message in ((found[BF16, False], plain, floats), (found[BF16, True], blocks, integers)):
@@ -185,6 +186,11 @@ def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagn
         help = f"code for `{cpus[0].name}` multiplies them in f32"
         diagnostics.append(Diagnostic("precision-not-faster", halves, help=help, severity="warning"))
     return tuple(diagnostics)
+
+
+def _products(number: int, dtype: DType, verb: str, rest: str, than: str) -> str:
+    ending, are = ("s", "is") if number == 1 else ("", "are")
+    return f"{counted(number, 'product')} in {dtype} {verb}{ending} {rest} and {are} no faster{than}"
 
 
 def find_faster_precision(module: Module, targets: Sequence[Target]) -> str | None:
@@ -235,8 +241,4 @@ def _dtypes(layers: Sequence[_Layer]) -> str:
 
 def _count(layers: Sequence[_Layer], of: int, noun: str) -> str:
     number = len(_paths(layers))
-    return f"{number} of {_plural(of, noun)}" if of else _plural(number, noun)
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{number} of {counted(of, noun)}" if of else counted(number, noun)

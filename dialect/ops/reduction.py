@@ -232,7 +232,9 @@ OPERATORS = (
     _reduction("all", "true if no element over axes is 0",
                lambda x, axis, keepdims: np.all(x != 0, axis=axis, keepdims=keepdims),
                lambda d: True, "and", None, dtypes=COMPUTED, result=BOOL),
-    _position("argmax", "the index of the first greatest element along an axis", "max", lowest),
-    _position("argmin", "the index of the first least element along an axis", "min", highest),
+    _position("argmax", "the index of the first greatest element along an axis (or NaN); 0 for an empty axis",
+              "max", lowest),
+    _position("argmin", "the index of the first least element along an axis (or NaN); 0 for an empty axis",
+              "min", highest),
 )
 # fmt: on

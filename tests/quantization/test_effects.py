@@ -18,6 +18,7 @@ model net(x: f32[1, 3, 8, 8], s: f32[2, 32]) -> y: f32[1, 4, 8, 8], z: f32[2, 8]
 }
 """
 BYTES = 'quantize net {\n weights "*" to i8\n activations "*" to i8 dynamic\n}'
+ONE = 'quantize net {\n weights "first" to i8\n}'
 
 
 @pytest.mark.parametrize(
@@ -26,11 +27,12 @@ BYTES = 'quantize net {\n weights "*" to i8\n activations "*" to i8 dynamic\n}'
         ("f32", []),
         ("bf16", []),
         (BYTES, []),
+        (ONE, ["1 convolution of `net` multiplies weights in i8 by activations in f32, no faster than in f32 (first)"]),
         ("int8", ["2 convolutions of `net` multiply weights in i8 by activations in f32, no faster than in f32"]),
         ("f8", ["2 convolutions of `net` multiply weights in f8e4m3 by activations in f32, no faster than in f32"]),
         ("int4", ["`q4[block 32, zero]` does not hold 3 of 4 weights of `net`, kept in f32 (first, second, last)"]),
     ],
-    ids=["f32", "bf16", "bytes", "int8", "f8", "int4"],
+    ids=["f32", "bf16", "bytes", "one", "int8", "f8", "int4"],
 )
 def test_rules_without_effect_are_reported(precision: str, expected: list[str]) -> None:
     warnings = in_precision(read_model(MODEL), precision).warnings
@@ -139,8 +141,8 @@ def test_products_with_weights_in_blocks_need_a_matrix_unit(target: str, count: 
     model = "model m(x: f32[9, 64]) -> f32[9, 32] {\n  param w: f32[32, 64]\n  return x @ w.T\n}\n"
     policy = 'quantize m {\n weights "*" to q8[block 32]\n activations matmul to bf16\n}'
     found = find_slow_products(in_precision(read_model(model), policy).module, parse_targets(target))
-    assert ["dequantize a weight" in warning.message for warning in found] == [True] * count
+    assert ["1 product in bf16 dequantizes a weight" in warning.message for warning in found] == [True] * count
     rounded = in_precision(read_model(model), policy.replace("bf16", "f16")).module
     (warning,) = find_slow_products(rounded, parse_targets(target))
-    assert "1 product in f16 dequantize" in warning.message
+    assert "1 product in f16 dequantizes a weight to f16 and is no faster" in warning.message
     assert find_slow_products(rounded, parse_targets("cuda")) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....dialect.wrapping import counted
 from . import rows
 from .nest import Nest
 from .plain import BYTES
@@ -23,7 +24,7 @@ def explain_plain(nest: Nest) -> str:
         return f"elements of {narrow} are not read several at once"
     size = nest.static_extent(last)
     if size is not None and size % WIDTH:
-        return f"the last axis has {size} elements, not a multiple of {WIDTH}"
+        return f"the last axis has {counted(size, 'element')}, not a multiple of {WIDTH}"
     return "neighbouring elements of an operand are not neighbours in memory"
 
 
@@ -36,5 +37,5 @@ def _explain_reduction(nest: Nest) -> str:
         return "steps of the reduction are not combined by one operation"
     length = nest.static_count(nest.reductions)
     if length is not None and length < rows.WARP:
-        return f"the reduction has {length} step{'s' * (length != 1)}, fewer than the threads of a warp"
+        return f"the reduction has {counted(length, 'step')}, fewer than the threads of a warp"
     return "elements of one reduction are not neighbours in memory"

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ....dialect.graph import Node, Parameter
+from ....dialect.wrapping import counted
 from ...artifact.spec import OperationSpec
 from ...host.calls import describe_operations
 from ...lower.kinds import inner_nodes
@@ -56,7 +57,7 @@ class _Hunt:
         program = self.build.generate(self.lowered)
         parts = list(cut_calls(self.optimized, self.lowered))
         trials, seconds = part_trials(self.case, self.optimized), self.examiner.seconds
-        self.report(f"comparing {len(parts)} kernels")
+        self.report(f"comparing {counted(len(parts), 'kernel')}")
         found = Alone(parts, program, self.way, self.case.load, trials, seconds).find_wrong()
         if found is not None:
             return self.triage_part(found)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....dialect.types import dtype_of
+from ....dialect.wrapping import counted
 from ...base.text_tables import Column, table_lines
 from ...comparison.capture import Point
 from .builds import Build
@@ -25,7 +26,7 @@ def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Se
     lines = [
         f"A  {names[0]}",
         f"B  {names[1]}",
-        f"{len(comparison.points)} values in both: {len(comparison.points) - len(differing)} the same, "
+        f"{counted(len(comparison.points), 'value')} in both: {len(comparison.points) - len(differing)} the same, "
         f"{len(differing) - beyond} within rounding errors, {beyond} beyond",
     ]
     lines += [
@@ -35,7 +36,9 @@ def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Se
     ]
     if comparison.apart:
         more = ", ..." if len(comparison.apart) > 3 else ""
-        lines.append(f"{len(comparison.apart)} parameters not compared: {', '.join(comparison.apart[:3])}{more}")
+        lines.append(
+            f"{counted(len(comparison.apart), 'parameter')} not compared: {', '.join(comparison.apart[:3])}{more}"
+        )
     if comparison.note:
         lines.append(comparison.note)
     if differing:

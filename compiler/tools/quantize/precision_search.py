@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ....dialect.wrapping import counted
 from ...comparison.bounds import Bound
 from ...comparison.sample_errors import Accuracy
 from ...model.accuracy_figures import FIGURES
@@ -122,7 +123,7 @@ def search(
 
     def holds(taken: Sequence[Step]) -> bool:
         chosen = assign(taken)
-        report(f"trying {len(taken)} of {len(steps)} steps together")
+        report(f"trying {len(taken)} of {counted(len(steps), 'step')} together")
         tried = _try(trials, chosen, findings, estimate)
         value = tried.figures[bound.figure.words]
         if value is None or not bound.keeps(value):
