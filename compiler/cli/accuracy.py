@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ...dialect.wrapping import WIDTH, fit
+from ...dialect.wrapping import WIDTH, counted, fit
 from ..base.files import replacing
 from ..base.text_tables import Column, table_lines
 from ..comparison.bounds import EXAMPLES, Bound, parse_bound
@@ -143,8 +143,8 @@ def _refer(model: Path, reference: str | None) -> str:
 
 def accuracy_tables(accuracy: Accuracy, names: tuple[str, str], width: int = WIDTH) -> Iterator[Text]:
     """Yields the report for people: values, results, histograms and class scores."""
-    calls = f"{accuracy.calls} call{'s' * (accuracy.calls != 1)}"
-    yield Text(fit(f"{names[0]} compared with {names[1]}: {accuracy.samples} samples in {calls}", width))
+    calls = counted(accuracy.calls, "call")
+    yield Text(fit(f"{names[0]} compared with {names[1]}: {counted(accuracy.samples, 'sample')} in {calls}", width))
     if accuracy.points:
         yield from _table("points", accuracy.points, width)
     yield from _table("results", accuracy.results, width)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ...dialect.wrapping import fit
+from ...dialect.wrapping import counted, fit
 from ..base.files import check_writable, path_beside, write_whole
 from ..checking import read_model
 from ..comparison.bounds import EXAMPLES, Bound
@@ -124,9 +124,10 @@ def quantize_command(
     if as_json:
         click.echo(json.dumps(_found_data(found, bound, findings, output), indent=2))
         return
-    counts = ", ".join(f"{count} in {choice}" for choice, count in count_choices(found, findings).items())
+    counts = ", ".join(f"{count} in {choice}" for choice, count in count_choices(found, findings).items() if count)
+    layers = counted(len(findings.plain_layers), "layer") + (f": {counts}" if counts else "")
     value = bound.show(found.tried.figures[bound.figure.words] or 0.0)
-    click.echo(fit(f"{len(findings.plain_layers)} layers: {counts}; {bound.figure.words} {value}"))
+    click.echo(fit(f"{layers}; {bound.figure.words} {value}"))
     click.echo(f"wrote {output}", err=True)
 
 

@@ -6,6 +6,7 @@ size for all of them, else an additional leading axis. The optional array `label
 sample. Uncompressed arrays are memory-mapped and never read as a whole.
 
     x: f32[B, 3]   array [100, 3]      calls with 32, 32, 32 and 4 samples
+                                       with B in 10..100: 4 calls with 25 samples each
     x: f32[3]      array [100, 3]      100 calls with one sample each
     x: f32[B, 3]   array [100, 8, 3]   100 calls with B = 8, each one sample
 """
@@ -23,6 +24,7 @@ from ...dialect.dims import INFINITY
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.types import DTYPES, Array, DType, dtype_of
+from ...dialect.wrapping import counted
 from ..weights import Checkpoint, open_tensors
 
 LABELS = "labels"
@@ -43,25 +45,45 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """An argument as described by an artifact: `lead` is its first size, `most` the maximum of this size."""
+    """An argument as described by an artifact: `lead` is its first size, a multiple of `multiple` from `least` to
+    `most`."""
 
     name: str
     type: str
     dtype: DType
     rank: int
     lead: object
+    least: int
     most: int
+    multiple: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
     """The split of a file's arrays into calls: along an additional leading axis, or along the first axis of the
-    arguments into pieces of `size`; or the arrays form a single call."""
+    arguments into pieces of `size`; or the arrays form a single call. Pieces that are `even` differ by at most one
+    `unit`."""
 
     samples: int
     size: int
     in_front: bool = False
     whole: bool = False
+    even: bool = False
+    unit: int = 1
+
+    @property
+    def calls(self) -> int:
+        return -(-self.samples // self.size)
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Yields the first sample and the number of samples of each call."""
+        units = self.samples // self.unit
+        for call in range(self.calls):
+            if self.even:
+                start, end = (units * number // self.calls * self.unit for number in (call, call + 1))
+            else:
+                start, end = call * self.size, min((call + 1) * self.size, self.samples)
+            yield start, end - start
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +101,7 @@ class Samples:
 
     @property
     def calls(self) -> int:
-        return sum(-(-cut.samples // cut.size) for cut in self.cuts)
+        return sum(cut.calls for cut in self.cuts)
 
     @property
     def labelled(self) -> bool:
@@ -89,8 +111,7 @@ class Samples:
         for file, cut in zip(self.files, self.cuts, strict=True):
             arrays = [file[a.name].read(a.name) for a in self.arguments]
             labels = file[LABELS].read(LABELS) if self.labelled else None
-            for start in range(0, cut.samples, cut.size):
-                count = min(cut.size, cut.samples - start)
+            for start, count in cut.pieces():
                 inputs = tuple(
                     _convert(self.path, a, _piece(array, a, cut, start, count))
                     for a, array in zip(self.arguments, arrays, strict=True)
@@ -101,7 +122,8 @@ class Samples:
 
 def open_samples(path: Path, entry: Mapping[str, Any], most: int = MOST) -> Samples:
     """Opens the samples of a file or folder for an entry described by its artifact, with at most `most` samples in a
-    call. Reads only headers. Raises DiagnosticError if the array of an argument is missing or does not fit."""
+    call, unless the range of the dim requires more. Reads only headers. Raises DiagnosticError if the array of an
+    argument is missing or does not fit, or if the samples cannot be divided into calls that the dim allows."""
     arguments = tuple(_read_argument(a, entry["dims"]) for a in entry["arguments"])
     if not arguments:
         raise _error("no-arguments", f"`{entry['name']}` takes no arguments: there is nothing to sample")
@@ -113,8 +135,12 @@ def _read_argument(described: Mapping[str, Any], dims: Sequence[Mapping[str, Any
     shape = described["shape"]
     lead = shape[0] if shape else None
     dim = next((d for d in dims if d["name"] == lead), None)
-    most = INFINITY if dim is None or dim["high"] is None else dim["high"]
-    return _Argument(described["name"], described["type"], DTYPES[described["dtype"]], len(shape), lead, most)
+    least, most, multiple = (lead, lead, 1) if isinstance(lead, int) else (0, INFINITY, 1)
+    if dim is not None:
+        least, multiple = dim["low"], dim["multiple"]
+        most = INFINITY if dim["high"] is None else dim["high"]
+    dtype = DTYPES[described["dtype"]]
+    return _Argument(described["name"], described["type"], dtype, len(shape), lead, least, most, multiple)
 
 
 def _open_files(path: Path, arguments: Sequence[_Argument]) -> Iterator[Mapping[str, Checkpoint]]:
@@ -157,27 +183,50 @@ def _plan(path: Path, file: Mapping[str, Checkpoint], arguments: Sequence[_Argum
             f"`{a.name}` of `{path}` has the shape {list(shapes[a.name])}, which is no {a.type}",
             "arrays have the rank of their arguments, or all have one additional leading axis that counts samples",
         )
-    counted = [a for a in arguments if in_front or a.rank > 0]
-    firsts = {shapes[a.name][0] for a in counted}
-    lead = counted[0].lead if counted else None
+    leading = [a for a in arguments if in_front or a.rank > 0]
+    firsts = {shapes[a.name][0] for a in leading}
+    lead = leading[0].lead if leading else None
     # A first size of the arguments that is an expression, such as 2*B, cannot be split.
     cuttable = isinstance(lead, int) or (isinstance(lead, str) and lead.isidentifier())
-    if not in_front and (len({a.lead for a in counted}) != 1 or len(firsts) != 1 or not cuttable):
+    if not in_front and (len({a.lead for a in leading}) != 1 or len(firsts) != 1 or not cuttable):
         return _Cut(1, 1, whole=True)
     if len(firsts) != 1:
-        sizes = ", ".join(f"{shapes[a.name][0]} of `{a.name}`" for a in counted)
+        sizes = ", ".join(f"{shapes[a.name][0]} of `{a.name}`" for a in leading)
         raise _error("sample-shape", f"the arrays of `{path}` have different numbers of samples: {sizes}")
     (samples,) = firsts
     if samples == 0:
         raise _error("sample-shape", f"the arrays of `{path}` hold no sample")
-    if in_front:
-        cut = _Cut(samples, 1, in_front=True)
-    elif isinstance(lead, int):
-        cut = _Cut(samples, lead)
-    else:
-        cut = _Cut(samples, min(most, min(a.most for a in counted)))
+    cut = _Cut(samples, 1, in_front=True) if in_front else _divided(path, samples, leading[0], most)
     _check_labels(path, file, cut)
     return cut
+
+
+def _divided(path: Path, samples: int, argument: _Argument, most: int) -> _Cut:
+    """Divides samples into calls that the first size of the argument allows: full calls and a smaller last one, or, if
+    that would be too small, calls of nearly the same size."""
+    unit, least = argument.multiple, max(-(-argument.least // argument.multiple), 1)
+    size = max(min(most, argument.most) // unit, least) * unit
+    cut, rest = _Cut(samples, size), samples % size
+    if samples % unit == 0 and (rest == 0 or rest >= least * unit):
+        return cut
+    units = samples // unit
+    calls = min(cut.calls, units // least)
+    if samples % unit or calls == 0 or -(-units // calls) * unit > argument.most:
+        raise _error(
+            "sample-shape",
+            f"{counted(samples, 'sample')} of `{path}` cannot be divided into calls of `{argument.name}`, a "
+            f"{argument.type}",
+            f"its first size is {_range(argument)}",
+        )
+    return _Cut(samples, -(-units // calls) * unit, even=True, unit=unit)
+
+
+def _range(argument: _Argument) -> str:
+    if argument.least == argument.most:
+        return str(argument.least)
+    above = f"at least {argument.least}"
+    numbers = above if argument.most >= INFINITY else f"{argument.least} to {argument.most}"
+    return numbers if argument.multiple == 1 else f"{numbers}, a multiple of {argument.multiple}"
 
 
 def _check_labels(path: Path, file: Mapping[str, Checkpoint], cut: _Cut) -> None:

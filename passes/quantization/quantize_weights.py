@@ -93,8 +93,16 @@ class _Quantizer(Rewriter):
 
     def multiply(self, b: NodeBuilder, node: Node, weight: Factor) -> Value:
         inputs = list(node.inputs)
-        inputs[weight.number] = self.codec.round(b, weight.value, weight.axes)
+        inputs[weight.number] = self.rounded(b, weight)
         return b.apply(node.op, inputs, dict(node.attributes))[0]
+
+    def rounded(self, b: NodeBuilder, weight: Factor) -> Value:
+        made = self.definitions.get(weight.value.name)
+        if not isinstance(self.codec, Cast) or made is None or made.op not in ("transpose", "matrix_transpose"):
+            return self.codec.round(b, weight.value, weight.axes)
+        # The cast comes before the transpose, so that one rounded table serves look-ups of its rows as well.
+        stored = self.codec.store(b, made.inputs[0], weight.axes)
+        return self.codec.restore(b, b.apply(made.op, stored, dict(made.attributes)))
 
     def read_table(self, b: NodeBuilder, node: Node, table: Factor) -> Value:
         if table.parameter in self.trained.values():

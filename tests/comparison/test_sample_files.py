@@ -40,6 +40,38 @@ def test_first_axis_is_cut_into_calls_that_the_dim_allows(tmp_path: Path) -> Non
     assert len(list(samples)) == 3  # read again from the beginning
 
 
+@pytest.mark.parametrize(
+    ("count", "low", "high", "multiple", "sizes"),
+    [
+        (40, 33, 64, 1, [40]),  # more than 32, since the dim is at least 33
+        (70, 33, 64, 1, [35, 35]),
+        (40, 2, 64, 1, [32, 8]),
+        (33, 2, 64, 1, [16, 17]),  # a last call of one sample would be too small
+        (65, 33, None, 1, [65]),
+        (48, 8, 64, 8, [32, 16]),
+        (72, 24, 64, 8, [24, 24, 24]),
+        (40, 32, 40, 8, [40]),
+        (65, 50, 64, 1, None),
+        (20, 33, 64, 1, None),
+        (36, 8, 64, 8, None),
+    ],
+)
+def test_calls_have_sizes_that_the_dim_allows(
+    count: int, low: int, high: int | None, multiple: int, sizes: list[int] | None, tmp_path: Path
+) -> None:
+    dims = [{"name": "B", "low": low, "high": high, "multiple": multiple}]
+    images = np.arange(3 * count, dtype="f4").reshape(count, 3)
+    path = save(tmp_path / "x.npz", image=images)
+    if sizes is None:
+        with pytest.raises(DiagnosticError, match="cannot be divided into calls of `image`, a f32"):
+            open_samples(path, {**IMAGE, "dims": dims})
+        return
+    samples = open_samples(path, {**IMAGE, "dims": dims})
+    batches = list(samples)
+    assert [b.count for b in batches] == sizes and samples.calls == len(sizes)
+    np.testing.assert_array_equal(np.concatenate([b.inputs[0] for b in batches]), images)
+
+
 def test_an_axis_in_front_counts_calls(tmp_path: Path) -> None:
     described = entry(argument("x", "f32", "T", 2), argument("scale", "f32"))
     x, scale = RNG.normal(size=(3, 5, 2)).astype("float32"), np.array([1, 2, 3], "float32")

@@ -53,7 +53,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model.nacre"
 
 
-@pytest.mark.parametrize(("precision", "copies"), [("f32", 1), ("int8", 1), ("int4", 3)])
+@pytest.mark.parametrize(("precision", "copies"), [("f32", 1), ("bf16", 1), ("int8", 1), ("int4", 3)])
 def test_a_tied_table_is_stored_once(precision: str, copies: int, path: Path, tmp_path: Path) -> None:
     model = nacre.compile(path, tmp_path / "model.so", precision=precision)
     tensors = model.describe()["weights"]["tensors"]
