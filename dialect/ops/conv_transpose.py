@@ -16,7 +16,7 @@ from ..dims import Shape, Size, at_least
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loop, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Channels, InferenceError, LateCases, Operator, Use
-from ..types import TensorType
+from ..types import STORAGE, TensorType
 from .convolution import (
     CONVOLUTION_OPERANDS,
     all_axes_but,
@@ -224,6 +224,7 @@ _CASES = {
         case((1, 2, 3), (2, 1, 1), output_padding=2),
         case((0, 2, 5), (2, 3, 3)),
         case((1, 0, 5), (0, 3, 2), (3,)),
+        *mixtures(((2, 3, 5), (3, 3, 3), (3,)), {"stride": 2}, terms=6, of=STORAGE),
     ),
     2: (
         case((2, 3, 4, 3), (3, 2, 3, 3), (2,), stride=2, padding=1, output_padding=1),
@@ -235,6 +236,7 @@ _CASES = {
     3: (
         case((1, 2, 3, 2, 2), (2, 2, 2, 1, 2), (2,), stride=(1, 2, 1), output_padding=(0, 1, 0)),
         case((0, 1, 1, 2, 2), (1, 1, 1, 1, 1)),
+        *mixtures(((1, 2, 3, 2, 3), (2, 3, 2, 1, 2), (3,)), {"stride": (1, 2, 1)}, terms=8, of=STORAGE),
     ),
 }
 

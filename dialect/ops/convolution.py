@@ -26,7 +26,7 @@ from ..operator import (
     Operator,
     Use,
 )
-from ..types import NUMBERS, DType, TensorType
+from ..types import NUMBERS, STORAGE, DType, TensorType
 from .support.accumulate import (
     FACTOR_DTYPES,
     INTO,
@@ -262,6 +262,7 @@ _CASES = {
         case((1, 2, 4, 5, 3), (2, 1, 2, 2, 2), groups=2, stride=(1, 2, 1), padding=1),
         case((0, 1, 3, 1, 2), (1, 1, 2, 1, 1)),
         case((1, 4, 5, 3, 2), (2, 2, 2, 1, 2), groups=2, stride=(1, 2, 1), padding=1, layout=LAST),
+        *mixtures(((1, 2, 3, 5, 3), (3, 2, 2, 3, 1), (3,)), {"padding": 1}, terms=12, of=STORAGE),
     ),
 }
 

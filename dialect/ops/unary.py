@@ -141,6 +141,7 @@ bitcast = Operator(
         for source, target, shape in (
             (F32, I32, (3, 5)), (F32, U32, (0, 4)), (I32, F32, (17,)), (F64, I64, (1,)), (U64, F64, ()),
             (F16, U16, (7,)), (I16, BF16, (7,)), (F8E4M3, I8, (7,)), (U8, F8E5M2, (9,)), (I64, U64, (5,)),
+            (U32, F32, (7,)), (U16, F16, (9,)), (BF16, I16, (7,)), (I8, F8E4M3, (9,)), (F8E5M2, U8, (7,)),
         )
     )),
     properties=frozenset({"elementwise", "exact", "stepped", "bitwise"}),

@@ -237,6 +237,16 @@ def test_cases_cover_empty_single_and_odd_sizes(operator: Operator) -> None:
     assert any(s > 1 and s % 2 for s in sizes), "no case has an odd size"
 
 
+def test_cases_cover_the_dtypes_of_first_operands() -> None:
+    missing = {}
+    for operator in (o for o in TESTED if o.operands):
+        accepted = next((o.dtypes for o in operator.operands if o.group == "T"), operator.operands[0].dtypes)
+        found = {dtype for case in operator.cases for dtype in case_dtypes(operator, case)}
+        if rest := [dtype for dtype in accepted if dtype not in found]:
+            missing[operator.name] = rest
+    assert missing == {}
+
+
 # Properties
 
 

@@ -175,11 +175,18 @@ _MIXTURES = (
 
 
 def mixtures(
-    shapes: tuple[tuple[int, ...], ...], attributes: Attributes | None = None, *, terms: int
+    shapes: tuple[tuple[int, ...], ...],
+    attributes: Attributes | None = None,
+    *,
+    terms: int,
+    of: tuple[DType, ...] = FACTOR_DTYPES,
 ) -> tuple[Case, ...]:
-    """Returns cases of a contraction whose sums are kept `into` another dtype; the third operand is a bias in it."""
+    """Returns cases of a contraction whose sums are kept `into` another dtype; the first operand has one of the dtypes
+    `of`, and the third one is a bias in the dtype of the sums."""
     cases = []
     for x, y, into in _MIXTURES:
+        if x not in of:
+            continue
         mixed = {1: y} | {number: into for number in range(2, len(shapes))}
         given = {**(attributes or {}), "into": into}
         cases.append(Case(shapes, given, dtypes=(x,), mixed=mixed, terms=terms))
