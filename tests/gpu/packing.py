@@ -11,8 +11,8 @@ import shutil
 import sys
 import tempfile
 import warnings
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
@@ -20,8 +20,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from chip.cases import DATA, Case, Packed, write_index
+from chip.cases import DATA, Case, Packed, pack_data, write_index
 from chip.compare import Array, Expected
+from chip.drawn import DTYPES as DRAWN
+from chip.drawn import Drawn
 from nacre.compiler.api import read_model
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
@@ -43,6 +45,7 @@ from differential.inputs import make_trial
 from differential.maker import Graph
 from differential.native import joined
 from operator_harness import DEVICE_PASSES, TESTED
+from packing_estimate import estimate
 from packing_expected import expect_case, expect_judged
 from packing_models import repeated_weights
 from packing_timings import pack_timings
@@ -58,6 +61,8 @@ OPERATORS, GRAPHS = 8, 25
 """The operators and the graphs of an artifact."""
 MOST_BYTES = 1 << 14
 """The tensors of a graph's case, unless it is the smallest one."""
+LEAST_DRAWN = 1 << 10
+"""The bytes of an input from which on it is drawn from a seed."""
 MINILM = {
     "vocab_size": 500,
     "hidden_size": 384,
@@ -75,7 +80,8 @@ _BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
 @dataclass
 class Pack:
     """The folder that travels. `report` is called with lines of text; `refused` has the reasons for what has no code
-    for GPUs, by name, and `failed` the errors of parts that could not be packed."""
+    for GPUs, by name, and `failed` the errors of parts that could not be packed. `estimate` has lines about the time on
+    a chip."""
 
     folder: Path
     report: Callable[[str], None] = print
@@ -83,6 +89,7 @@ class Pack:
     packed: list[Packed] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    estimate: list[str] = field(default_factory=list)
 
     def add(self, name: str, stage: str, source: SourceModel, cases: Sequence[Sampled], passes: str | None) -> None:
         """Builds an artifact; if it cannot be built, each part that can.
@@ -108,7 +115,7 @@ class Pack:
         arrays: dict[str, Array] = {}
         for case in cases:
             arrays |= case.arrays()
-        # The file of all data is compressed.
+        # The archive of all data is compressed.
         np.savez(self.folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]  # NumPy's own stub
         self.packed.append(Packed(name, stage, tuple(case.described() for case in cases), self.target))
         self.report(f"{name}: {len(cases)} cases")
@@ -116,19 +123,21 @@ class Pack:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A case with its arrays."""
+    """A case with its arrays. An input that is `Drawn` has no array."""
 
     name: str
     entry: str
-    inputs: tuple[Array, ...]
+    inputs: tuple[Array | Drawn, ...]
     results: tuple[Expected, ...]
     error: str = ""
 
     def described(self) -> Case:
-        return Case(self.name, self.entry, len(self.inputs), tuple(r.dtype for r in self.results), self.error)
+        inputs = tuple(each if isinstance(each, Drawn) else None for each in self.inputs)
+        return Case(self.name, self.entry, inputs, tuple(r.dtype for r in self.results), self.error)
 
     def arrays(self) -> dict[str, Array]:
-        named = {f"{self.name}.{number}": as_bits(array) for number, array in enumerate(self.inputs)}
+        numbered = enumerate(self.inputs)
+        named = {f"{self.name}.{n}": as_bits(each) for n, each in numbered if not isinstance(each, Drawn)}
         for number, result in enumerate(self.results):
             named |= result.arrays(f"{self.name}.r{number}")
         return named
@@ -138,6 +147,19 @@ def as_bits(array: Array) -> Array:
     """Returns an array whose dtype NumPy has."""
     bits = _BITS.get(dtype_of(array).name)
     return array if bits is None else np.ascontiguousarray(array).view(bits).reshape(array.shape)
+
+
+def draw_inputs(trial: Trial, given: Collection[str] = ()) -> tuple[Trial, tuple[Array | Drawn, ...]]:
+    """Returns the trial with arrays that are drawn from seeds in place of large ones of ordinary floats, unless they
+    are `given`; and the inputs of its case."""
+    arrays, inputs = list(trial.arguments), list[Array | Drawn](trial.arguments)
+    for number, (name, array) in enumerate(zip(trial.names, trial.arguments, strict=True)):
+        dtype = dtype_of(array)
+        if trial.kind == ORDINARY and name not in given and dtype.name in DRAWN and array.nbytes >= LEAST_DRAWN:
+            seed = zlib.crc32(f"{trial.function} {name} {array.shape}".encode())
+            drawn = Drawn(seed, dtype.name, array.shape).signed()
+            inputs[number], arrays[number] = drawn, drawn.draw().view(dtype.numpy)
+    return replace(trial, arguments=tuple(arrays)), tuple(inputs)
 
 
 # Operators
@@ -180,20 +202,21 @@ def sample_graph(graph: Graph) -> Iterator[Sampled]:
     trials.append(make_trial(graph, trials[0].dims, SPECIAL))
     for number, trial in enumerate(trials):
         if number == 0 or sum(array.nbytes for array in trial.arguments) <= MOST_BYTES:
+            trial, inputs = draw_inputs(trial, graph.given)
             judge = Judge(graph.module, trial, made_up, seed=graph.seed)
-            yield from _judged(f"{graph.name}-{number}", trial, judge, number == 0)
+            yield from _judged(f"{graph.name}-{number}", graph.name, inputs, judge, number == 0)
 
 
-def _judged(name: str, trial: Trial, judge: Judge, always: bool) -> Iterator[Sampled]:
+def _judged(name: str, entry: str, inputs: tuple[Array | Drawn, ...], judge: Judge, always: bool) -> Iterator[Sampled]:
     if judge.endless:
         return
     if judge.refused:
-        yield Sampled(name, trial.function, trial.arguments, (), "out of range")
+        yield Sampled(name, entry, inputs, (), "out of range")
         return
     if not always and sum(expectation.exact.nbytes for expectation in judge.expected) > MOST_BYTES:
         return
     judge.sample_more()
-    yield Sampled(name, trial.function, trial.arguments, tuple(map(expect_judged, judge.expected)))
+    yield Sampled(name, entry, inputs, tuple(map(expect_judged, judge.expected)))
 
 
 # Samples
@@ -248,10 +271,10 @@ def pack_warpgroups(pack: Pack, *, quick: bool = False) -> None:
     for function in source.module.functions:
         reader = Build(source, Options()).read_parameters()
         for rows in (5, 140) if quick or function.name == "many" else (5, 140, 256):
-            trial = random_trial(function, {"B": rows})
+            trial, inputs = draw_inputs(random_trial(function, {"B": rows}))
             judge = Judge(source.module, trial, reader)
             name = f"{function.name}-{rows}"
-            cases.append(Sampled(name, trial.function, trial.arguments, tuple(map(expect_judged, judge.expected))))
+            cases.append(Sampled(name, trial.function, inputs, tuple(map(expect_judged, judge.expected))))
     made = Pack(pack.folder, pack.report, NEWEST)
     made.add("sample-warpgroups", "samples", source, cases, None)
     pack.packed += made.packed
@@ -353,12 +376,12 @@ def pack_all(folder: Path, amount: Amount, *, jobs: int = 1) -> Pack:
     with tempfile.TemporaryDirectory() as temporary:
         pack = Pack(Path(temporary))
         pack_parts(pack, amount, jobs)
-        timings = [asdict(timing) for timing in pack_timings(pack.folder, NEWEST, quick=quick)]
-        write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12, timings=timings)
+        timings = pack_timings(pack.folder, NEWEST, quick=quick)
+        described = [asdict(timing) for timing in timings]
+        write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12, timings=described)
+        pack.estimate += estimate(pack.folder, pack.packed, timings)
         folder.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(folder / DATA, "w", zipfile.ZIP_DEFLATED) as file:
-            for path in sorted(pack.folder.iterdir()):
-                file.write(path, path.name)
+        pack_data(pack.folder, folder / DATA)
     shutil.copy(HERE / "run.py", folder)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(HERE / "chip", folder / "chip", dirs_exist_ok=True, ignore=ignored)

@@ -16,12 +16,11 @@ import shutil
 import sys
 import tempfile
 import time
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from chip.cases import DATA, read_index
+from chip.cases import DATA, read_index, unpack_data
 from chip.driver import Driver, device_number
 from chip.records import DeviceLostError, append_record
 from chip.report import count_not_run, describe, write_report
@@ -36,12 +35,15 @@ def pack(arguments: argparse.Namespace) -> int:
     made = packing.pack_all(arguments.folder, amount, jobs=arguments.jobs)
     size = sum(path.stat().st_size for path in arguments.folder.rglob("*") if path.is_file())
     cases = sum(len(each.cases) for each in made.packed)
+    print("\n".join(made.estimate))
     print(f"{cases} cases in {len(made.packed)} artifacts, {size / 2**20:.1f} MiB; {len(made.refused)} are refused")
     for name, reason in made.refused.items():
         print(f"  {name}: {reason}")
     for name, reason in made.failed.items():
         print(f"{name} is not packed: {reason}")
-    return 1 if made.failed else 0
+    if size > arguments.most_mib * 2**20:
+        print(f"error: the folder has more than the {arguments.most_mib:g} MiB that --most-mib allows", file=sys.stderr)
+    return 1 if made.failed or size > arguments.most_mib * 2**20 else 0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         data = Path(temporary)
-        zipfile.ZipFile(HERE / DATA).extractall(data)
+        unpack_data(HERE / DATA, data)
         results["refused"] = read_index(data)["refused"]
         deadline = begin + 60 * arguments.minutes
         whole = Run(HERE / "run.py", data, parts, arguments.device, arguments.jobs, deadline, arguments.part_seconds)
@@ -97,6 +99,7 @@ def main() -> int:
     packing.add_argument("--everything", action="store_true", help="all cases of operators in all dtypes")
     packing.add_argument("--quick", action="store_true", help="a few cases, for a device in C")
     packing.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="artifacts that are made at a time")
+    packing.add_argument("--most-mib", type=float, default=60, help="the size of the folder that is still a success")
     packing.set_defaults(action=pack)
     running = commands.add_parser("run", help="check the folder that this file is in")
     running.add_argument("results", type=Path, help="the folder for the tables")

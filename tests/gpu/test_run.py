@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
-import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chip.cases import write_index
+import run as program
+from chip.cases import DATA, pack_data, packed_of, read_index, unpack_data, write_index
+from chip.drawn import Drawn
 from chip.records import out_of_time, read_records
 from chip.report import describe
 from chip.stages import SHARES, Run, run_checks
 from compile_kernels import build_driver
 from fake_driver import environment_of
-from packing import Amount, pack_all
+from packing import Amount, Pack, pack_all
 
+MOST_BYTES = 20_000
+"""The bytes of a folder of few cases for each of these, with artifacts, inputs and expected results."""
 STAGES = {"operators": 10, "graphs": 3, "samples": 4, "threads": 4, "errors": 7, "timings": 5}
 """The least cases of each stage."""
 
@@ -28,6 +33,18 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
     pack = pack_all(folder, Amount(graphs=3, quick=True))
     assert not pack.refused
+    size = (folder / DATA).stat().st_size
+    assert size <= MOST_BYTES * sum(len(each.cases) for each in pack.packed), size
+    for stage in ("samples", "operators", "graphs", "timings"):
+        assert any(line.startswith(f"| {stage} |") for line in pack.estimate), pack.estimate
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked files, which tests only read."""
+    folder = tmp_path_factory.mktemp("data")
+    unpack_data(packed / DATA, folder)
     return folder
 
 
@@ -67,10 +84,33 @@ def test_cases_without_time_are_reported(packed: Path, machine_folder: Path, tmp
     assert f"{sum(stage['not_run'] for stage in stages.values())} cases were not run." in describe(results)
 
 
-def test_no_case_begins_after_the_deadline(packed: Path, machine_folder: Path, tmp_path: Path) -> None:
-    data, records = tmp_path / "data", tmp_path / "records.jsonl"
-    with zipfile.ZipFile(packed / "data.zip") as file:
-        file.extractall(data)
+def test_large_inputs_are_drawn(data: Path) -> None:
+    """A seed gives the same array again; one that gives another array is an error."""
+    cases = [case for packed in packed_of(read_index(data)) for case in packed.cases]
+    drawn = [each for case in cases for each in case.inputs if each is not None]
+    assert {each.dtype for each in drawn} >= {"bf16", "f32"} and min(each.array().size for each in drawn) > 100
+    with pytest.raises(AssertionError, match="draws other numbers from seed"):
+        replace(drawn[0], seed=drawn[0].seed + 1).array()
+    values = Drawn(1, "f64", (4000,)).draw()
+    assert abs(values.mean()) < 0.05 and abs(values.std() - 1) < 0.05
+
+
+def test_folder_that_is_too_large_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pack(folder: Path, *_: object, **__: object) -> Pack:
+        (folder / DATA).write_bytes(bytes(1 << 20))
+        return Pack(folder)
+
+    monkeypatch.setattr("packing.pack_all", pack)
+    for most, code in (("1", 0), ("0.99", 1)):
+        monkeypatch.setattr(sys, "argv", ["run.py", "pack", str(tmp_path), "--most-mib", most])
+        assert program.main() == code
+    assert "more than the 0.99 MiB" in capsys.readouterr().err
+
+
+def test_no_case_begins_after_the_deadline(packed: Path, data: Path, machine_folder: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
     command = [sys.executable, str(packed / "run.py"), "part", "check", "sample-digits", str(data), str(records)]
     environment = environment_of(machine_folder) | {"NACRE_CUDA_DRIVER": str(build_driver(machine_folder))}
     subprocess.run([*command, "--deadline", "0"], env=environment, check=True)
@@ -93,20 +133,16 @@ def test_time_that_a_stage_leaves_is_that_of_later_ones(tmp_path: Path, monkeypa
     assert deadlines == pytest.approx([1000 + 450 * sum(list(SHARES.values())[: n + 1]) / whole for n in range(6)])
 
 
-def test_wrong_result_is_found(packed: Path, machine_folder: Path, tmp_path: Path) -> None:
+def test_wrong_result_is_found(packed: Path, data: Path, machine_folder: Path, tmp_path: Path) -> None:
     """The packed expectation of one element is changed."""
-    changed = tmp_path / "packed"
-    with zipfile.ZipFile(packed / "data.zip") as file:
-        file.extractall(tmp_path / "data")
-    path = next((tmp_path / "data").glob("graphs*.npz"))
+    changed, files = tmp_path / "packed", shutil.copytree(data, tmp_path / "files")
+    path = next(files.glob("graphs*.npz"))
     arrays = dict(np.load(path))
     name = next(key for key, array in arrays.items() if key.endswith(".exact") and array.size > 3)
     arrays[name].flat[3] += 1
     np.savez(path, **arrays)  # type: ignore[arg-type]  # NumPy's own stub
-    subprocess.run(["cp", "-r", str(packed), str(changed)], check=True)
-    with zipfile.ZipFile(changed / "data.zip", "w") as file:
-        for part in (tmp_path / "data").iterdir():
-            file.write(part, part.name)
+    shutil.copytree(packed, changed)
+    pack_data(files, changed / DATA)
     code, results = run(changed, machine_folder, tmp_path, "--stages", "graphs")
     (stage,) = results["stages"]
     assert code == 1
@@ -115,16 +151,12 @@ def test_wrong_result_is_found(packed: Path, machine_folder: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("variable", ["FAKE_CUDA_EXIT_AT", "FAKE_CUDA_FAULT_AT"])
-def test_cases_after_a_crash_run(packed: Path, machine_folder: Path, tmp_path: Path, variable: str) -> None:
+def test_cases_after_a_crash_run(packed: Path, data: Path, machine_folder: Path, tmp_path: Path, variable: str) -> None:
     """A process that ends, and a device that is lost, cost one case: another process runs those after it."""
     code, results = run(packed, machine_folder, tmp_path, "--stages", "graphs", **{variable: "10"})
     (stage,) = results["stages"]
-    with zipfile.ZipFile(packed / "data.zip") as file:
-        index = json.loads(file.read("index.json"))
-    (part,) = (each for each in index["artifacts"] if each["stage"] == "graphs")
+    (part,) = (each for each in packed_of(read_index(data)) if each.stage == "graphs")
     assert code == 1
-    assert 0 < len(stage["failures"]) < stage["cases"] == len(part["cases"])
-    records = [
-        json.loads(line) for line in (tmp_path / "parts" / f"check-{part['name']}.jsonl").read_text().splitlines()
-    ]
-    assert [each["case"] for each in records if "case" in each] == [case["name"] for case in part["cases"]]
+    assert 0 < len(stage["failures"]) < stage["cases"] == len(part.cases)
+    records = [json.loads(line) for line in (tmp_path / "parts" / f"check-{part.name}.jsonl").read_text().splitlines()]
+    assert [each["case"] for each in records if "case" in each] == [case.name for case in part.cases]
