@@ -36,6 +36,9 @@ class Group:
     """Whether the launch combines the parts of an attention whose keys are split."""
     rows: tuple[Group, ...] = ()
     """The launches that run one after another on each row."""
+    chosen_by: int | None = None
+    """The reduction, by its position, whose sizes in a call decide whether the launch of `rows` has blocks, or those
+    which it joins; None: this is the same in every call."""
     padded: tuple[int, int] | None = None
     """The fill and the copy that pad an input of the main operation, which reads the copied tensor instead."""
     on_warpgroups: bool | None = None

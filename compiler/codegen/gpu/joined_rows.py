@@ -5,55 +5,82 @@
     total[n] = sum of e[n, :]                      barrier after each, and later operations read the row from caches
     y[n, :] = e[n, :] / total[n]
 
-Every element that an operation of the launch writes is read by others at the same row only. Rows are short, so that
-threads are not idle where there are few of them.
+Every element that an operation of the launch writes is read by others at the same row only. Rows are short, or many, so
+that threads are not idle. Where this depends on the call, the separate launches stand beside the joined one, and the
+numbers of their blocks choose: either the joined launch has none, or all others have none.
+
+    softmax of f32[B, T]      @softmax           T <= LONGEST or B >= MANY: blocks for B rows; otherwise none
+                              @softmax_part1     otherwise: the maximum of each row
+                              @softmax_part2 ... the other operations
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...base.mlir import ir
+from ...targets.chips import CHIPS
 from .bodies import describe_nest, operands_of
 from .groups import GENERIC, VIEWS, Group, root_of
 from .nest import Nest, arguments_of
-from .plain import THREADS, split_number, write_sizes
-from .rows import lanes_of, orders_rows_as_results, write_row_count, write_rows
+from .plain import split_number, write_sizes
+from .rows import (
+    BY_LENGTH,
+    LANES,
+    lanes_of,
+    orders_rows_as_results,
+    place_lanes,
+    place_rows,
+    write_rows,
+)
 from .text import Text
-from .vectors import WIDTH, can_vectorize, write_element, write_neighbours
+from .vectors import write_row
 
 _RESHAPES = frozenset({"memref.expand_shape", "memref.collapse_shape"})
 _LONGEST = 8192
-"""The most elements of a row."""
+"""The most elements of a row, where rows are few."""
+_MANY = CHIPS["h100"].processors
+"""The rows that keep every multiprocessor busy, however long they are."""
+JOINED, SEPARATE = "_joined", "_separate"
+"""The ends of the names of functions that choose between launches."""
 
 
 def join_rows(computing: Sequence[Any], groups: Sequence[Group]) -> list[Group]:
-    """Returns the launches; one launch replaces each sequence of them that begins with a reduction of short rows."""
+    """Returns the launches; one launch replaces each sequence of them that begins with a reduction of short rows, or
+    stands before them where they are short in some calls."""
     made: list[Group] = []
     position = 0
     while position < len(groups):
         count = _count_joined(computing, groups[position:])
+        several = tuple(groups[position : position + max(count, 1)])
         if count > 1:
-            joined = tuple(groups[position : position + count])
-            made.append(Group(tuple(n for group in joined for n in group.members), rows=joined))
+            first = several[0].members[-1]
+            by_call = None if _is_short(_nest_of(computing, several[0])) else first
+            made.append(Group(tuple(n for group in several for n in group.members), rows=several, chosen_by=by_call))
+            made += [] if by_call is None else [replace(group, chosen_by=first) for group in several]
         else:
-            made.append(groups[position])
-        position += max(count, 1)
+            made += several
+        position += len(several)
     return made
 
 
 def _count_joined(computing: Sequence[Any], groups: Sequence[Group]) -> int:
     first = _nest_of(computing, groups[0])
     lanes = None if first is None else lanes_of(first)
-    if first is None or lanes is None or not first.outer or not _is_short(first):
+    if first is None or lanes is None or not first.outer:
         return 0
-    axes = len(first.outer)
+    axes, is_short = len(first.outer), _is_short(first)
     written: set[Any] = set()
     read: set[Any] = set()
     for count, group in enumerate(groups):
         nest = _nest_of(computing, group)
-        if nest is None or not _fits(computing, group, nest, axes, lanes, written):
+        if (
+            nest is None
+            or not _fits(computing, group, nest, axes, lanes, written)
+            or (is_short and not _stays_short(nest, axes))
+        ):
             return count
         written |= {root_of(value) for value in _written(computing, group)}
         # Other blocks may still read other rows of what this one would overwrite.
@@ -87,9 +114,17 @@ def _written(computing: Sequence[Any], group: Group) -> list[Any]:
     return [value for n in group.members for value in operands_of(computing[n])[1]]
 
 
-def _is_short(nest: Nest) -> bool:
-    length = nest.static_count(nest.reductions)
+def _is_short(nest: Nest | None) -> bool:
+    """Returns whether rows are short in every call."""
+    length = None if nest is None else nest.static_count(nest.reductions)
     return length is not None and length <= _LONGEST
+
+
+def _stays_short(nest: Nest, axes: int) -> bool:
+    """Returns whether the row of an operation is short in every call, or a map of as many elements in each."""
+    if nest.reductions:
+        return _is_short(nest)
+    return all(nest.static_extent(loop) is not None for loop in nest.outer[axes:])
 
 
 def _fits(computing: Sequence[Any], group: Group, nest: Nest, axes: int, lanes: int, written: set[Any]) -> bool:
@@ -99,9 +134,9 @@ def _fits(computing: Sequence[Any], group: Group, nest: Nest, axes: int, lanes: 
         return False
     if nest.reductions:
         own = len(nest.outer) == axes and lanes_of(nest) == lanes and orders_rows_as_results(nest, lanes)
-        if not own or not _is_short(nest):
+        if not own:
             return False
-    elif nest.has_loops or any(nest.static_extent(loop) is None for loop in nest.outer[axes:]):
+    elif nest.has_loops:
         return False
     inputs, results = operands_of(computing[group.members[-1]])
     known = [(root_of(value), o) for value, o in zip(inputs, nest.inputs, strict=True) if o.in_memory]
@@ -139,33 +174,43 @@ def _keeps_rows(value: Any, axes: int) -> bool:
 
 
 def write_joined(nest: Nest, axes: int, lanes: int) -> str:
-    """Returns the text of one operation's function, which ends with a barrier, and of the one that counts blocks."""
+    """Returns the text of one operation's function, which ends with a barrier, and for a reduction of the one that
+    counts blocks."""
     if nest.reductions:
         return write_rows(nest, lanes, with_barrier=True)
-    return _write_map(nest, axes, lanes) + write_row_count(nest, lanes, nest.outer[:axes])
-
-
-def _write_map(nest: Nest, axes: int, lanes: int) -> str:
     text = Text()
     sizes = write_sizes(text, nest)
-    block, thread = text.special("ctaid.x"), text.special("tid.x")
-    each = text.constant(lanes)
-    row = text.add(text.multiply(block, text.constant(THREADS // lanes)), text.index("divui", thread, each))
-    lane = text.index("remui", thread, each)
-    outer, columns = nest.outer[:axes], nest.outer[axes:]
+    given = [(LANES, "index")] if lanes == BY_LENGTH else []
+    place = place_rows(text, nest, sizes, lanes, with_argument=bool(given))
+    outer = nest.outer[:axes]
     rows = text.multiply(text.constant(1), *(sizes[loop] for loop in outer))
-    count = text.multiply(text.constant(1), *(sizes[loop] for loop in columns))
-    width = WIDTH if columns and can_vectorize(nest, in_every_call=True) else 1
-    with text.block(f"scf.if {text.below(row, rows)}"):
-        known = dict(zip(outer, split_number(text, row, [sizes[loop] for loop in outer]), strict=True))
-        number, step = text.fresh(), text.constant(lanes * width)
-        begin = text.multiply(lane, text.constant(width))
-        with text.loop(f"{number} = {begin} to {count} step {step}", [], [], []):
-            inner = split_number(text, number, [sizes[loop] for loop in columns]) if columns else []
-            at = known | dict(zip(columns, inner, strict=True))
-            if width > 1:
-                write_neighbours(text, nest, at, sizes[nest.outer[-1]])
-            else:
-                write_element(text, nest, [at[loop] for loop in range(len(nest.parallel))])
+    with text.block(f"scf.if {text.below(place.row, rows)}"):
+        known = dict(zip(outer, split_number(text, place.row, [sizes[loop] for loop in outer]), strict=True))
+        write_row(text, nest, place, known, [(loop, sizes[loop]) for loop in nest.outer[axes:]])
     text.barrier()
-    return text.function(f"@{nest.name}({', '.join(f'{name}: {type}' for name, type in arguments_of(nest))})")
+    arguments = [*arguments_of(nest), *given]
+    return text.function(f"@{nest.name}({', '.join(f'{name}: {type}' for name, type in arguments)})")
+
+
+def write_choice(nest: Nest, name: str) -> str:
+    """Returns the text of functions of the operands of the first reduction: its lanes in a call, and the blocks that
+    the joined launch and each separate one have of a number of them."""
+    arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
+    text = Text()
+    own = lanes_of(nest)
+    assert own is not None, name
+    lanes, _, _ = place_lanes(text, nest, write_sizes(text, nest), own)
+    made = text.function(f"@{name}_lanes({arguments}) -> index", [lanes], ["index"])
+    for kind in (JOINED, SEPARATE):
+        text = Text()
+        sizes = write_sizes(text, nest)
+        length, rows = (
+            text.multiply(text.constant(1), *(sizes[loop] for loop in loops)) for loops in (nest.reductions, nest.outer)
+        )
+        is_short = text.below(length, text.constant(_LONGEST + 1))
+        are_many = text.below(text.constant(_MANY - 1), rows)
+        is_joined = text.let(f"arith.ori {is_short}, {are_many} : i1")
+        kept = ("%blocks", text.constant(0))[:: 1 if kind == JOINED else -1]
+        blocks = text.let(f"arith.select {is_joined}, {kept[0]}, {kept[1]} : index")
+        made += text.function(f"@{name}{kind}({arguments}, %blocks: index) -> index", [blocks], ["index"])
+    return made

@@ -32,12 +32,13 @@ from .find_attention import join_attention, take_attention, unmask_values
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
-from .joined_rows import join_rows, write_joined
+from .joined_rows import JOINED, SEPARATE, join_rows, write_choice, write_joined
 from .loop_nests import find_loops
 from .nest import declare_body, declare_decoding
 from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
-from .rows import WARP, lanes_of
+from .rows import BY_LENGTH, NAMES, lanes_of
+from .scalars import fold_scalars
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
 from .updates import take_updates
 from .warpgroups import fits_warpgroups
@@ -105,17 +106,20 @@ def outline(
         groups = [Group(tuple(range(len(computing))))]
     else:
         own = _last_arguments(function, scratch)
-        computing = fold_widening(computing, own)
+        computing = fold_scalars(fold_widening(computing, own), own)
         groups = group_operations(computing, own) or [Group(())]
         if not rounding.strict:
             groups = join_attention(computing, groups, own, fits_flash)
         groups = join_rows(computing, fold_padding(computing, groups, own))
         if has_warpgroups:
             groups = [part for group in groups for part in _split_calls(computing, group)]
-    launches = [
-        _outline_part(module, function, part_name(symbol, number), group, rounding, is_sequence)
-        for number, group in enumerate(groups)
-    ]
+    launches = []
+    for number, group in enumerate(groups):
+        if group.rows and group.chosen_by is not None:
+            nest = describe_nest(computing[group.chosen_by], "", [True])
+            append_functions(module, write_choice(nest, _choice_of(symbol, group)))
+        name = part_name(symbol, number)
+        launches.append(_outline_part(module, function, name, group, rounding, is_sequence, _choice_of(symbol, group)))
     function.erase()
     return tuple(launches)
 
@@ -194,11 +198,37 @@ def _written(op: Any) -> list[Any]:
     return found
 
 
-def _outline_part(module: Any, function: Any, name: str, group: Group, rounding: Rounding, is_sequence: bool) -> Launch:
+def _choice_of(symbol: str, group: Group) -> str:
+    """Returns the begin of the names of the functions by which a call chooses launches; empty if none does."""
+    return "" if group.chosen_by is None else f"{symbol}_rows{group.chosen_by}"
+
+
+def _outline_part(
+    module: Any, function: Any, name: str, group: Group, rounding: Rounding, is_sequence: bool, choice: str
+) -> Launch:
     device, count = function.clone(), function.clone()
     for clone, symbol in ((device, name), (count, name + BLOCKS)):
         module.body.append(clone)
         _rename(clone, symbol)
+    deciding = [] if group.chosen_by is None else _operands(_computing(count)[group.chosen_by])
+    launch = _outline_clones(module, (device, count), name, group, rounding, is_sequence, choice)
+    if choice:
+        back = list(count.regions[0].blocks[0].operations)[-1].operation
+        kept = _call(
+            back, choice + (JOINED if group.rows else SEPARATE), [*deciding, *back.operands], [ir.IndexType.get()]
+        )
+        back.operands[0] = kept.results[0]
+    return launch
+
+
+def _operands(op: Any) -> list[Any]:
+    return [value for each in operands_of(op) for value in each]
+
+
+def _outline_clones(
+    module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding, is_sequence: bool, choice: str
+) -> Launch:
+    device, count = clones
     of_device, of_count = ([_computing(clone)[n] for n in group.members] for clone in (device, count))
     if len(of_device) == 1 and not is_sequence and find_loops(of_device[0]) is not None:
         return _outline_updates(module, (device, count), name, (of_device[0], of_count[0]))
@@ -207,7 +237,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, rounding:
         _count_one(count)
         return Launch(SEQUENCE if of_device else EMPTY, 1, 1)
     if group.rows:
-        return _outline_rows(module, (device, count), name, group, rounding)
+        return _outline_rows(module, (device, count), name, group, rounding, choice)
     if group.attention:
         return _outline_attention(module, (device, count), name, group, rounding)
     after = of_device.pop() if group.has_epilogue else None
@@ -289,13 +319,15 @@ def _outline_updates(module: Any, clones: tuple[Any, Any], name: str, loops: tup
     return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
 
 
-def _outline_rows(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:
+def _outline_rows(
+    module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding, choice: str
+) -> Launch:
     device, count = clones
     of_device, of_count = (
         [[_computing(clone)[n] for n in launch.members] for launch in group.rows] for clone in clones
     )
     _allow_sharing(device, {root_of(value) for ops in of_device for op in ops for value in operands_of(op)[1]})
-    axes, lanes = 0, 0
+    axes, lanes, given = 0, 0, list[Any]()
     for number, (*fills, op) in enumerate(of_device):
         inputs, results = operands_of(op)
         started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in fills}
@@ -303,11 +335,13 @@ def _outline_rows(module: Any, clones: tuple[Any, Any], name: str, group: Group,
         nest, captured = take_body(module, op, f"{name}_nest{number}", starts, strict=rounding.strict)
         if number == 0:
             axes, lanes = len(nest.outer), lanes_of(nest) or 0
+            if lanes == BY_LENGTH:
+                given = list(_call(op, f"{choice}_lanes", _operands(op), [ir.IndexType.get()]).results)
         append_functions(module, declare_body(nest) + write_joined(nest, axes, lanes))
-        _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None)])
+        _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None), *given])
     _leave_only(device, [], keep_calls=True)
     _compute_on_host(count, of_count[0][-1], f"{name}_nest0_count")
-    return Launch("rows" if lanes > WARP else "rows per warp", ROW_THREADS)
+    return Launch(NAMES[lanes].replace("row", "rows", 1), ROW_THREADS)
 
 
 def _allow_sharing(function: Any, arguments: set[Any]) -> None:
@@ -349,7 +383,7 @@ def _compute_on_host(
 ) -> None:
     """Makes a function return numbers, such as that of blocks, which depend on values at an op: on its operands, unless
     others are given."""
-    used = [value for each in operands_of(op) for value in each] if values is None else values
+    used = _operands(op) if values is None else values
     made = _call(op, callee, used, [ir.IndexType.get()] * results)
     _leave_only(function, [], keep_calls=True)
     _return(function, list(made.results))

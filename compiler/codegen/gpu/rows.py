@@ -32,6 +32,8 @@ _MANY = 256
 """The number of warps that keep a device busy."""
 BY_LENGTH = 0
 """The lanes of rows whose length is known in a call only: those of a warp or of a block."""
+LANES = "%lanes"
+"""The argument of operations that run one after another on each row: their lanes in a call, if all have `BY_LENGTH`."""
 NAMES = {WARP: "row per warp", THREADS: "row", BY_LENGTH: "row per warp or block"}
 """The names of the schedules by the lanes."""
 
@@ -88,11 +90,13 @@ def neutral_of(combine: str | None, element: str) -> str | None:
 
 def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks. Another
-    operation of the launch may follow after a barrier."""
+    operation of the launch may follow after a barrier; the function takes `LANES` then if they differ from call to
+    call."""
     text = Text()
     sizes = write_sizes(text, nest)
     together = _loops_together(nest, lanes)
-    place = place_rows(text, nest, sizes, lanes)
+    given = [(LANES, "index")] if with_barrier and lanes == BY_LENGTH else []
+    place = place_rows(text, nest, sizes, lanes, with_argument=bool(given))
     row, lane = place.row, place.lane
     # All threads of a warp are in the same row, so that they take the same branch.
     with text.block(f"scf.if {text.below(row, _count_rows(text, nest, sizes, together))}"):
@@ -120,7 +124,7 @@ def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
                     store_total(text, nest, number, value, _positions(text, nest, coordinate))
     if with_barrier:
         text.barrier()
-    arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
+    arguments = ", ".join(f"{name}: {type}" for name, type in [*arguments_of(nest), *given])
     tiles = [
         f'memref.global "private" @{nest.name}_totals{n} : memref<{THREADS // WARP}x{r.element}, 3> = uninitialized\n'
         for n, r in enumerate(nest.results)
@@ -174,14 +178,19 @@ class Place:
     count: str
 
 
-def place_lanes(text: Text, nest: Nest, sizes: Sequence[str], lanes: int) -> tuple[str, str, str]:
+def place_lanes(
+    text: Text, nest: Nest, sizes: Sequence[str], lanes: int, *, with_argument: bool = False
+) -> tuple[str, str, str]:
     """Returns the number of lanes of a row, the rows of a block, and the logarithm of the lanes."""
     both = [(n, THREADS // n, n.bit_length() - 1) for n in (THREADS, WARP)]
     if lanes != BY_LENGTH:
         numbers = next(each for each in both if each[0] == lanes)
         return text.constant(numbers[0]), text.constant(numbers[1]), text.constant(numbers[2])
-    length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
-    is_short = text.below(length, text.constant(_LONG))
+    if with_argument:
+        is_short = text.let(f"arith.cmpi eq, {LANES}, {text.constant(WARP)} : index")
+    else:
+        length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
+        is_short = text.below(length, text.constant(_LONG))
     made = [
         text.let(f"arith.select {is_short}, {text.constant(few)}, {text.constant(many)} : index")
         for many, few in zip(*both, strict=True)
@@ -189,10 +198,10 @@ def place_lanes(text: Text, nest: Nest, sizes: Sequence[str], lanes: int) -> tup
     return made[0], made[1], made[2]
 
 
-def place_rows(text: Text, nest: Nest, sizes: Sequence[str], lanes: int) -> Place:
+def place_rows(text: Text, nest: Nest, sizes: Sequence[str], lanes: int, *, with_argument: bool = False) -> Place:
     """Returns the row and the lane of this thread."""
     block, thread = text.special("ctaid.x"), text.special("tid.x")
-    count, in_block, shift = place_lanes(text, nest, sizes, lanes)
+    count, in_block, shift = place_lanes(text, nest, sizes, lanes, with_argument=with_argument)
     row = text.add(text.multiply(block, in_block), text.index("shrui", thread, shift))
     last = text.let(f"arith.subi {count}, {text.constant(1)} : index")
     return Place(row, text.index("andi", thread, last), lanes, count)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from .alignment import can_be_contiguous, is_contiguous, write_aligned, write_whole
 from .nest import Nest, Operand, arguments_of, call_body
 from .plain import BYTES, THREADS, count_elements, first_value, load, split_number, store, write_count, write_sizes
+from .rows import Place
 from .text import Text
 
 WIDTH = 4
@@ -80,8 +81,7 @@ def write_vectors(nest: Nest) -> str:
     if can_vectorize(nest, in_every_call=True):
         number = text.add(first, text.multiply(thread, text.constant(WIDTH)))
         with text.block(f"scf.if {text.below(number, count)}"):
-            at = split(number)
-            write_neighbours(text, nest, dict(enumerate(at)), sizes[nest.outer[-1]])
+            write_neighbours(text, nest, split(number), sizes[nest.outer[-1]])
     else:
         _write_open(text, nest, sizes, (first, thread, count), split)
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
@@ -116,9 +116,9 @@ def _write_open(
             write_element(text, nest, split(number))
 
 
-def write_neighbours(text: Text, nest: Nest, known: dict[int, str], size: str) -> None:
+def write_neighbours(text: Text, nest: Nest, position: Sequence[str], size: str) -> None:
     """Computes the elements at a position and the next ones; rows have a multiple of them in every call."""
-    at = _neighbours(text, nest, [known[loop] for loop in range(len(nest.parallel))])
+    at = _neighbours(text, nest, position)
     vectors = [number for number, operand in enumerate(nest.operands) if _moves(operand, nest.outer[-1])]
     with text.block(f"scf.if {_is_aligned(text, nest, vectors, size)}", "} else {"):
         _write_together(text, nest, vectors, at)
@@ -126,6 +126,32 @@ def write_neighbours(text: Text, nest: Nest, known: dict[int, str], size: str) -
         # Each element is written before the next one is read: an operand may be the memory of a result.
         for positions in at:
             write_element(text, nest, positions)
+
+
+def write_row(text: Text, nest: Nest, place: Place, known: dict[int, str], columns: Sequence[tuple[int, str]]) -> None:
+    """Computes the elements of a row that belong to one of its lanes: neighbours together where a call allows it.
+    `known` has the positions of the row's loops, `columns` its other loops and their sizes."""
+    sizes = [size for _, size in columns]
+    count = text.multiply(text.constant(1), *sizes)
+
+    def steps(width: int, compute: Callable[[list[str]], None]) -> None:
+        number, step = text.fresh(), text.multiply(place.count, text.constant(width))
+        begin = text.multiply(place.lane, text.constant(width))
+        with text.loop(f"{number} = {begin} to {count} step {step}", [], [], []):
+            inner = split_number(text, number, sizes)
+            at = known | {loop: position for (loop, _), position in zip(columns, inner, strict=True)}
+            compute([at[loop] for loop in range(len(nest.parallel))])
+
+    if not columns or not can_vectorize(nest):
+        steps(1, lambda at: write_element(text, nest, at))
+    elif can_vectorize(nest, in_every_call=True):
+        steps(WIDTH, lambda at: write_neighbours(text, nest, at, sizes[-1]))
+    else:
+        vectors = [number for number, operand in enumerate(nest.operands) if _moves(operand, nest.outer[-1])]
+        with text.block(f"scf.if {_is_aligned(text, nest, vectors, sizes[-1])}", "} else {"):
+            steps(WIDTH, lambda at: _write_together(text, nest, vectors, _neighbours(text, nest, at)))
+        with text.next_region():
+            steps(1, lambda at: write_element(text, nest, at))
 
 
 def _neighbours(text: Text, nest: Nest, at: Sequence[str]) -> list[list[str]]:

@@ -30,7 +30,7 @@ def fold_widening(computing: Sequence[Any], scratch: Collection[Any]) -> list[An
         (source,), (result,) = operands_of(op)
         memory, others = root_of(result), [other for other in left if other != op]
         readers = [other for other in others if touches(other, memory)]
-        if memory not in scratch or not all(_reads_only(reader, result, memory) for reader in readers):
+        if memory not in scratch or not all(reads_only(reader, result, memory) for reader in readers):
             continue
         if any(_writes(other, root_of(source)) for other in others):
             continue
@@ -53,7 +53,7 @@ def _widens(op: Any) -> bool:
     return operations[0].operands[0] == op.regions[0].blocks[0].arguments[0] and all(m == own for m in maps_of(op))
 
 
-def _reads_only(op: Any, value: Any, memory: Any) -> bool:
+def reads_only(op: Any, value: Any, memory: Any) -> bool:
     """Returns whether an op reads memory as inputs that are this value, and in no other way."""
     if op.name != GENERIC or any(each.regions for each in _inside(op) if touches(each, memory)):
         return False
