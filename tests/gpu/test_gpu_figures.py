@@ -61,6 +61,11 @@ model cached(q: f32[8, 4, 128], k: f32[8, 128, S], v: f32[8, S, 128], length: i6
   scores = mask_after(q @ k, length, fill=-inf, mode="clamp")
   return softmax(scores) @ mask_after(v, length, axis=-2, mode="clamp")
 }
+model cached_half(q: f32[8, 4, 128], k: f16[8, 128, S], v: f16[8, S, 128], length: i64) -> f32[8, 4, 128] {
+  scores = mask_after(q @ cast(k, f32), length, fill=-inf, mode="clamp")
+  return softmax(scores) @ mask_after(cast(v, f32), length, axis=-2, mode="clamp")
+}
+model open_shares(x: f32[T, S]) -> f32[T, S] { return softmax(x) }
 model depthwise(x: f16[1, 112, 112, 32], w: f16[3, 3, 1, 32], b: f16[32]) -> f16[1, 112, 112, 32] {
   return relu(conv2d(x, w, b, padding=1, groups=32, layout="channels_last"))
 }

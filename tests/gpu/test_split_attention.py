@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import nacre
 import numpy as np
 import pytest
@@ -31,6 +32,10 @@ model cache(q: f32[2, 4, 32], k: f32[2, 32, S], v: f32[2, S, 32], length: i64) -
   scores = mask_after(q @ k * 0.125, length, fill=-inf, mode="clamp")
   return softmax(scores) @ mask_after(v, length, axis=-2, mode="clamp")
 }
+model half(q: f32[2, 4, 32], k: f16[2, 32, S], v: bf16[2, S, 32], length: i64) -> f32[2, 4, 32] {
+  scores = mask_after(q @ cast(k, f32) * 0.125, length, fill=-inf, mode="clamp")
+  return softmax(scores) @ mask_after(cast(v, f32), length, axis=-2, mode="clamp")
+}
 model texts(q: f16[3, 4, 32], k: f16[3, S, 32], v: f16[3, S, 32], ends: i64[3]) -> f16[3, 4, 32] {
   scores = mask_after(q @ k.mT * 0.125, ends, fill=-inf, mode="clamp")
   return softmax(scores) @ mask_after(v, ends, axis=-2, mode="clamp")
@@ -40,10 +45,13 @@ model many(q: f16[66, 2, 1, 32], k: f16[66, 2, S, 32], v: f16[66, 2, S, 32]) -> 
 }
 model short(q: f16[2, 1, 32], k: f16[2, 511, 32], v: f16[2, 511, 32]) -> f16[2, 1, 32] { return attention(q, k, v) }
 """
-SPLIT = ("grouped", "exact", "wide", "cache", "texts")
-MASKED = ("cache", "texts")
+TURNED = ("cache", "half")
+"""Attention in which keys lie along the depth in memory."""
+MASKED = (*TURNED, "texts")
+SPLIT = ("grouped", "exact", "wide", *MASKED)
 UNSPLIT = ("many", "short")
 """A block for each of 132 multiprocessors, and fewer keys than two parts have."""
+DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 SIZES = (0, 1, 511, 512, 513, 767, 1025)
 
 
@@ -60,7 +68,7 @@ def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None
         assert mask is not None
         keys = np.arange(v.shape[1])
         keep = keys < np.clip(mask, 0, len(keys))[..., None, None]
-        scores = q @ (k if name == "cache" else k.swapaxes(-1, -2)) * 0.125
+        scores = q @ (k if name in TURNED else k.swapaxes(-1, -2)) * 0.125
         kept = np.where(keep.swapaxes(-1, -2), v, 0.0)
         return softmax(np.where(keep, scores, -np.inf)) @ kept
     if name == "grouped":
@@ -84,7 +92,7 @@ def make_arrays(model: nacre.Model, name: str, keys: int) -> list[Array]:
         elif argument["dtype"] == "bool":
             made.append(rng.random(shape) < 0.8)
         else:
-            made.append(rng.normal(size=shape).astype(argument["dtype"].replace("f", "float")))
+            made.append(rng.normal(size=shape).astype(DTYPES[argument["dtype"]]))
     return made
 
 
@@ -140,7 +148,7 @@ def error_of(model: nacre.Model, name: str, arrays: list[Array]) -> float:
 
 def tolerance_of(name: str) -> float:
     # Scores and weights are rounded to f16; those of f32 are sums of products of up to 32 factors.
-    return 4e-6 if name in ("exact", "cache") else 0.004
+    return 4e-6 if name in ("exact", *TURNED) else 0.004
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -172,11 +180,12 @@ def test_keys_after_the_length_are_not_read(
     arrays = make_arrays(model, name, 1025)
     arrays[3][...] = length
     tile = -(-length // 64) * 64
-    arrays[1][(..., slice(tile, None)) if name == "cache" else (slice(None), slice(tile, None))] = np.nan
+    arrays[1][(..., slice(tile, None)) if name in TURNED else (slice(None), slice(tile, None))] = np.nan
     arrays[2][:, length:] = np.nan
     result = np.asarray(model.entries[name](*arrays)).astype(np.float64)
     assert not machine.error
-    arrays[1], arrays[2] = (np.nan_to_num(array) for array in arrays[1:3])
+    for array in arrays[1:3]:
+        array[np.isnan(array)] = 0
     expected = reference(name, *arrays)
     assert np.array_equal(np.isnan(result), np.isnan(expected))
     assert np.nanmax(np.abs(result - expected), initial=0) <= tolerance_of(name)

@@ -25,6 +25,7 @@ from .causal import constant_of, find_causal
 from .flash_split import can_split
 from .groups import Group, root_of, touches
 from .lengths import Bound, find_bound, masked_operand, take_length
+from .widened_reads import read_narrow
 
 
 def join_attention(
@@ -83,10 +84,14 @@ def _bound_of_values(attention: Attention, mask: Any) -> Bound | None:
 
 
 def unmask_values(product: Any, mask: Any) -> None:
-    """Makes a product read the values that a mask copies."""
+    """Makes a product read the values that a mask copies, or widens."""
     number, _ = masked_operand(mask) or (None, None)
     assert number is not None, mask
-    product.operands[1] = operands_of(mask)[0][number]
+    source, masked = operands_of(mask)[0][number], product.operands[1]
+    if ir.MemRefType(source.type).element_type == ir.MemRefType(masked.type).element_type:
+        product.operands[1] = source
+    else:
+        read_narrow(product, source, masked)
 
 
 def take_attention(

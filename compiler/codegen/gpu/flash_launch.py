@@ -11,9 +11,11 @@ from .text import Text
 
 def write_flash(attention: Attention, name: str, *, tf32: bool, combines: bool = False) -> str:
     """Returns the text of the schedule. With `combines`, it is the schedule of the launch that combines the parts of
-    the keys. With `tf32`, products of f32 are rounded to this format."""
-    is_exact = attention.values.inputs[1].element == "f32"
-    writer = FlashWriter if not is_exact else Tf32Writer if tf32 else ExactWriter
+    the keys. With `tf32`, factors of f32 are rounded to this format, unless keys or values have a
+    narrower dtype."""
+    (q, k), (_, v) = attention.scores.inputs, attention.values.inputs
+    has_words = q.element == k.element == v.element
+    writer = FlashWriter if q.element != "f32" else Tf32Writer if tf32 and has_words else ExactWriter
     return writer(attention, name, combines=combines).write() + _write_count(attention, name, combines=combines)
 
 

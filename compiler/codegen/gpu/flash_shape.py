@@ -13,6 +13,8 @@ THREADS = 32 * WARPS
 PARTS = "%q2"
 """The memory of the scores."""
 _MOST = 256
+WIDENED = frozenset({"f32", "f16", "bf16"})
+"""The dtypes of keys and values that are multiplied as f32."""
 
 
 def fits_flash(attention: Attention | None) -> bool:
@@ -21,8 +23,10 @@ def fits_flash(attention: Attention | None) -> bool:
         return False
     (q, k), (_, v) = attention.scores.inputs, attention.values.inputs
     depth, columns = attention.depth or 0, attention.columns or 0
-    one_dtype = q.element == k.element == v.element == attention.values.inputs[0].element
-    return one_dtype and q.element in ("f16", "bf16", "f32") and 0 < depth <= _MOST and 0 < columns <= _MOST
+    has_one_dtype = q.element == k.element == v.element and q.element in ("f16", "bf16")
+    is_widened = q.element == "f32" and {k.element, v.element} <= WIDENED
+    fits = (has_one_dtype or is_widened) and q.element == attention.values.inputs[0].element
+    return fits and 0 < depth <= _MOST and 0 < columns <= _MOST
 
 
 def flash_arguments(attention: Attention) -> list[tuple[str, str]]:
@@ -56,7 +60,7 @@ def blocks_at_once(attention: Attention) -> int:
     products of f32 need more, and so do few rows, and a causal mask beside another one."""
     end = attention.scores.epilogue
     has_masks = attention.causal is not None and end is not None and len(end.nest.inputs) > 1
-    is_wide = BYTES[attention.values.inputs[1].element] == 4
+    is_wide = BYTES[attention.scores.inputs[0].element] == 4
     return 2 if is_wide or has_masks or shares_keys(attention) else 0
 
 
@@ -68,7 +72,7 @@ class Shape:
         self.rows = FEW if self.shares_keys else FEW * WARPS
         self.depth = -(-(attention.depth or 0) // 16) * 16
         is_wide = self.depth > WIDE
-        if BYTES[attention.values.inputs[1].element] == 2 or self.shares_keys:
+        if BYTES[attention.scores.inputs[0].element] == 2 or self.shares_keys:
             self.keys = FEW if is_wide else 64
         else:
             self.keys = FEW if is_wide else 32

@@ -1,7 +1,8 @@
 """The tiles of an attention in shared memory, and the positions that they are copied from.
 
-Tiles of f32 have the depth, or the columns of the values, as their fast axis, since `ldmatrix` transposes 16-bit
-elements only. Their queries stay in shared memory.
+Tiles of 16-bit elements have the axis that is contiguous in memory as their fast axis. If queries are f32, the fast
+axis is the depth, or the columns of the values, since `ldmatrix` transposes 16-bit elements only; exact products read
+keys along either axis. The queries stay in shared memory then, and keys and values may have a narrower dtype.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ class FlashTiles:
 
     def __init__(self, attention: Attention, name: str, *, combines: bool = False) -> None:
         self.attention, self.name, self.combines, self.text = attention, name, combines, Text()
-        self.element = attention.values.inputs[1].element
+        self.element = attention.scores.inputs[0].element
         self.size = BYTES[self.element]
         self.keeps_queries = self.size == 4
         self.part = ""
         """The part of the keys that this block computes, where they are split."""
         self.at: dict[int, str] = {}
+
+    turns_keys = False
+    """Whether keys of a tile may be its fast axis where queries are f32."""
 
     @property
     def reads_keys(self) -> bool:
@@ -103,11 +107,12 @@ class FlashTiles:
             k.plain_axes()[-1] != of_scores[attention.key],
             v.plain_axes()[-1] != of_values[attention.key],
         )
-        self.is_plain = (True, True, True) if self.size == 4 else along
+        self.is_plain = (True, along[1] or not self.turns_keys, True) if self.size == 4 else along
         """Whether the depth, or the columns of the values, is the fast axis of each tile."""
         sizes = [(shape.rows, shape.depth), (shape.keys, shape.depth), (shape.keys, shape.columns)]
         sizes = [size if plain else size[::-1] for size, plain in zip(sizes, self.is_plain, strict=True)]
-        bytes = [slow * (fast * self.size + CHUNK) for slow, fast in sizes]
+        elements = [operand.element for operand in (q, k, v)]
+        bytes = [slow * (fast * BYTES[of] + CHUNK) for of, (slow, fast) in zip(elements, sizes, strict=True)]
         combined = WARPS * FEW * (shape.columns + 2) * 4 if shape.shares_keys else 0
         both = bytes[1] + bytes[2]
         tiles = both + bytes[0] if self.keeps_queries else max(bytes[0], both)
@@ -119,7 +124,7 @@ class FlashTiles:
         queries = text.add(begin, text.constant(both)) if self.keeps_queries else begin
         bases = [queries, begin, text.add(begin, text.constant(bytes[1]))]
         self.q, self.k, self.v = (
-            Tile(text, base, self.element, *size) for base, size in zip(bases, sizes, strict=True)
+            Tile(text, base, of, *size) for base, of, size in zip(bases, elements, sizes, strict=True)
         )
         sides = [(shape.total_rows, depth), (shape.total_keys, depth), (self._find_end_of_values(), column)]
         names = ("%q0", "%q1", "%m1")

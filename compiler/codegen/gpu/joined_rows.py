@@ -23,6 +23,7 @@ from typing import Any
 from ...base.mlir import ir
 from ...targets.chips import CHIPS
 from .bodies import describe_nest, operands_of
+from .contraction import find_groups
 from .groups import GENERIC, VIEWS, Group, root_of
 from .nest import Nest, arguments_of
 from .plain import split_number, write_sizes
@@ -69,7 +70,7 @@ def join_rows(computing: Sequence[Any], groups: Sequence[Group]) -> list[Group]:
 def _count_joined(computing: Sequence[Any], groups: Sequence[Group]) -> int:
     first = _nest_of(computing, groups[0])
     lanes = None if first is None else lanes_of(first)
-    if first is None or lanes is None or not first.outer:
+    if first is None or lanes is None or not first.outer or find_groups(first) is not None:
         return 0
     axes, is_short = len(first.outer), _is_short(first)
     written: set[Any] = set()

@@ -19,6 +19,7 @@ from .causal import constant_of, position_of
 from .nest import Nest
 from .plain import load
 from .text import Text
+from .widened_reads import unwiden
 
 _LESS = 2
 """The predicate `slt` of `arith.cmpi`."""
@@ -130,15 +131,18 @@ def take_length(module: Any, op: Any, bound: Bound, name: str, prefix: str) -> L
 
 
 def masked_operand(op: Any) -> tuple[int, Bound] | None:
-    """Returns the number of the input that an op copies, with zeros from a length on, and the length; None if the op
-    does anything else."""
+    """Returns the number of the input that an op copies or widens, with zeros from a length on, and the length; None if
+    the op does anything else."""
     inputs, results = operands_of(op)
     if not all(iterators(op)) or len(results) != 1:
         return None
     bound = find_bound(op, 0.0)
     arguments = list(op.regions[0].blocks[0].arguments)
-    if bound is None or bound.value not in arguments[: len(inputs)]:
+    if bound is None:
         return None
-    number, maps = arguments.index(bound.value), maps_of(op)
+    value = unwiden(bound.value)
+    if value not in arguments[: len(inputs)]:
+        return None
+    number, maps = arguments.index(value), maps_of(op)
     identity = ir.AffineMap.get_identity(len(iterators(op)))
     return (number, bound) if maps[number] == maps[-1] == identity and number not in bound.reads else None

@@ -35,7 +35,7 @@ def fold_widening(computing: Sequence[Any], scratch: Collection[Any]) -> list[An
         if any(_writes(other, root_of(source)) for other in others):
             continue
         for reader in readers:
-            _read_narrow(reader, source, result)
+            read_narrow(reader, source, result)
         op.erase()
         left = others
     return left
@@ -72,7 +72,13 @@ def _writes(op: Any, memory: Any) -> bool:
     return any(root_of(result) == memory for result in operands_of(op)[1])
 
 
-def _read_narrow(op: Any, source: Any, wide: Any) -> None:
+def unwiden(value: Any) -> Any:
+    """Returns the narrow float that a value is the widening of, or the value itself."""
+    is_widened = not isinstance(value.owner, ir.Block) and value.owner.name == _WIDENING
+    return value.owner.operands[0] if is_widened else value
+
+
+def read_narrow(op: Any, source: Any, wide: Any) -> None:
     """Makes an op read a source, and widen each element, in place of the widened tensor."""
     block = op.regions[0].blocks[0]
     inputs, _ = operands_of(op)
