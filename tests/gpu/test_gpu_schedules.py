@@ -278,10 +278,17 @@ def test_planted_fault_is_found(
     assert np.max(np.abs(result - expected)) > 0.01 * np.max(np.abs(expected))
 
 
-@pytest.mark.parametrize("name", ["lines", "line", "odd", "open rows"])
-def test_vectors_are_read_where_sizes_are_those_of_a_call(built: tuple[Build, Path], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "access"),
+    [
+        *((name, r"ld\.global\.nc\.v4\.b(16|32)") for name in ("lines", "line", "odd", "open rows")),
+        ("turned", r"st\.global\.v4\.b16"),
+        ("turned bytes", r"ld\.global\.nc\.(v4\.b8|b32)"),
+    ],
+)
+def test_vectors_are_used_where_sizes_are_those_of_a_call(built: tuple[Build, Path], name: str, access: str) -> None:
     (text,) = texts_of(built, name)
-    assert re.search(r"ld\.global\.nc\.v4\.b(16|32)", text)
+    assert re.search(access, text)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +296,7 @@ def test_vectors_are_read_where_sizes_are_those_of_a_call(built: tuple[Build, Pa
     [
         ("lines", r"(and\.b64 .*), 3;", r"\1, 0;"),
         ("open rows", r"(and\.b64 .*), 7;", r"\1, 0;"),
+        ("turned", r"(and\.b64 .*), 3;", r"\1, 0;"),
         ("line", r"st\.global\.b32[^;]*;", ""),
         ("odd", r"st\.global\.b32[^;]*;", ""),
     ],

@@ -3,7 +3,8 @@
     y[i, j] = f(x[j, i], b[i])      the last loop, j, is not the one along which x is contiguous, i
 
 A block computes TILE x TILE results, and reads the elements of x through shared memory. Both the reads of x and the
-stores of y are those of neighbouring elements, by vectors of four where rows have a multiple of four elements:
+stores of y are those of neighbouring elements, by vectors of four where rows have a multiple of four elements. Where
+their size is that of a call, each call tests this, once for the reads and once for the stores:
 
     lane 8 s + c of a warp    reads  x[j, i .. i + 3]     j = s, i = 4 c  within 4 rows of 32 elements; stores each one
                               writes y[i, j .. j + 3]     i = s, j = 4 c; reads them from 4 rows of the tile
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ....dialect.lazy_dataclass import dataclass
-from .alignment import is_contiguous, write_aligned
+from .alignment import can_be_contiguous, write_aligned, write_whole
 from .nest import Nest, Operand, arguments_of, call_body
 from .plain import BYTES, THREADS, first_value, load, split_number, store, write_sizes
 from .text import Text
@@ -38,7 +39,7 @@ _MOST_CROSSED = 2
 @dataclass(frozen=True, slots=True)
 class Crossing:
     """The loop along which results are contiguous, that along which the `crossed` inputs are, and the neighbours that a
-    thread reads and writes together."""
+    thread reads and writes together, in some calls if sizes are those of a call."""
 
     last: int
     other: int
@@ -65,16 +66,15 @@ def find_crossing(nest: Nest) -> Crossing | None:
         return None
     reads, writes = [nest.inputs[number] for number in crossed], list(nest.results)
     widths = [
-        _WIDTH if _are_whole(nest, loop) and all(is_contiguous(o, loop, _WIDTH) for o in operands) else 1
+        _WIDTH if _may_be_whole(nest, loop) and all(can_be_contiguous(o, loop, _WIDTH) for o in operands) else 1
         for loop, operands in ((other, reads), (last, writes))
     ]
     return Crossing(last, other, crossed, *widths)
 
 
-def _are_whole(nest: Nest, loop: int) -> bool:
-    """Returns whether a loop has a multiple of the neighbours."""
-    size = nest.static_extent(loop)
-    return size is not None and size % _WIDTH == 0
+def _may_be_whole(nest: Nest, loop: int) -> bool:
+    """Returns whether a loop has a multiple of the neighbours in some calls."""
+    return (nest.static_extent(loop) or 0) % _WIDTH == 0
 
 
 def _other_of(operand: Operand, last: int) -> int | None:
@@ -153,11 +153,35 @@ class _Writer:
         return text.multiply(place, text.constant(_WORD // BYTES[self.nest.inputs[number].element]))
 
     def write(self) -> None:
-        self._each(self.crossing.read, self._load)
+        crossing, nest = self.crossing, self.nest
+        self._each_width(crossing.read, crossing.other, crossing.crossed, self._load)
         self.text.barrier()
-        self._each(self.crossing.written, self._store)
+        along = [number for number in range(len(nest.inputs)) if self._moves_along(number)]
+        written = [*along, *range(len(nest.inputs), len(nest.operands))]
+        self._each_width(crossing.written, crossing.last, written, self._store)
 
-    def _each(self, width: int, compute: Callable[[str, str], None]) -> None:
+    def _moves_along(self, number: int) -> bool:
+        """Returns whether an input has neighbouring elements for neighbouring results in some calls."""
+        operand, last = self.nest.inputs[number], self.crossing.last
+        known = operand.in_memory and last in operand.loops() and number not in self.crossing.crossed
+        return known and operand.element in BYTES and not operand.padded and can_be_contiguous(operand, last, _WIDTH)
+
+    def _each_width(
+        self, width: int, loop: int, operands: Sequence[int], compute: Callable[[str, str, int], None]
+    ) -> None:
+        """Computes the parts of a tile by vectors along a loop of the operands, or element by element where the sizes
+        of a call do not allow it."""
+        text, named = self.text, [(f"%m{number}", self.nest.operands[number]) for number in operands]
+        whole = write_whole(text, self.nest, loop, named, self.sizes[loop], width) if width > 1 else ""
+        if not whole:
+            self._each(width, compute)
+            return
+        with text.block(f"scf.if {whole}", "} else {"):
+            self._each(width, compute)
+        with text.next_region():
+            self._each(1, compute)
+
+    def _each(self, width: int, compute: Callable[[str, str, int], None]) -> None:
         """Computes the parts of a tile that belong to this thread: each in a row, from a column on."""
         text = self.text
         lanes = _ACROSS // width
@@ -171,7 +195,7 @@ class _Writer:
             first = text.multiply(text.index("divui", number, text.constant(parts)), text.constant(rows))
             row = text.add(first, inside)
             part = text.multiply(text.index("remui", number, text.constant(parts)), text.constant(_ACROSS))
-            compute(row, text.add(part, column))
+            compute(row, text.add(part, column), width)
 
     def _at(self, last: str, other: str) -> list[str]:
         """Returns the positions of the loops by those in the tensors."""
@@ -184,9 +208,9 @@ class _Writer:
         known = text.below(last, self.sizes[crossing.last]), text.below(other, self.sizes[crossing.other])
         return text.let(f"arith.andi {known[0]}, {known[1]} : i1")
 
-    def _load(self, row: str, column: str) -> None:
+    def _load(self, row: str, column: str, width: int) -> None:
         """Reads elements of a row of each crossed input, and stores them in its tile."""
-        text, crossing, width = self.text, self.crossing, self.crossing.read
+        text, crossing = self.text, self.crossing
         last, other = text.add(self.first_last, row), text.add(self.first_other, column)
         with text.block(f"scf.if {self._is_inside(last, other)}"):
             for number, tile in zip(crossing.crossed, self.tiles, strict=True):
@@ -213,9 +237,9 @@ class _Writer:
             text.carry([text.let(f"vector.from_elements {elements} : {type}")], [type])
         return [text.let(f"vector.extract {vector}[{n}] : {operand.element} from {type}") for n in range(width)]
 
-    def _store(self, row: str, column: str) -> None:
+    def _store(self, row: str, column: str, width: int) -> None:
         """Computes the results of a row from a column on."""
-        text, nest, width = self.text, self.nest, self.crossing.written
+        text, nest = self.text, self.nest
         last, other = text.add(self.first_last, column), text.add(self.first_other, row)
         with text.block(f"scf.if {self._is_inside(last, other)}"):
             positions = [self._at(text.add(last, text.constant(n)), other) for n in range(width)]
@@ -251,5 +275,8 @@ class _Writer:
             return [text.let(f"memref.load {tile}[{slot}] : {self._tile_type(number)}") for slot in slots]
         if not operand.in_memory or crossing.last not in operand.loops():
             return [load(text, self.nest, number, positions[0])] * width
-        fits = operand.element in BYTES and not operand.padded and is_contiguous(operand, crossing.last, width)
-        return self._read(number, positions) if fits else [load(text, self.nest, number, at) for at in positions]
+        return (
+            self._read(number, positions)
+            if self._moves_along(number)
+            else [load(text, self.nest, number, at) for at in positions]
+        )
