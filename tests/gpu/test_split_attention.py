@@ -36,6 +36,13 @@ model half(q: f32[2, 4, 32], k: f16[2, 32, S], v: bf16[2, S, 32], length: i64) -
   scores = mask_after(q @ cast(k, f32) * 0.125, length, fill=-inf, mode="clamp")
   return softmax(scores) @ mask_after(cast(v, f32), length, axis=-2, mode="clamp")
 }
+model bytes(
+  q: f32[2, 4, 32], k: i8[2, 32, S], v: i8[2, S, 32], length: i64, ks: f32[2, 1, S], vs: f32[2, 1, S]
+) -> f32[2, 4, 32] {
+  scores = mask_after(q @ cast(k, f32) * ks, length, fill=-inf, mode="clamp")
+  shares = mask_after(softmax(scores) * vs, length, mode="clamp")
+  return shares @ mask_after(cast(v, f32), length, axis=-2, mode="clamp")
+}
 model texts(q: f16[3, 4, 32], k: f16[3, S, 32], v: f16[3, S, 32], ends: i64[3]) -> f16[3, 4, 32] {
   scores = mask_after(q @ k.mT * 0.125, ends, fill=-inf, mode="clamp")
   return softmax(scores) @ mask_after(v, ends, axis=-2, mode="clamp")
@@ -45,7 +52,7 @@ model many(q: f16[66, 2, 1, 32], k: f16[66, 2, S, 32], v: f16[66, 2, S, 32]) -> 
 }
 model short(q: f16[2, 1, 32], k: f16[2, 511, 32], v: f16[2, 511, 32]) -> f16[2, 1, 32] { return attention(q, k, v) }
 """
-TURNED = ("cache", "half")
+TURNED = ("cache", "half", "bytes")
 """Attention in which keys lie along the depth in memory."""
 MASKED = (*TURNED, "texts")
 SPLIT = ("grouped", "exact", "wide", *MASKED)
@@ -61,9 +68,11 @@ def softmax(scores: Array) -> Array:
         return weights / weights.sum(-1, keepdims=True)
 
 
-def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None, *scales: Array) -> Array:
     """The results in f64."""
     q, k, v = (array.astype(np.float64) for array in (q, k, v))
+    if scales:
+        k, v = 8 * scales[0] * k, scales[1].swapaxes(-1, -2) * v
     if name in MASKED:
         assert mask is not None
         keys = np.arange(v.shape[1])
@@ -91,8 +100,11 @@ def make_arrays(model: nacre.Model, name: str, keys: int) -> list[Array]:
             made.append(np.array([keys, keys // 2, 3] if shape else max(keys - 70, 1), np.int64))
         elif argument["dtype"] == "bool":
             made.append(rng.random(shape) < 0.8)
+        elif argument["dtype"] == "i8":
+            made.append(rng.integers(-127, 128, shape).astype(np.int8))
         else:
-            made.append(rng.normal(size=shape).astype(DTYPES[argument["dtype"]]))
+            size = 0.01 if argument["name"] in ("ks", "vs") else 1
+            made.append((rng.normal(size=shape) * size).astype(DTYPES[argument["dtype"]]))
     return made
 
 
@@ -175,16 +187,19 @@ def test_keys_after_the_length_are_not_read(
     machine: Machine, built: tuple[Build, Path], name: str, length: int
 ) -> None:
     """A number that is not finite shows where it is read: from the end of the length's tile on; for values, from the
-    length on."""
+    length on. Numbers of 8 bits are finite, but their scales are not."""
     model = nacre.load(built[1], device="cuda")
     arrays = make_arrays(model, name, 1025)
     arrays[3][...] = length
     tile = -(-length // 64) * 64
-    arrays[1][(..., slice(tile, None)) if name in TURNED else (slice(None), slice(tile, None))] = np.nan
-    arrays[2][:, length:] = np.nan
+    if name == "bytes":
+        arrays[4][..., length:], arrays[5][..., length:] = np.nan, np.nan
+    else:
+        arrays[1][(..., slice(tile, None)) if name in TURNED else (slice(None), slice(tile, None))] = np.nan
+        arrays[2][:, length:] = np.nan
     result = np.asarray(model.entries[name](*arrays)).astype(np.float64)
     assert not machine.error
-    for array in arrays[1:3]:
+    for array in (*arrays[1:3], *arrays[4:]):
         array[np.isnan(array)] = 0
     expected = reference(name, *arrays)
     assert np.array_equal(np.isnan(result), np.isnan(expected))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....dialect.lazy_dataclass import dataclass
 from .causal import Causal
 from .lengths import Length
-from .nest import Nest
+from .nest import Beside, Nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Attention:
     causal: Causal | None
     length: Length | None = None
     kept: Length | None = None
+    shares: Beside | None = None
+    """What weights are multiplied by before they are multiplied by values."""
 
     @property
     def lengths(self) -> tuple[Length, ...]:
@@ -59,7 +61,7 @@ class Attention:
 
 def describe_attention(scores: Nest, values: Nest, causal: Causal | None) -> Attention | None:
     """Returns the roles of the axes; None where the products are no attention after all."""
-    if not (scores.is_product and values.is_product) or scores.captures or values.captures:
+    if not all(nest.is_product or nest.converts for nest in (scores, values)) or scores.captures or values.captures:
         return None
     if len(scores.reductions) != 1 or len(values.reductions) != 1:
         return None

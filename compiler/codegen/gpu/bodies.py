@@ -17,6 +17,8 @@ COMBINING = frozenset(
 )
 """Operations that are associative, up to rounding."""
 _SUMS = (("arith.addf",), ("arith.addi",))
+_WIDENINGS = ("arith.extf", "arith.extsi", "arith.extui")
+_CONVERSION = "arith.sitofp"
 _LOOPS = ("scf.for", "scf.while")
 
 
@@ -60,6 +62,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         tuple(start is not None for start in starts),
         combines,
         signs is not None,
+        signs is None and len(inputs) == 2 and combines in _SUMS and _signs_of_product(block, _CONVERSION) is not None,
         signs or (False, False),
         any(inner.name in _LOOPS for inner in _walk(block)),
         any(inner.name == "linalg.index" for inner in _walk(block)),
@@ -150,20 +153,20 @@ def combining(op: Any, result: int) -> str | None:
     return str(operation.name) if is_last and operation.name in COMBINING else None
 
 
-def _signs_of_product(block: Any) -> tuple[bool, bool] | None:
+def _signs_of_product(block: Any, *conversions: str) -> tuple[bool, bool] | None:
     """Returns whether the first two arguments of a body are signed integers, if it adds their product to the third one.
-    Floats may be multiplied as they are, integers are widened first."""
+    Floats may be multiplied as they are, integers are widened first, or become floats by `conversions`."""
     operations = [op.operation for op in block.operations]
     first, second = list(block.arguments)[:2]
     widened = {first: first, second: second}
     signed = dict.fromkeys(widened, False)
     for op in operations:
-        if op.name in ("arith.extf", "arith.extsi", "arith.extui") and op.operands[0] in (first, second):
+        if op.name in (*_WIDENINGS, *conversions) and op.operands[0] in (first, second):
             widened[op.results[0]] = op.operands[0]
             signed[op.operands[0]] = op.name == "arith.extsi"
     products = [op for op in operations if op.name in ("arith.mulf", "arith.muli")]
-    known = ("arith.extf", "arith.extsi", "arith.extui", "arith.mulf", "arith.muli", "arith.addf", "arith.addi")
-    if len(products) != 1 or any(op.name not in (*known, "linalg.yield") for op in operations):
+    known = (*_WIDENINGS, *conversions, "arith.mulf", "arith.muli", "arith.addf", "arith.addi", "linalg.yield")
+    if len(products) != 1 or any(op.name not in known for op in operations):
         return None
     if len([op for op in operations if op.name in ("arith.addf", "arith.addi")]) != 1:
         return None

@@ -4,7 +4,7 @@
     greatest = maximum of scores along the keys
     weights  = exp(scores - greatest)
     total    = sum of weights along the keys
-    shares   = weights / total           rounded to the dtype of the values
+    shares   = weights / total           rounded to the dtype of the values; those of f32 perhaps scaled, or masked by 0
     result   = shares v                  perhaps with an epilogue: rounding
 
 The values may be zeros from a length on: an op that copies them so, between the shares and the result, is left out. The
@@ -61,6 +61,8 @@ def _find(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection
     scores, values = (describe_nest(computing[group.members[1]], "", [True]) for group in (first, last))
     end = computing[first.members[2]] if first.has_epilogue else None
     found = describe_attention(scores, values, None if end is None else find_causal(end))
+    if _is_scaled(computing[groups[4].members[0]]) and scores.inputs[0].element != "f32":
+        return None
     return found if found is None or not masks or _bound_of_values(found, masks[0]) is not None else None
 
 
@@ -85,21 +87,23 @@ def _bound_of_values(attention: Attention, mask: Any) -> Bound | None:
 
 def unmask_values(product: Any, mask: Any) -> None:
     """Makes a product read the values that a mask copies, or widens."""
-    number, _ = masked_operand(mask) or (None, None)
-    assert number is not None, mask
+    found = masked_operand(mask)
+    assert found is not None, mask
+    number, bound = found
     source, masked = operands_of(mask)[0][number], product.operands[1]
     if ir.MemRefType(source.type).element_type == ir.MemRefType(masked.type).element_type:
         product.operands[1] = source
     else:
-        read_narrow(product, source, masked)
+        read_narrow(product, source, masked, bound.value.owner.name)
 
 
 def take_attention(
-    module: Any, name: str, first: Sequence[Any], last: Sequence[Any], mask: Any = None
+    module: Any, name: str, first: Sequence[Any], shares: Any, last: Sequence[Any], mask: Any = None
 ) -> tuple[Attention, list[Any]]:
     """Moves the bodies of an attention's products, and of their epilogues, into functions of a module: those of two
-    launches, each the fill, the product and perhaps the epilogue. The product reads values that are 0 from a length on
-    if there is a `mask`, an op. Returns the attention, and the values its schedule takes."""
+    launches, each the fill, the product and perhaps the epilogue, and that of the op which computes the `shares`, if it
+    scales them. The product reads values that are 0 from a length on if there is a `mask`, an op. Returns the
+    attention, and the values its schedule takes."""
     end = first[2] if len(first) > 2 else None
     causal = None if end is None else find_causal(end)
     found = describe_attention(describe_nest(first[1], "", [True]), describe_nest(last[1], "", [True]), causal)
@@ -117,6 +121,16 @@ def take_attention(
     if end is not None:
         epilogue, passed = take_beside(module, f"{scores.name}_last", results[0], end)
         scores = replace(scores, epilogue=epilogue)
+    scaled = None
+    if _is_scaled(shares):
+        # The schedule divides by the totals at the end.
+        weights, total = operands_of(shares)[0][:2]
+        with ir.InsertionPoint(shares), shares.location:
+            element = ir.MemRefType(total.type).element_type
+            one = ir.Operation.create("arith.constant", [element], attributes={"value": ir.FloatAttr.get(element, 1.0)})
+        shares.operands[1] = one.results[0]
+        scaled, others = take_beside(module, f"{name}_shares", weights, shares)
+        passed += others
     if kept is not None:
         inputs, _ = operands_of(mask)
         passed += [*(inputs[number] for number in kept.reads), *captured_by(mask.regions[0].blocks[0])]
@@ -126,7 +140,7 @@ def take_attention(
     if len(last) > 2:
         epilogue, others = take_beside(module, f"{name}_last", results[0], last[2])
         values, passed = replace(values, epilogue=epilogue), passed + others
-    found = replace(found, scores=scores, values=values, length=length, kept=kept)
+    found = replace(found, scores=scores, values=values, length=length, kept=kept, shares=scaled)
     return found, [q, k, *(parts if can_split(found) else ()), *passed]
 
 
@@ -154,7 +168,10 @@ def _is_attention(computing: Sequence[Any], groups: Sequence[Group], scratch: Co
         and _folds(ops[1], "arith.maximumf", memory[0], rank)
         and _computes(ops[2], ["arith.subf", "math.exp"], memory[:2], rank)
         and _folds(ops[3], "arith.addf", memory[2], rank)
-        and _computes(ops[4], ["arith.divf"], [memory[2], memory[3]], rank)
+        and (
+            _computes(ops[4], ["arith.divf"], [memory[2], memory[3]], rank)
+            or _scales_shares(ops[4], [memory[2], memory[3]], rank)
+        )
         and root_of(operands_of(ops[-1])[0][0]) == memory[4]
         and (not masks or operands_of(ops[-1])[0][1] == made[5][0])
         and _are_own(computing, groups, memory[:-1], scratch)
@@ -208,6 +225,46 @@ def _computes(op: Any, names: Sequence[str], read: Sequence[Any], rank: int) -> 
     if list(operations[0].operands) != list(block.arguments)[:2]:
         return False
     return all(after.operands[0] == before.results[0] for before, after in pairwise(operations))
+
+
+def _is_scaled(shares: Any) -> bool:
+    """Returns whether an op computes more than a weight divided by a total."""
+    return len(operands_of(shares)[0]) > 2
+
+
+def _scales_shares(op: Any, read: Sequence[Any], rank: int) -> bool:
+    """Returns whether an op divides elements of one tensor by those of another one that has no last axis, and then only
+    multiplies them by other numbers, or replaces them by 0: this may as well come before the division."""
+    (inputs, _), block, maps = operands_of(op), op.regions[0].blocks[0], maps_of(op)
+    rows = [str(e) for e in maps[1].results if str(e) != "0"] == [f"d{axis}" for axis in range(rank - 1)]
+    if (
+        [root_of(value) for value in inputs[:2]] != list(read)
+        or not rows
+        or any(m != _identity(rank) for m in maps[:: len(maps) - 1])
+    ):
+        return False
+    own, value = list(block.arguments)[:2], list(block.operations)[-1].operation.operands[0]
+    while not isinstance(value.owner, ir.Block) and len(list(value.uses)) == 1:
+        made = value.owner
+        if made.name == "arith.divf":
+            return list(made.operands) == own and all(len(list(each.uses)) == 1 for each in own)
+        if made.name == "arith.mulf":
+            # The others depend on neither, as both have one use.
+            (value,) = [each for each in made.operands if _depends(each, own[0])] or [None]
+        elif made.name == "arith.select" and constant_of(made.operands[2]) == 0:
+            value = made.operands[1]
+        else:
+            return False
+        if value is None:
+            return False
+    return False
+
+
+def _depends(value: Any, on: Any) -> bool:
+    """Returns whether a value in a body depends on an argument of it."""
+    if value == on or isinstance(value.owner, ir.Block):
+        return bool(value == on)
+    return any(_depends(operand, on) for operand in value.owner.operands)
 
 
 def _are_own(

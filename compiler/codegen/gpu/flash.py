@@ -28,6 +28,7 @@ from .flash_split import FEW
 from .flash_tiles import LOG2E, LOWEST
 from .fragments import round_pair, wait_for_copies
 from .mma import float_product, multiply
+from .nest import Beside
 from .plain import call_beside, split_number
 
 
@@ -172,35 +173,41 @@ class FlashWriter(FlashEnd):
             wait_for_copies(text, 0)
             text.barrier()
             self.copy(1, text.add(key, step))
-            text.carry([*most, *self.add_values(weights, factors, carried[2:])], types)
+            text.carry([*most, *self.add_values(key, weights, factors, carried[2:])], types)
         wait_for_copies(text, 0)
         text.barrier()
         return results
 
     def score(self, key: str) -> list[str]:
         """Returns the scores of this thread, four for each tile of 8 keys."""
-        text, shape = self.text, self.shape
+        text = self.text
         none, lowest = (text.let(f"arith.constant {n} : f32") for n in ("0.0", LOWEST))
         sums = self.multiply_keys([none] * (4 * self.tiles))
+        return self._change_scores(key, self.attention.scores.epilogue, "x", sums, lowest)
+
+    def _change_scores(
+        self, key: str, beside: Beside | None, letter: str, values: Sequence[str], outside: str
+    ) -> list[str]:
+        """Returns what an op computes from each score of this thread, and `outside` for scores behind the last key."""
+        text, shape, made = self.text, self.shape, []
         # Keys are numbers of 32 bits here: there are two comparisons for each score.
         count, first = (
             text.let(f"arith.index_cast {number} : index to i32")
             for number in (shape.total_keys, text.add(text.add(key, self.own_key), self.pair))
         )
         last = text.let(f"arith.subi {count}, {text.constant(1, 'i32')} : i32")
-        epilogue = self.attention.scores.epilogue
-        for number, value in enumerate(sums):
+        for number, value in enumerate(values):
             tile, part = divmod(number, 4)
             coordinate = text.let(f"arith.addi {first}, {text.constant(8 * tile + part % 2, 'i32')} : i32")
-            if epilogue is not None:
+            if beside is not None:
                 known = dict(zip(self.attention.rows, self.row_positions[part // 2], strict=True))
                 inner = text.let(f"arith.minui {coordinate}, {last} : i32")
                 known[self.attention.key] = text.let(f"arith.index_castui {inner} : i32 to index")
                 loops = self._of_scores(known)
-                (value,) = call_beside(text, self.attention.scores, epilogue, "x", value, loops)
+                (value,) = call_beside(text, self.attention.scores, beside, letter, value, loops)
             inside = text.let(f"arith.cmpi ult, {coordinate}, {count} : i32")
-            sums[number] = text.let(f"arith.select {inside}, {value}, {lowest} : f32")
-        return sums
+            made.append(text.let(f"arith.select {inside}, {value}, {outside} : f32"))
+        return made
 
     def multiply_keys(self, starts: Sequence[str]) -> list[str]:
         """Returns the sums of the products of queries and keys."""
@@ -253,7 +260,7 @@ class FlashWriter(FlashEnd):
             return text.let(f"math.fma {value}, {log2e}, {shift} : f32")
         return text.let(f"arith.mulf {text.let(f'arith.subf {value}, {shift} : f32')}, {log2e} : f32")
 
-    def add_values(self, weights: Sequence[str], factors: Sequence[str], before: Sequence[str]) -> list[str]:
+    def add_values(self, key: str, weights: Sequence[str], factors: Sequence[str], before: Sequence[str]) -> list[str]:
         text = self.text
         totals = []
         for row in range(2):
@@ -265,6 +272,9 @@ class FlashWriter(FlashEnd):
         sums = [
             text.let(f"arith.mulf {value}, {factors[number % 4 // 2]} : f32") for number, value in enumerate(before[2:])
         ]
+        if self.attention.shares is not None:
+            none = text.let("arith.constant 0.0 : f32")
+            weights = self._change_scores(key, self.attention.shares, "y", weights, none)
         return [*totals, *self.multiply_values(weights, sums)]
 
     def multiply_values(self, weights: Sequence[str], starts: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ THREADS = 32 * WARPS
 PARTS = "%q2"
 """The memory of the scores."""
 _MOST = 256
-WIDENED = frozenset({"f32", "f16", "bf16"})
+WIDENED = frozenset({"f32", "f16", "bf16", "i8"})
 """The dtypes of keys and values that are multiplied as f32."""
 
 
@@ -31,13 +31,15 @@ def fits_flash(attention: Attention | None) -> bool:
 
 def flash_arguments(attention: Attention) -> list[tuple[str, str]]:
     """Returns the arguments of the threads' function: queries, keys, the memory of the scores if it holds parts, the
-    epilogue of scores, the length of the values, then those of the second product."""
+    epilogue of scores, the function of shares, the length of the values, then those of the second product."""
     q, k = attention.scores.inputs
     named = [("%q0", q.type), ("%q1", k.type)]
     if can_split(attention):
         named.append((PARTS, attention.scores.results[0].type))
     if attention.scores.epilogue is not None:
         named += arguments_beside("x", attention.scores.epilogue)
+    if attention.shares is not None:
+        named += arguments_beside("y", attention.shares)
     if attention.kept is not None:
         named += attention.kept.arguments()
     return named + arguments_of(attention.values)

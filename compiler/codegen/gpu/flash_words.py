@@ -45,7 +45,8 @@ class ExactWriter(_WordsWriter):
         made = [text.let(f"vector.extract {value}[{n}] : {tile.element} from {type}") for n in range(count)]
         if tile.element == "f32":
             return made
-        return [text.let(f"arith.extf {each} : {tile.element} to f32") for each in made]
+        widening = "sitofp" if tile.element == "i8" else "extf"
+        return [text.let(f"arith.{widening} {each} : {tile.element} to f32") for each in made]
 
     def load_queries(self) -> None:
         super().load_queries()

@@ -293,8 +293,9 @@ def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: G
             mask, product = launches[-2][0], launches[-1][1]
             unmask_values(product, mask)
     first, last = of_device[0], of_device[-1]
-    attention, passed = take_attention(module, f"{name}_nest", first, last, mask)
-    bodies = "".join(map(declare_body, (*attention.scores.bodies, *attention.values.bodies)))
+    attention, passed = take_attention(module, f"{name}_nest", first, of_device[4][0], last, mask)
+    others = [] if attention.shares is None else [attention.shares.nest]
+    bodies = "".join(map(declare_body, (*attention.scores.bodies, *attention.values.bodies, *others)))
     bodies += "".join(length.declare() for length in attention.lengths)
     text = write_flash(attention, f"{name}_nest", tf32=rounding.tf32, combines=group.combines)
     append_functions(module, bodies + text)

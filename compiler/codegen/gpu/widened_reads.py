@@ -1,4 +1,4 @@
-"""Reads narrow floats where a kernel would first store them as wider ones.
+"""Reads narrow numbers where a kernel would first store them as wider floats: floats, or integers of 8 bits.
 
     wide[i] = extf(x[i])                  a launch that writes memory only to change a dtype
     total = sum of wide[i]           =>   total = sum of extf(x[i])
@@ -17,12 +17,12 @@ from ...base.mlir import ir
 from .bodies import iterators, maps_of, operands_of
 from .groups import GENERIC, root_of, touches
 
-_WIDENING = "arith.extf"
+_FLOAT, _INTEGER = "arith.extf", "arith.sitofp"
 
 
 def fold_widening(computing: Sequence[Any], scratch: Collection[Any]) -> list[Any]:
-    """Removes operations that only widen floats. Returns the operations that are left. `scratch` are the arguments that
-    are not read after the kernel."""
+    """Removes operations that only widen numbers. Returns the operations that are left. `scratch` are the arguments
+    that are not read after the kernel."""
     left = list(computing)
     for op in computing:
         if not _widens(op):
@@ -35,19 +35,20 @@ def fold_widening(computing: Sequence[Any], scratch: Collection[Any]) -> list[An
         if any(_writes(other, root_of(source)) for other in others):
             continue
         for reader in readers:
-            read_narrow(reader, source, result)
+            read_narrow(reader, source, result, next(iter(op.regions[0].blocks[0].operations)).operation.name)
         op.erase()
         left = others
     return left
 
 
 def _widens(op: Any) -> bool:
-    """Returns whether an op copies a tensor, element by element, to another one of a wider float dtype."""
+    """Returns whether an op copies a tensor, element by element, to another one of a wider float dtype without
+    rounding."""
     if op.name != GENERIC or not all(iterators(op)):
         return False
     inputs, results = operands_of(op)
     operations = [each.operation for each in op.regions[0].blocks[0].operations]
-    if len(inputs) != 1 or len(results) != 1 or [each.name for each in operations] != [_WIDENING, "linalg.yield"]:
+    if len(inputs) != 1 or len(results) != 1 or len(operations) != 2 or not _is_exact(operations[0]):
         return False
     own = ir.AffineMap.get_identity(len(iterators(op)))
     return operations[0].operands[0] == op.regions[0].blocks[0].arguments[0] and all(m == own for m in maps_of(op))
@@ -72,14 +73,19 @@ def _writes(op: Any, memory: Any) -> bool:
     return any(root_of(result) == memory for result in operands_of(op)[1])
 
 
+def _is_exact(op: Any) -> bool:
+    """Returns whether an operation converts a number to a wider float."""
+    return op.name == _FLOAT or (op.name == _INTEGER and str(op.operands[0].type) == "i8")
+
+
 def unwiden(value: Any) -> Any:
-    """Returns the narrow float that a value is the widening of, or the value itself."""
-    is_widened = not isinstance(value.owner, ir.Block) and value.owner.name == _WIDENING
+    """Returns the narrow number that a value is the widening of, or the value itself."""
+    is_widened = not isinstance(value.owner, ir.Block) and _is_exact(value.owner)
     return value.owner.operands[0] if is_widened else value
 
 
-def read_narrow(op: Any, source: Any, wide: Any) -> None:
-    """Makes an op read a source, and widen each element, in place of the widened tensor."""
+def read_narrow(op: Any, source: Any, wide: Any, widening: str) -> None:
+    """Makes an op read a source, and widen each element by an operation, in place of the widened tensor."""
     block = op.regions[0].blocks[0]
     inputs, _ = operands_of(op)
     element = ir.MemRefType(source.type).element_type
@@ -90,6 +96,6 @@ def read_narrow(op: Any, source: Any, wide: Any) -> None:
         before = argument.type
         argument.set_type(element)
         with ir.InsertionPoint.at_block_begin(block), op.location:
-            made = ir.Operation.create(_WIDENING, results=[before], operands=[argument])
+            made = ir.Operation.create(widening, results=[before], operands=[argument])
         argument.replace_all_uses_except(made.results[0], made)
         op.operands[number] = source
