@@ -29,6 +29,9 @@ MODELS = {
     "few": "model m(x: f16[5, B], w: f16[B, 200], b: f16[200]) -> f16[5, 200] { return relu(x @ w + b) }",
     "words": "model m(x: f32[5, B], w: f32[B, 200], b: f32[200]) -> f32[5, 200] { return relu(x @ w + b) }",
     "one": "model m(x: bf16[1, B], w: bf16[B, 200], b: bf16[200]) -> bf16[1, 200] { return relu(x @ w + b) }",
+    "heads": """model m(x: f16[2, 3, B], w: f16[2, 3, B, 24]) -> f16[2, 3, 24] {
+        return einsum("bhs,bhsd->bhd", x, w)
+    }""",
     "wide": "model m(x: f32[B, 2, 130]) -> f32[B] { return sum(x, axis=(1, 2)) }",
     "whole": "model m(x: i32[B, 45]) -> i32 { return sum(x, axis=(0, 1)) }",
     "columns": "model m(x: f32[45, B]) -> f32[B] { return sum(x * x, axis=0) }",
@@ -73,7 +76,7 @@ SCHEDULES = {
     **dict.fromkeys(("f16", "bf16", "few", "few rows", "channels", "padded"), "tensor cores of 128 threads, 3 blocks"),
     **dict.fromkeys(("rows", "f64", "mean", "weights", "wide"), "row per warp of 256 threads"),
     "whole": "row of 256 threads",
-    **dict.fromkeys(("words", "one"), "few rows of 256 threads"),
+    **dict.fromkeys(("words", "one", "heads"), "few rows of 256 threads"),
     "columns": "plain of 256 threads: elements of one reduction are not neighbours in memory",
     **dict.fromkeys(("greatest", "depthwise"), "windows of 256 threads"),
     **dict.fromkeys(("turned", "turned rows", "turned bytes"), "transpose of 256 threads"),
@@ -86,6 +89,7 @@ SCHEDULES = {
 TOLERANCES = {
     "f16": 1e-3,
     "few": 2e-3,
+    "heads": 1e-3,
     "one": 1.6e-2,
     "weights": 1e-3,
     "bf16": 8e-3,
@@ -135,6 +139,8 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
     if name == "greatest":
         x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
         return np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2)).max((-1, -2))
+    if name == "heads":
+        return np.asarray(np.einsum("bhs,bhsd->bhd", x, others[0]))
     if name in ("few", "words", "one"):
         return np.maximum(x @ others[0] + others[1], 0)
     if name == "bias":

@@ -36,6 +36,7 @@ model places(x: f16[5, S], at: i64[T, 2], y: f16[T]) -> f16[5, S] { return scatt
 model along(x: i32[S, 3, 7], at: i64[S, 3, T], y: i32[S, 3, T]) -> i32[S, 3, 7] { return scatter(x, at, y, axis=-1) }
 model counted(x: i64[T]) -> i64[9] { return bincount(x, size=9) }
 model factored(x: f32[T, 5, 5]) -> f32[T, 5, 5] { return cholesky(x) }
+model three(x: f32[3, 5, 5]) -> f32[3, 5, 5] { return cholesky(x) }
 model solved(x: f32[T, 5, 5], y: f32[T, 5, 3]) -> f32[T, 5, 3] { return triangular_solve(x, y) }
 model inverted(x: f32[T, 5, 5]) -> f32[T, 5, 5] { return inverse(x) }
 model summed(v: f32[3, 4, 2], leaves: i32[3, N], first: f32[2]) -> f32[N, 2] { return tree_sum(v, leaves, first) }
@@ -64,6 +65,11 @@ def test_schedules(built: tuple[Build, Path], name: str) -> None:
 def test_matrices_of_a_batch_have_threads(built: tuple[Build, Path], name: str) -> None:
     found = schedules_of(built[0], name)
     assert "loops of 64 threads, 4 blocks" in found and not any("sequence" in each for each in found)
+
+
+def test_loops_of_few_threads_have_a_reason(built: tuple[Build, Path]) -> None:
+    expected = "loops of 64 threads, 4 blocks: 3 threads can run the loops, fewer than those of a warp"
+    assert expected in schedules_of(built[0], "three")
 
 
 @pytest.mark.parametrize("count", [0, 1, 33])

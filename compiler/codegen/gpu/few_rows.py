@@ -3,6 +3,7 @@
 Products of several rows with a matrix of 16-bit elements have that of `tensor_cores` instead.
 
     z[b, m, n] += x[b, m, k] * w[b, k, n]    rows m: all in each thread, 16 at most     columns n: contiguous
+    z[b, n] += x[b, k] * w[b, k, n]          one row
 
 A block of 256 threads computes 8 groups of neighbouring columns, as many in a group as are read together. 32 slices
 share the depth:
@@ -43,7 +44,7 @@ def fits_few_rows(nest: Nest) -> bool:
         return False
     column, rows = _column(nest), _rows(nest)
     columns = nest.static_extent(column)
-    if "strided" in w.type or column in nest.inputs[0].loops() or not columns or not rows:
+    if "strided" in w.type or column in nest.inputs[0].loops() or not columns:
         return False
     if any(nest.static_extent(loop) is None for loop in rows):
         return False

@@ -57,7 +57,8 @@ class NoDeviceCodeError(Exception):
 class Launch:
     """One launch of a kernel: its schedule, the threads of each of its blocks, and the blocks that a processor has
     registers for at once at least; 0 leaves their number to the assembler. `persistent` blocks loop over tiles: no more
-    of them are launched than run at once. A plain schedule has a `reason`."""
+    of them are launched than run at once. A plain schedule has a `reason`, and so have loops
+    that few threads run."""
 
     schedule: str
     threads: int
@@ -317,7 +318,7 @@ def _outline_updates(module: Any, clones: tuple[Any, Any], name: str, loops: tup
     _leave_only(device, [], keep_calls=True)
     ends = [counted.ends[loop] for loop in counted.parallel]
     _compute_on_host(count, loops[1], f"{name}_nest_count", values=ends)
-    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
+    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once, reason=schedule.reason)
 
 
 def _outline_rows(

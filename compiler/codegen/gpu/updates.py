@@ -19,6 +19,7 @@ from .bodies import empty_function
 from .body_slices import operations_for
 from .loop_nests import LoopNest
 from .plain import THREADS, split_number
+from .rows import WARP
 from .schedules import Schedule
 from .text import Text
 
@@ -51,7 +52,10 @@ def take_updates(module: Any, name: str, nest: LoopNest) -> tuple[Schedule, list
     order = (*nest.parallel, *nest.ordered)
     kind, threads, blocks = ("loops", _LOOP_THREADS, _LOOP_BLOCKS) if nest.has_loops else ("updates", THREADS, 0)
     text = _write(name, nest, [str(value.type) for value in captured], owners, threads)
-    return Schedule(kind, threads, text, blocks), [*(nest.ends[loop] for loop in order), *captured]
+    return Schedule(kind, threads, text, blocks, reason=_explain_few(nest, owners)), [
+        *(nest.ends[loop] for loop in order),
+        *captured,
+    ]
 
 
 def _captured(nest: LoopNest) -> list[Any]:
@@ -82,18 +86,31 @@ def _replace(block: Any, known: dict[Any, Any]) -> None:
         op.operation.walk(visit)
 
 
-def _count_owners(nest: LoopNest) -> int:
-    """Returns the number of threads that share places, a power of two; 1 where none are shared out."""
-    if not nest.owned:
-        return 1
-    most = min(_MOST_OWNERS, nest.places or _MOST_OWNERS)
+def _explain_few(nest: LoopNest, owners: int) -> str:
+    """Returns the reason why fewer threads than those of a warp run, as the end of a sentence; empty if more do."""
+    count = _count_parallel(nest)
+    if count is None or count * owners >= WARP:
+        return ""
+    return f"{count * owners} thread{'s' * (count * owners != 1)} can run the loops, fewer than those of a warp"
+
+
+def _count_parallel(nest: LoopNest) -> int | None:
+    """Returns the iterations of the parallel loops together, if they are the same in every call."""
     count = 1
     for loop in nest.parallel:
         made = nest.ends[loop].owner
         if isinstance(made, ir.Block) or made.name != "arith.constant":
-            return _power_of_two(min(_USUAL_OWNERS, most))
+            return None
         count *= ir.IntegerAttr(made.attributes["value"]).value
-    return _power_of_two(min(_ALL_THREADS // max(count, 1), most))
+    return count
+
+
+def _count_owners(nest: LoopNest) -> int:
+    """Returns the number of threads that share places, a power of two; 1 where none are shared out."""
+    if not nest.owned:
+        return 1
+    most, count = min(_MOST_OWNERS, nest.places or _MOST_OWNERS), _count_parallel(nest)
+    return _power_of_two(min(_USUAL_OWNERS if count is None else _ALL_THREADS // max(count, 1), most))
 
 
 def _power_of_two(most: int) -> int:
