@@ -23,6 +23,10 @@ def pooled(op: str, **attributes: Any) -> Any:
     return lambda b, x: b.apply(op, [x], attributes)[0]
 
 
+def depthwise(b: Any, x: Any, w: Any) -> Any:
+    return b.conv2d(x, w, stride=2, padding=(1, 0), groups=3)
+
+
 def bags(b: Any, table: Any, ids: Any) -> Any:
     return b.sum(b.embedding(table, ids), axis=1)
 
@@ -48,6 +52,9 @@ def graphs() -> list[Graph]:
         case("pool1d", pooled("max_pool1d", kernel=2), "f32[3, 2, L + 1]", sizes=LENGTHS),
         case("pool2d", pooled("max_pool2d", kernel=3, stride=2, padding=1), "f32[1, 2, 9, L]", sizes=LENGTHS),
         case("pool_mean", pooled("avg_pool2d", kernel=2), "f32[1, 2, 6, L + 1]", sizes=LENGTHS),
+        case("depthwise", depthwise, "f32[1, 3, 9, L + 1]", "f32[3, 1, 3, 2]", sizes=LENGTHS),
+        case("depthwise_f64", depthwise, "f64[1, 3, 5, 70]", "f64[3, 1, 3, 3]"),
+        case("depthwise_bf16", depthwise, "bf16[1, 3, 5, 70]", "bf16[3, 1, 3, 3]"),
         case("pool_f16", pooled("max_pool1d", kernel=2), "f16[2, 2, 70]"),
         case("pool_u8", pooled("max_pool1d", kernel=2), "u8[2, 2, 70]"),
         case("pool_i64", pooled("max_pool1d", kernel=2), "i64[2, 2, 70]"),
@@ -77,6 +84,7 @@ def test_results_are_right(level: Level) -> None:
     [
         ("t: f32[50, 64], i: i64[8, 4]", "f32[8, 64]", 'sum(embedding(t, i, mode="clamp"), axis=1)'),
         ("x: f32[1, 4, 8, 64]", "f32[1, 4, 4, 32]", "max_pool2d(x, kernel=2)"),
+        ("x: f32[1, 4, 9, 65], w: f32[4, 1, 3, 3]", "f32[1, 4, 4, 32]", "conv2d(x, w, stride=2, groups=4)"),
         ("x: f32[1, 4, 128]", "f32[1, 4, 64]", "avg_pool1d(x, kernel=2)"),
     ],
 )

@@ -299,8 +299,9 @@ def _is_vector(op: Op, loop: int) -> bool:
     steps += [(extract_step(n, loop), 1) for n in op.body.walk() if n.kind == "extract"]
     if any(step == width for step, width in steps):
         return all(step in (0, width) for step, width in steps)
-    # Windows that begin two elements apart.
-    return is_window(op) and bool(steps) and all(step == 2 and width == 1 for step, width in steps)
+    # Windows that begin two elements apart, also beside weights that all of them share.
+    apart = [step == 2 and width == 1 for step, width in steps if step != 0]
+    return is_window(op) and bool(apart) and all(apart)
 
 
 def _worth(stage: Stage, op: Op, joined: Stage) -> bool:

@@ -583,6 +583,15 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
     ),
     "einsum, bqhd,bkhd->bhqk": ("einsum", _einsum("bqhd,bkhd->bhqk", Given((1, 128, 12, 64)), Given((1, 128, 12, 64)))),
     "einsum, x @ w.T": ("einsum", _einsum("mk,nk->mn", Given((128, 1024)), Given((4096, 1024)))),
+    "conv2d, depthwise of stride 2": (
+        "conv2d",
+        Usual(
+            (Given((1, 64, 112, 112)), Given((64, 1, 3, 3))),
+            lambda x, w: f.conv2d(x, w, stride=2, padding=1, groups=64),
+            Onnx("Conv", {"strides": [2, 2], "pads": [1] * 4, "group": 64}),
+            {"stride": 2, "padding": 1, "groups": 64},
+        ),
+    ),
     "attention, one query of 2048 keys": (
         "attention",
         Usual((Given((1, 8, 1, 64)), Given((1, 8, 2048, 64)), Given((1, 8, 2048, 64))), f.scaled_dot_product_attention),
