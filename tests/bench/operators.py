@@ -29,7 +29,7 @@ from nacre.compiler.tools.profile.machine import processor
 from nacre.dialect.graph import Constant, Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import Array, TensorType
+from nacre.dialect.types import BF16, Array, TensorType
 from nacre.runtime.loader import Entry
 from workloads.operators import USUAL, VARIANTS, Usual
 
@@ -38,6 +38,8 @@ OPSET = 21
 BUSY = "Other work ran on the machine at the same time; ratios vary by about 0.1 from run to run.\n"
 NEAR = 1e-3
 """A result that is further from PyTorch's, as a share of the largest number, is of another operator."""
+BFLOAT = 2**-7
+"""The same for results in bf16: two units."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,23 @@ def make_arrays(usual: Usual) -> list[Array]:
 
 
 def torch_contender(usual: Usual, arrays: Sequence[Array]) -> Contender:
-    operands = [torch.from_numpy(array.copy()) for array in arrays]
+    operands = [_tensor(array) for array in arrays]
 
     def call() -> Any:
         with torch.inference_mode():
             return usual.torch(*operands)
 
-    return Contender(TORCH, call, lambda results: [tensor.numpy() for tensor in _listed(results)])
+    return Contender(TORCH, call, lambda results: [_array(tensor) for tensor in _listed(results)])
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    if array.dtype == BF16.numpy:
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    return tensor.view(torch.int16).numpy().view(BF16.numpy) if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
 def onnx_contender(usual: Usual, arrays: Sequence[Array]) -> Contender | None:
@@ -151,7 +163,8 @@ def is_near(contender: Contender, expected: Sequence[Array]) -> bool:
         got, exact = (a.astype(np.float64) for a in (result, wanted))
         # A code may be rounded the other way, a bfloat be off by a unit.
         step = 1.0 if wanted.dtype == np.int8 else 0.0
-        allowed = step + NEAR * np.abs(exact).max(initial=1e-30)
+        near = BFLOAT if wanted.dtype == BF16.numpy else NEAR
+        allowed = step + near * np.abs(exact).max(initial=1e-30)
         if not np.abs(got - exact).max(initial=0.0) <= allowed:
             return False
     return True

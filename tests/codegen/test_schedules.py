@@ -47,6 +47,12 @@ def test_matrices_are_read_in_place(types: str) -> None:
     assert schedules(generate(f"dim M in 1..512\nmodel m({x}, {w}) -> {y} {{ return {body} }}\n")) == [expected]
 
 
+def test_matrices_in_bf16_are_read_in_place_too() -> None:
+    types = "x: bf16[64, 32], w: bf16[32, 130], v: bf16[130, 32]"
+    text = f"model m({types}) -> y: bf16[64, 130], z: bf16[64, 130] {{ return x @ w, x @ v.T }}\n"
+    assert schedules(generate(text)) == [("copied tile",), ("copied tile",)]
+
+
 AVERAGES = """language 1
 train step(x: f32[8, 40], lr: f32) -> loss: f32 {
   param weight: f32[24, 40] = random_normal((24, 40), seed)

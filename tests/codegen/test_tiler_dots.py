@@ -42,6 +42,32 @@ def summed_again(b: Any, w: Any, x: Any) -> Any:
     return b.einsum(w, x, equation="jk,itk->ij")
 
 
+def turned(b: Any, x: Any, w: Any) -> Any:
+    return b.einsum(x, w, equation="mk,nk->mn", into=F32)
+
+
+def of_rows(b: Any, x: Any, w: Any) -> Any:
+    return b.einsum(x, w, equation="km,kn->mn", into=F32)
+
+
+def unpacked() -> list[Graph]:
+    """Both factors are arguments: panels of columns are copied for many rows, in pairs of steps or widened; whole ones
+    and stretches, with a last step alone."""
+    rows = [{"M": m} for m in (0, 1, 7, 33)]
+    return [
+        case("apart_bf16", product, "bf16[33, 35]", "bf16[35, 33]"),
+        case("apart_bf16_batched", product, "bf16[2, 34, 33]", "bf16[2, 33, 16]"),
+        case("apart_bf16_long", product, "bf16[32, 3201]", "bf16[3201, 16]"),
+        case("apart_bf16_inner", product, "bf16[32, K + 32]", "bf16[K + 32, 20]", sizes=[{"K": 0}, {"K": 37}]),
+        case("turned_bf16_rows", turned, "bf16[M, 40]", "bf16[17, 40]", sizes=rows),
+        case("turned_bf16_long", turned, "bf16[9, 3201]", "bf16[20, 3201]"),
+        case("turned_bf16_inner", turned, "bf16[5, M]", "bf16[20, M]", sizes=rows),
+        case("turned_bf16_columns", turned, "bf16[5, 70]", "bf16[M, 70]", sizes=rows),
+        case("both_apart_bf16", of_rows, "bf16[130, 64]", "bf16[130, 48]"),
+        case("apart_f16", product, "f16[64, 33]", "f16[33, 50]"),
+    ]
+
+
 def bfloats() -> list[Graph]:
     rows = [{"M": m} for m in (0, 1, 7, 9, 16)]
     return [
@@ -57,6 +83,11 @@ def bfloats() -> list[Graph]:
 @pytest.mark.parametrize("level", EVERY, ids=str)
 def test_bfloats(level: Level) -> None:
     assert_right(bfloats(), level)
+
+
+@pytest.mark.parametrize("level", [*LEVELS, WIDE[1]], ids=str)
+def test_unpacked_matrices(level: Level) -> None:
+    assert_right(unpacked(), level)
 
 
 def summed_wider(b: Any, x: Any, w: Any) -> Any:

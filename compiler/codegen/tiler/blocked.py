@@ -28,7 +28,7 @@ from .forms import LANES, Form, constant, variable
 from .order import Order
 from .roles import Roles, even_groups
 from .row_loops import in_tiles
-from .stretches import SharingTiles, find_shared, read_node
+from .stretches import SharingTiles, find_shared
 from .structure import Buffer, Op, Panel
 from .text import STACK_BYTES, Value, element_bytes
 from .tiles import Cell, tile_work_items
@@ -118,10 +118,10 @@ class BlockedTiles(SharingTiles):
     def __init__(self, evaluator: Evaluator, op: Op, blocks: Blocks) -> None:
         super().__init__(evaluator, op, blocks.roles, blocks.columns)
         self.blocks = blocks
-        self.row = read_node(op, blocks.rows)
+        self.row = op.factor(blocks.rows)
         assert self.roles.row is not None, op.location
         self.rows = self.roles.row
-        element, roles, depth = op.reads[blocks.rows].tensor.element, self.roles, blocks.depth
+        element, roles, depth = self.node.type, self.roles, blocks.depth
         lanes = self.writer.lanes
         # A tile reads rows of one panel.
         self.height = lanes if lanes % roles.rows == 0 else roles.block
@@ -284,7 +284,7 @@ class BlockedTiles(SharingTiles):
                     writer.prefetch(*self.evaluator.home(self.op.reads[read], self.op, at))
 
     def _load(self, number: int, at: Iteration) -> Value:
-        return self.writer.load(*self.evaluator.home(self.op.reads[number], self.op, at))
+        return self.evaluator.body(self.op, at, root=self.op.factor(number))
 
 
 def write_blocked(evaluator: Evaluator, op: Op, blocks: Blocks, order: Order, begin: str, end: str) -> None:

@@ -17,8 +17,10 @@ from math import prod
 
 from ....dialect.dims import bounds
 from ....dialect.lazy_dataclass import dataclass
+from .dots import WORD
 from .evaluate import Evaluator
 from .order import PART, Order
+from .paired import PAIR, PairedTiles, TurnedPairs, takes_pairs
 from .roles import Roles, even_groups
 from .schedule import Stage, turned_read
 from .stretches import StretchedTiles, find_shared
@@ -31,6 +33,8 @@ BLOCK_ROWS = 512
 """The most rows that share a panel: its copy then takes a few percent of the time."""
 FEWEST_ROWS = 64
 """The fewest rows that make a copy of columns profitable, and the fewest of a block that is lowered."""
+FEWEST_PAIRED_ROWS = 32
+"""The same for copies as words, which the tiles of other rows would have to widen each."""
 FEWEST_ITEMS = 16
 """Blocks are lowered where there would be fewer work items, which threads divide among them. For 128 to 2048 rows, 16
 items take one thread up to 8 % longer, and 64 items up to 11 %."""
@@ -44,39 +48,42 @@ STRETCH_BYTES = 192 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies of an op's read `number`: `depth` steps of the sum at a time."""
+    """The copies of an op's read `number`: `depth` steps of the sum at a time, as words of two steps if `is_paired`."""
 
     roles: Roles
     number: int
     depth: int
+    is_paired: bool = False
 
 
 def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
     """Returns the copies of panels for an op's work items; None where its reads need none."""
     stage, number = evaluator.stage, turned_read(op)
     if number is None:
-        number = _find_apart(stage, op, roles)
+        number = _find_apart(evaluator, op, roles)
     if number is None:
         return None
     roles = replace(roles, block=_choose_block(stage, roles))
-    element = element_bytes(op.reads[number].tensor.element) * roles.width
+    is_paired = takes_pairs(evaluator, op, number)
+    element = (element_bytes(WORD) // PAIR if is_paired else element_bytes(op.result.element)) * roles.width
     sums = roles.block * roles.width * element_bytes(op.result.element)
     room = min(STACK_BYTES - evaluator.writer.stack_bytes, roles.caches.own // PART)
     (loop,) = op.reduced
     steps, lanes = op.loops[loop], evaluator.writer.lanes
     whole = min(WHOLE_BYTES, room) // element - lanes
     if isinstance(steps, int) and steps <= whole:
-        return Copies(roles, number, max(steps, 1))
+        return Copies(roles, number, max(steps, 1), is_paired)
     part = min(STRETCH_BYTES, room - sums) // element - lanes
     if part < FEWEST_STEPS:
         return None
     # Whole vectors of steps, since a transposition is by squares of vectors.
     depth = even_groups(steps, part) if isinstance(steps, int) else part
-    return Copies(roles, number, min(-(-depth // lanes), part // lanes) * lanes)
+    return Copies(roles, number, min(-(-depth // lanes), part // lanes) * lanes, is_paired)
 
 
-def _find_apart(stage: Stage, op: Op, roles: Roles) -> int | None:
+def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
     """Returns the read of columns that many rows share, and that are apart in memory from step to step."""
+    stage = evaluator.stage
     number = find_shared(stage, op, roles)
     if number is None or roles.row is None:
         return None
@@ -84,6 +91,8 @@ def _find_apart(stage: Stage, op: Op, roles: Roles) -> int | None:
     if any(isinstance(position, Panel) for position in access.index) or access.step(loop) is None:
         return None
     rows, steps = (bounds(size)[0] for size in (stage.sizes[roles.row], op.loops[loop]))
+    if takes_pairs(evaluator, op, number):
+        return None if rows < FEWEST_PAIRED_ROWS or steps < FEWEST_STEPS else number
     near = access.step(loop) == roles.width and stage.sizes[roles.lane] == roles.width
     return None if near or rows < FEWEST_ROWS or steps < FEWEST_STEPS else number
 
@@ -104,9 +113,8 @@ def _choose_block(stage: Stage, roles: Roles) -> int:
 
 def write_copied(evaluator: Evaluator, op: Op, copies: Copies, order: Order, begin: str, end: str) -> None:
     stage, roles = evaluator.stage, order.roles
-    tiles = (StretchedTiles if turned_read(op) is None else TurnedTiles)(
-        evaluator, op, roles, copies.number, copies.depth
-    )
+    kinds = (PairedTiles, TurnedPairs) if copies.is_paired else (StretchedTiles, TurnedTiles)
+    tiles = kinds[turned_read(op) is not None](evaluator, op, roles, copies.number, copies.depth)
 
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
         rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)

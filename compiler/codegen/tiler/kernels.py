@@ -11,6 +11,7 @@ The ops of a stage decide its schedule:
     one contraction                            tile            tiles.py; decoded.py for a block-quantized weight
     the same of words, on a matrix unit        matrix tile     matrices.py; decoded_matrices.py for quantized weights
     the same with unpacked columns, many rows  copied tile     copied.py; turned.py for columns that are rows of memory
+    the same of bf16                           copied tile     paired.py, where an instruction adds pairs of products
     the same with both operands apart          blocked tile    blocked.py
     the same with panels that exceed the cache split tile      split_sums.py
     other reductions, also with contractions   rows            rows.py, row_blocks.py

@@ -272,10 +272,9 @@ def lane_loop(op: Op) -> int | None:
 def turned_read(op: Op) -> int | None:
     """Returns the factor of a sum of products that is contiguous along the sum, but not along the result's vectors.
     Several rows of the result share the factor, so that a transposition is profitable."""
-    factors = op.product
-    if factors is None or len(op.reduced) != 1 or len(op.reads) != 2 or {f.kind for f in factors} != {"read"}:
+    if op.factors is None or len(op.reduced) != 1 or len(op.reads) != 2:
         return None
-    if factors[0].number == factors[1].number or any(_is_vector(op, i) for i in op.outer if op.loops[i] != 1):
+    if any(_is_vector(op, i) for i in op.outer if op.loops[i] != 1):
         return None
     found = (n for n, access in enumerate(op.reads) if _turned_loop(op, access, op.reads[1 - n]) is not None)
     return next(found, None)
@@ -284,7 +283,7 @@ def turned_read(op: Op) -> int | None:
 def _turned_loop(op: Op, access: Access, other: Access) -> int | None:
     """Returns the loop of the result's vectors, where the access is a candidate of `turned_read`."""
     (sum,) = op.reduced
-    if access.tensor.op is not None or access.tensor.view is None or access.tensor.element != "f32":
+    if access.tensor.op is not None or access.tensor.view is None:
         return None
     if access.group is not None or access.step(sum) != 1:
         return None

@@ -24,7 +24,7 @@ from .forms import LANES, Form, constant, variable
 from .roles import Roles
 from .row_loops import Rows, in_tiles
 from .schedule import Stage
-from .structure import Access, Node, Op, Page, Panel
+from .structure import Access, Buffer, Op, Page, Panel
 from .text import Value, element_bytes
 from .tiles import Cell, RowBlockTiles, Tiles
 
@@ -34,10 +34,7 @@ LINE = 64
 
 def find_shared(stage: Stage, op: Op, roles: Roles) -> int | None:
     """Returns the read of a sum of products that is a vector along the lanes and that all rows share."""
-    factors = op.product
-    if factors is None or len(op.reduced) != 1 or len(op.reads) != 2 or {f.kind for f in factors} != {"read"}:
-        return None
-    if factors[0].number == factors[1].number or roles.windowed:
+    if op.factors is None or len(op.reduced) != 1 or len(op.reads) != 2 or roles.windowed:
         return None
     classes = [{stage.of(op, i) for i in access.loops()} for access in op.reads]
     shared = [n for n, found in enumerate(classes) if roles.lane in found and roles.row not in found]
@@ -46,15 +43,10 @@ def find_shared(stage: Stage, op: Op, roles: Roles) -> int | None:
         return None
     access = op.reads[shared[0]]
     plain = access.group is None and access.tensor.view is not None and not stage.holds(access.tensor)
-    return shared[0] if plain and access.tensor.element == "f32" else None
+    return shared[0] if plain else None
 
 
-def read_node(op: Op, number: int) -> Node:
-    """Returns the node of the body for the read with the index `number`."""
-    return next(n for n in op.body.walk() if n.kind == "read" and n.number == number)
-
-
-def _is_plain(access: Access) -> bool:
+def is_plain(access: Access) -> bool:
     """Returns whether an access is to memory, at an index that is known without reads."""
     return access.tensor.view is not None and not any(isinstance(p, Page | Panel) for p in access.index)
 
@@ -64,7 +56,7 @@ class SharingTiles(Tiles):
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int) -> None:
         super().__init__(evaluator, op, roles)
-        self.number, self.access, self.node = number, op.reads[number], read_node(op, number)
+        self.number, self.access, self.node = number, op.reads[number], op.factor(number)
         (loop,) = op.reduced
         self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
 
@@ -114,7 +106,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
         self.unsure: str | None = None
         """The condition that the present panel holds a number that is not finite."""
         length = self.size if isinstance(self.size, int) and self.at_once else depth
-        self.panel = evaluator.stack("panel", op, length * roles.width, self.access.tensor.element)
+        self.panel = self._stack_panel(length)
         if not self.at_once:
             self.sums = evaluator.stack("sums", op, roles.block * roles.width)
 
@@ -196,6 +188,10 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
                 self._each(rows, self.roles.rows, part)
         self._each(rows, 1, finish_rows)
 
+    def _stack_panel(self, length: int) -> Buffer:
+        """Returns memory for the panel of some steps."""
+        return self.evaluator.stack("panel", self.op, length * self.roles.width, self.node.type)
+
     def _each(self, rows: Rows, height: int, write: Callable[[Form, int], None]) -> None:
         """Writes tiles of a height for all rows."""
         in_tiles(self.writer, rows, height, write)
@@ -211,7 +207,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
 
     def _is_checked(self, rows: Access) -> bool:
         """Returns whether vectors of steps of the rows can be read from memory."""
-        return _is_plain(rows) and rows.step(self.op.reduced[0]) == 1 and rows.tensor.element == "f32"
+        return is_plain(rows) and rows.step(self.op.reduced[0]) == 1 and rows.tensor.element == "f32"
 
     def _first_step(
         self, iteration: Iteration, row: Form, column: Form, rows: Rows, mask: str | None, span: Span
@@ -226,7 +222,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
         with writer.carrying(span.first, first, 1, [zero]) as steps:
             at = {**iteration, self.roles.lane: column + LANES, self.sum: variable(steps.index)}
             with writer.masked(mask):
-                steps.after = [self._added(writer.load(*evaluator.home(self.access, op, at)), "1.0", *steps.values)]
+                steps.after = [self._added(evaluator.body(op, at, root=self.node), "1.0", *steps.values)]
         end = rows if isinstance(rows, str) else writer.size(rows)
         with writer.carrying(writer.size(0), end, 1, steps.results) as each:
             with writer.carrying(span.first, first, lanes, each.values) as vectors:
@@ -259,7 +255,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
         (loop,) = self.op.reduced
         if span.together == 1 or row is None or self.stage.holds(access.tensor) or access.step(loop) != 1:
             return
-        if not _is_plain(access):
+        if not is_plain(access):
             return
         turns = max(1, LINE // (element_bytes(access.tensor.element) * span.together))
         first, lines = iterations[0], -(-self.roles.rows // turns)
@@ -276,7 +272,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
         read = [(op, a, False) for op in stage.ops if op is not self.op for a in op.reads if not stage.holds(a.tensor)]
         for op, access, write in [*read, *((op, op.written, True) for op in stage.sinks)]:
             steps = {stage.of(op, i): access.step(i) for i in access.loops()}
-            if _is_plain(access) and steps.get(self.roles.lane) == 1 and row in steps:
+            if is_plain(access) and steps.get(self.roles.lane) == 1 and row in steps:
                 for at in iterations:
                     self.writer.prefetch(*self.evaluator.home(access, op, at), write=write)
 
@@ -311,7 +307,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
                 lane = column.plus(v * writer.lanes) + LANES
                 at = {**iteration, self.roles.lane: lane, self.sum: variable(steps.index)}
                 with writer.masked(mask):
-                    value = self.evaluator.read(self.op, self.number, at)
+                    value = self.evaluator.body(self.op, at, root=self.node)
                 writer.store(self.panel, kept.at(at), value)
                 # A number times 0 is 0, or NaN if it is not finite.
                 after = [self._added(value, "0.0", total) for total in after]

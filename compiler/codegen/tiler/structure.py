@@ -329,6 +329,21 @@ class Op:
         return None
 
     @cached_property
+    def factors(self) -> tuple[Node, Node] | None:
+        """The factors, where the body adds a product of two elements that are read, in f32 or widened to it."""
+        if self.product is None or self.body.type != "f32":
+            return None
+        reads = [f.operands[0] if f.kind == "arith.extf" else f for f in self.product]
+        if any(read.kind != "read" for read in reads) or reads[0].number == reads[1].number:
+            return None
+        return self.product
+
+    def factor(self, number: int) -> Node:
+        """Returns the one of the `factors` that is the read with the index `number`, or widens it."""
+        assert self.factors is not None, self.location
+        return next(f for f in self.factors if any(n.kind == "read" and n.number == number for n in f.walk()))
+
+    @cached_property
     def scaled(self) -> Scaled | None:
         """The products and their common factor, where the body adds one product, `x * c * s + total`, or several,
         `(x * c + y * d) * s + total`. The sum of quantized values is an integer."""

@@ -40,11 +40,11 @@ class TurnedTiles(StretchedTiles):
             whole = writer.rounded(start, stop, lanes)
             with writer.loop(start, whole, lanes) as step:
                 rows = [{**iteration, lane: column.plus(i), self.sum: variable(step) + LANES} for i in range(lanes)]
-                values = [writer.load(*self.evaluator.home(self.access, self.op, at)) for at in rows]
+                values = [self.evaluator.body(self.op, at, root=self.node) for at in rows]
                 for i, value in enumerate(transpose(writer, values)):
                     at = {lane: column + LANES, self.sum: variable(step).plus(i)}
                     writer.store(self.panel, kept.at(at), value)
             first = whole
         with writer.loop(first, stop, 1) as step, writer.masked(mask):
             at = {**iteration, lane: column + LANES, self.sum: variable(step)}
-            writer.store(self.panel, kept.at(at), writer.load(*self.evaluator.home(self.access, self.op, at)))
+            writer.store(self.panel, kept.at(at), self.evaluator.body(self.op, at, root=self.node))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import BOOL, F16, F32, I8, I32, I64, Array, DType
+from nacre.dialect.types import BF16, BOOL, F16, F32, I8, I32, I64, Array, DType
 from torch.nn import functional as f
 
 
@@ -583,6 +583,8 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
     ),
     "einsum, bqhd,bkhd->bhqk": ("einsum", _einsum("bqhd,bkhd->bhqk", Given((1, 128, 12, 64)), Given((1, 128, 12, 64)))),
     "einsum, x @ w.T": ("einsum", _einsum("mk,nk->mn", Given((128, 1024)), Given((4096, 1024)))),
+    "matmul, bf16": ("matmul", Usual((Given((512, 512), BF16), Given((512, 512), BF16)), torch.matmul)),
+    "einsum, bf16, bqd,bkd->bqk": ("einsum", _einsum("bqd,bkd->bqk", *(Given((8, 128, 64), BF16),) * 2)),
     "conv2d, depthwise of stride 2": (
         "conv2d",
         Usual(
