@@ -1,9 +1,10 @@
 """The tokenizer of a GGUF file in the format of the package `tokenizers`, with the template of conversations.
 
-    {"tokenizer": {...}, "template": "{% for message in messages %}...", "begin": [1], "end": [2]}
+    {"tokenizer": {...}, "template": "{% for message in messages %}...", "begin": [1], "end": [2], "fill": [5, 6, 7]}
 
-`template` is absent if the file has none; `begin` are ids before every text, `end` ids that end an answer. This module
-needs no package: it writes the document, and the tools that generate text read it.
+`template` is absent if the file has none, `tool_template` if the same one serves conversations with tools; `begin` are
+ids before every text, `end` ids that end an answer, `fill` the tokens for filling in the middle, if there are any. This
+module needs no package: it writes the document, and the tools that generate text read it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from ...weights.gguf_header import GgufHeader
+from ..architectures.special_tokens import end_tokens, fill_tokens
 from .metadata import bad_gguf
 
 _PREFIX = "tokenizer.ggml."
+_TEMPLATES = {"template": "tokenizer.chat_template", "tool_template": "tokenizer.chat_template.tool_use"}
 _CONTROL, _USER = 3, 4
 """Types of tokens that are matched in a text before it is split."""
 _SPACE = "\u2581"
-_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>")
-"""Tokens that end an answer, besides the one that the file names."""
 _GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _BYTES = {**_GPT2, "use_regex": False}
 _LLAMA3 = (
@@ -84,11 +85,16 @@ def tokenizer_document(header: GgufHeader) -> bytes | None:
     }
     begin = _begin(header, kind, len(tokens))
     document: dict[str, Any] = {"tokenizer": made, "begin": begin, "end": _ends(header, tokens, begin)}
-    template = found.get("tokenizer.chat_template")
-    if isinstance(template, str):
-        if not _is_unicode(template):
-            raise bad_gguf(f"the template of conversations of `{header.path}` is not UTF-8")
-        document["template"] = template
+    fill = _fill(header, tokens)
+    if fill:
+        document["fill"] = fill
+    for key, name in _TEMPLATES.items():
+        template = found.get(name)
+        if isinstance(template, str):
+            if not _is_unicode(template):
+                raise bad_gguf(f"the template of conversations of `{header.path}` is not UTF-8")
+            document[key] = template
+    if "template" in document:
         document["names"] = {
             f"{name}_token": tokens[number]
             for name in ("bos", "eos")
@@ -138,11 +144,20 @@ def _begin(header: GgufHeader, kind: str, count: int) -> list[int]:
 
 
 def _ends(header: GgufHeader, tokens: list[str], begin: list[int]) -> list[int]:
-    named = [_id(header, name) for name in ("eos", "eot")]
+    named = [_id(header, name) for name in ("eos", "eot", "fim_pad", "fim_rep", "fim_sep")]
     known = {token: number for number, token in enumerate(tokens)}
     # A model that continues with the token that begins texts starts another text, so this token ends an answer.
-    found = [number for number in (*named, *begin, *map(known.get, _ENDS)) if number is not None]
+    found = [number for number in (*named, *begin, *end_tokens(known)) if number is not None]
     return sorted({number for number in found if number < len(tokens)})
+
+
+def _fill(header: GgufHeader, tokens: list[str]) -> list[int]:
+    """Returns the tokens for filling in the middle, none if the file does not have all of them."""
+    for names in (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle")):
+        named = [number for name in names if (number := _id(header, name)) is not None]
+        if len(named) == len(names) and max(named) < len(tokens):
+            return named
+    return fill_tokens({token: number for number, token in enumerate(tokens)})
 
 
 def _merges(header: GgufHeader, tokens: list[str]) -> list[list[str]]:

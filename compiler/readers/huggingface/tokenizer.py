@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..architectures.special_tokens import end_tokens, fill_tokens
 from .config_json import bad_folder, read_json
-
-_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>")
-"""Tokens that end an answer, besides those that the folder names."""
 
 
 def tokenizer_document(folder: Path, config: Mapping[str, Any]) -> bytes | None:
@@ -29,17 +27,23 @@ def tokenizer_document(folder: Path, config: Mapping[str, Any]) -> bytes | None:
     except (AttributeError, IndexError, KeyError, TypeError):
         raise bad_folder(f"`{path}` does not have the format of the package `tokenizers`") from None
     ends = [*_listed(config.get("eos_token_id")), *_listed(generation.get("eos_token_id")), *behind, *begin]
-    ends += [ids[token] for token in (*_ENDS, _text(settings.get("eos_token"))) if token in ids]
+    stated = _text(settings.get("eos_token"))
+    ends += [*end_tokens(ids), *([ids[stated]] if stated in ids else [])]
     wrong = next((number for number in ends if type(number) is not int or number < 0), None)
     if wrong is not None:
         raise bad_folder(f"`{path}` has a special token with the id {wrong!r}")
     # Truncation and padding are settings for batches.
     plain = {**tokenizer, "truncation": None, "padding": None}
     document: dict[str, Any] = {"tokenizer": plain, "begin": begin, "behind": behind, "end": sorted(set(ends))}
-    template = _template(folder, settings)
+    fill = fill_tokens(ids)
+    if fill:
+        document["fill"] = fill
+    template, tool_template = _templates(folder, settings)
     if template:
         names = {f"{name}_token": _text(settings.get(f"{name}_token")) for name in ("bos", "eos")}
         document |= {"template": template, "names": {key: text for key, text in names.items() if text}}
+        if tool_template:
+            document["tool_template"] = tool_template
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -92,15 +96,19 @@ def _steps(processor: Any) -> Sequence[Mapping[str, Any]]:
     return [processor]
 
 
-def _template(folder: Path, settings: Mapping[str, Any]) -> str:
+def _templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the template of conversations, and that of conversations with tools, empty if it is the same."""
     path = folder / "chat_template.jinja"
     if path.is_file():
         try:
-            return path.read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8"), ""
         except (OSError, ValueError) as error:
             raise bad_folder(f"`{path}` cannot be read: {error}") from None
     found = settings.get("chat_template")
     if isinstance(found, list):
         named = {str(t.get("name")): t.get("template") for t in found if isinstance(t, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else ""
+        both = (named.get("default"), named.get("tool_use"))
+    else:
+        both = (found, None)
+    first, second = (text if isinstance(text, str) else "" for text in both)
+    return first, second

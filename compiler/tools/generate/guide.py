@@ -24,13 +24,15 @@ from .vocabulary import Vocabulary, error, load_package
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 JSON_SCHEMA, GRAMMAR, REGEX = "JSON schema", "grammar", "regular expression"
-_SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+CALLS = "grammar of `tools`"
+"""The kind of a grammar that was made for the functions of a request."""
+JSON_SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """The only white space that JSON may contain. If any were allowed, a model could generate white space without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The required form of an answer. `kind` is JSON_SCHEMA, GRAMMAR (in the syntax of Lark) or REGEX."""
+    """The required form of an answer. `kind` is JSON_SCHEMA, GRAMMAR or CALLS (in the syntax of Lark), or REGEX."""
 
     kind: str
     text: str
@@ -56,8 +58,8 @@ class Forms:
         try:
             if form.kind == JSON_SCHEMA:
                 _check_json(form.text)
-                grammar = matchers.grammar_from_json_schema(form.text, defaults=_SEPARATORS)
-            elif form.kind == GRAMMAR:
+                grammar = matchers.grammar_from_json_schema(form.text, defaults=JSON_SEPARATORS)
+            elif form.kind in (GRAMMAR, CALLS):
                 grammar = matchers.grammar_from_lark(form.text)
             else:
                 grammar = matchers.grammar_from_regex(form.text)

@@ -8,6 +8,7 @@ sandbox.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,6 +20,8 @@ from ....runtime.loader import Model
 ENTRY = "tokenizer"
 _UNFINISHED = "\ufffd"
 """The replacement character, with which a decoded text ends if its last character is incomplete."""
+_MARK = "\u263a"
+"""A character that tokenizers do not join with the text behind it."""
 _LEAST_SEEN, _MOST_SEEN = 8, 64
 """The number of ids that are decoded with the next one: after more than the second number, fewer are kept."""
 
@@ -38,7 +41,9 @@ def load_package(package: str) -> Any:
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """A tokenizer with its special tokens. `begin` precedes every text (BOS), `behind` follows a complete text, and a
-    token of `end` ends an answer (EOS). `template` is the chat template, empty if there is none."""
+    token of `end` ends an answer (EOS). `template` is the chat template, empty if there is none; `tool_template` is
+    that for conversations with tools, empty if it is the same. `fill` are the tokens before a prefix, before a suffix
+    and before the text between them, empty if the model does not fill in the middle."""
 
     tokenizer: Any
     begin: tuple[int, ...]
@@ -46,6 +51,8 @@ class Vocabulary:
     template: str
     names: Mapping[str, str]
     behind: tuple[int, ...] = ()
+    tool_template: str = ""
+    fill: tuple[int, ...] = ()
 
     def encode_whole(self, text: str) -> list[int]:
         """Returns the ids of a complete text, with the special tokens before and after it."""
@@ -59,7 +66,24 @@ class Vocabulary:
         except UnicodeEncodeError as problem:
             found = f"U+{ord(text[problem.start]):04X}"
             raise error("bad-text", f"character {problem.start} of the text is {found}, half of a character") from None
-        return [*self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids]
+        return [*self.begin, *self._plain(text)]
+
+    def _plain(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def fill_in(self, prefix: Sequence[int], suffix: str) -> list[int]:
+        """Returns the ids of a prompt whose answer is the text between a prefix, as ids, and a suffix. Raises
+        DiagnosticError if the model has no tokens for it."""
+        if not self.fill:
+            raise error("no-fill", "the model has no tokens for filling in the middle, so `suffix` is not supported")
+        before, behind, middle = self.fill
+        # A tokenizer may put a space before a text, and the suffix begins inside one.
+        mark = self._plain(_MARK)
+        marked = self._plain(_MARK + suffix)
+        ids = marked[len(mark) :] if marked[: len(mark)] == mark else self._plain(suffix)
+        count = len(self.begin) if tuple(prefix[: len(self.begin)]) == self.begin else 0
+        return [*self.begin, before, *prefix[count:], behind, *ids, middle]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -75,36 +99,70 @@ class Vocabulary:
         if rest:
             yield rest
 
-    def converse(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Returns the text of a conversation up to the next answer, formatted by the chat template. Raises
-        DiagnosticError."""
-        if not self.template:
+    def converse(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Returns the text of a conversation up to the next answer, formatted by the chat template. `tools` are the
+        functions that the answer may call. Raises DiagnosticError."""
+        source = self.template_for_tools if tools else self.template
+        if not source:
             raise error(
                 "no-template", "the model has no template for conversations", "`nacre generate` continues a text"
             )
-        sandbox, exceptions = load_package("jinja2.sandbox"), load_package("jinja2.exceptions")
-        environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-
-        def refuse(message: str) -> None:
-            raise exceptions.TemplateError(message)
-
-        environment.globals["raise_exception"] = refuse
+        given = {"messages": list(messages), "tools": list(tools) or None, "add_generation_prompt": True}
+        environment = _environment()
         try:
-            template = environment.from_string(self.template)
-            return str(template.render(messages=list(messages), add_generation_prompt=True, **self.names))
+            return str(environment.from_string(source).render(**given, **self.names))
         except Exception as problem:  # an expression of the template may raise any
             raise error("bad-template", f"the template of the model fails: {problem}") from None
 
+    @property
+    def template_for_tools(self) -> str:
+        """The template for conversations with tools, which is that of others unless the file has two."""
+        return self.tool_template or self.template
+
+    def check_tools(self) -> None:
+        """Raises DiagnosticError if the template does not describe tools."""
+        nodes, environment = load_package("jinja2.nodes"), _environment()
+        try:
+            names = list(environment.parse(self.template_for_tools).find_all(nodes.Name))
+        except Exception as problem:
+            raise error("bad-template", f"the template of the model fails: {problem}") from None
+        if not any(name.name == "tools" and name.ctx == "load" for name in names):
+            raise error("no-tools", "the template of the model does not describe tools, so `tools` is not supported")
+
+
+def _environment() -> Any:
+    """Returns the sandbox of templates, with the functions that templates of the package `transformers` use."""
+    sandbox, exceptions = load_package("jinja2.sandbox"), load_package("jinja2.exceptions")
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+
+    def refuse(message: str) -> None:
+        raise exceptions.TemplateError(message)
+
+    def to_json(value: Any, indent: int | None = None, ensure_ascii: bool = False, sort_keys: bool = False) -> str:
+        """Unlike the filter of Jinja, it escapes no characters for HTML."""
+        return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, sort_keys=sort_keys)
+
+    environment.globals |= {"raise_exception": refuse, "strftime_now": time.strftime}
+    environment.filters["tojson"] = to_json
+    return environment
+
 
 class Pieces:
-    """An incremental decoder of the ids that follow a prompt. A token may end inside a character."""
+    """An incremental decoder of the ids that follow a prompt. A token may end inside a character. `shown` are special
+    tokens with the texts that they are decoded to; others have none."""
 
-    def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int]) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int], shown: Mapping[int, str] | None = None) -> None:
+        self._vocabulary, self._shown = vocabulary, shown or {}
         self._seen, self._before = self._end(prompt)
 
     def push(self, number: int) -> str:
         """Adds an id, and returns the text that it completes."""
+        if number in self._shown:
+            piece = self.rest() + self._shown[number]
+            self._seen, self._before = [], 0
+            return piece
         self._seen.append(number)
         text = self._vocabulary.decode(self._seen)
         if text.endswith(_UNFINISHED):
@@ -156,4 +214,6 @@ def read_vocabulary(model: Model) -> Vocabulary:
         document.get("template", ""),
         document.get("names", {}),
         tuple(document.get("behind", ())),
+        document.get("tool_template", ""),
+        tuple(document.get("fill", ())),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..generate.vocabulary import Pieces, Vocabulary
 from .engine import Finished, Job, Read, Sampled
 from .protocol import Order
+from .tool_calls import CallPart, Notation, Scanner
 
 _UNFINISHED = "\ufffd"
 
@@ -50,23 +51,28 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of an answer. The last one has the reason of the end."""
+    """A part of an answer. The last one has the reason of the end. `calls` are parts of calls of tools."""
 
     index: int
     text: str
     reason: str | None = None
     scored: tuple[Scored, ...] = ()
+    calls: tuple[CallPart, ...] = ()
 
 
 class Answer:
     """One of the answers of a request, which the tokens of a job extend. `before` is the text before the first token:
-    the prompt, if the request wants an echo."""
+    the prompt, if the request wants an echo. `notation` is that of calls, if the request has tools."""
 
-    def __init__(self, index: int, order: Order, vocabulary: Vocabulary, job: Job, before: str) -> None:
+    def __init__(
+        self, index: int, order: Order, vocabulary: Vocabulary, job: Job, before: str, notation: Notation | None = None
+    ) -> None:
         self.index, self.job, self.before = index, job, before
         self.is_done, self.sampled = False, 0
         self._order = order
-        self._pieces = Pieces(vocabulary, () if order.is_chat else job.ids)
+        self._scanner = None if notation is None or order.tools is None else Scanner(notation, order.tools)
+        shown = {} if notation is None else notation.special_tokens(vocabulary)
+        self._pieces = Pieces(vocabulary, () if order.is_chat else job.ids, shown)
         self._cut = Cut(order.stops)
         self._complete = self._shown = len(before)
         """The lengths of the text of whole characters, and of the text of all parts."""
@@ -93,7 +99,10 @@ class Answer:
         piece = self._pieces.push(event.token)
         self._complete += len(piece)
         text = self._cut.push(piece)
-        return self._part(text, "stop" if self._cut.is_done else None) if text or self._cut.is_done else None
+        if not text and not self._cut.is_done:
+            return None
+        part = self._part(text, "stop" if self._cut.is_done else None)
+        return part if part.text or part.calls or part.scored or part.reason else None
 
     def _score(self, event: Sampled) -> Scored:
         others = tuple((self._pieces.peek(token), number) for token, number in event.alternatives)
@@ -101,11 +110,16 @@ class Answer:
 
     def _part(self, text: str, reason: str | None) -> Part:
         """Returns a part with the tokens that begin in its text."""
-        self.is_done = reason is not None
         self._shown += len(text)
         shown = tuple(token for token in self._scored if token.offset < self._shown or not self._cut.is_done)
         self._scored = []
-        return Part(self.index, text, reason, shown)
+        calls: tuple[CallPart, ...] = ()
+        if self._scanner is not None:
+            text, calls = self._scanner.push(text, last=reason is not None)
+            if self._scanner.is_done or (self._scanner.calls and reason == "stop"):
+                reason = "tool_calls"
+        self.is_done = reason is not None
+        return Part(self.index, text, reason, shown, calls)
 
 
 class _ReadPrompt:
@@ -134,12 +148,28 @@ def choice_json(order: Order, part: Part, *, whole: bool) -> dict[str, Any]:
     if not order.is_chat:
         choice["text"] = part.text
     elif whole:
-        choice["message"] = {"role": "assistant", "content": part.text}
+        choice["message"] = {"role": "assistant", "content": part.text if part.text or not part.calls else None}
+        if part.calls:
+            choice["message"]["tool_calls"] = _whole_calls(part.calls)
     else:
-        choice["delta"] = {"content": part.text} if part.text or part.reason is None else {}
+        choice["delta"] = {"content": part.text} if part.text or not (part.reason or part.calls) else {}
+        if part.calls:
+            choice["delta"]["tool_calls"] = [{"index": call.index, **_call_json(call)} for call in part.calls]
     if order.alternatives is not None and (part.scored or whole):
         choice["logprobs"] = _chat_scores(part.scored) if order.is_chat else _completion_scores(part.scored)
     return choice
+
+
+def _call_json(call: CallPart) -> dict[str, Any]:
+    named = {"name": call.name} if call.name else {}
+    head = {"id": call.id, "type": "function"} if call.id else {}
+    return {**head, "function": {**named, "arguments": call.arguments}}
+
+
+def _whole_calls(parts: Sequence[CallPart]) -> list[dict[str, Any]]:
+    heads = [part for part in parts if part.id]
+    texts = ["".join(part.arguments for part in parts if part.index == head.index) for head in heads]
+    return [_call_json(replace(head, arguments=text)) for head, text in zip(heads, texts, strict=True)]
 
 
 def _chat_scores(scored: Sequence[Scored]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from threading import Lock
@@ -19,11 +19,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from ....dialect.diagnostics import DiagnosticError
-from ..generate.guide import Form, Forms, Guide
+from ..generate.guide import CALLS, Form, Forms, Guide
 from ..generate.vocabulary import Vocabulary
 from .answers import Answer, Part, answer_json, choice_json
 from .engine import Engine, Event, Job, QueueFullError, StoppedError
-from .protocol import Order, Prompt, RequestError, parse_json, read_order
+from .fields import RequestError, parse_json
+from .protocol import Order, Prompt, read_order
+from .tool_calls import Notation, calls_form, find_notation
 
 _DONE = "data: [DONE]\n\n"
 
@@ -115,19 +117,28 @@ class Server:
         found: list[Answer] = []
         for token, _ in order.sampling.bias:
             self._check_token(token, "logit_bias")
+        notation, form = self._calls(order)
         for prompt in order.prompts:
-            ids = self._encode(prompt, is_chat=order.is_chat)
+            ids = self._encode(prompt, order)
             before = (prompt if isinstance(prompt, str) else self.vocabulary.decode(ids)) if order.echo else ""
             for number in range(order.answers):
                 seed = (order.sampling.seed + number + (1 << 31)) % (1 << 32) - (1 << 31)
                 emit = partial(_deliver, loop, events, len(found))
-                guide = None if order.form is None else self._guide(order.form)
+                guide = None if form is None else self._guide(form)
                 # A request for the prompt alone ends after the first token, which is not shown.
                 count = min(max(1, order.count), self.engine.capacity - len(ids))
                 reads = order.echo and order.alternatives is not None
                 job = Job(ids, count, replace(order.sampling, seed=seed), emit, guide, order.alternatives, reads)
-                found.append(Answer(len(found), order, self.vocabulary, job, before))
+                found.append(Answer(len(found), order, self.vocabulary, job, before, notation))
         return found
+
+    def _calls(self, order: Order) -> tuple[Notation | None, Form | None]:
+        """Returns the notation of calls in the answers of a request, and their form. Raises RequestError."""
+        if order.tools is None:
+            return None, order.form
+        with _refused("tools"):
+            notation = find_notation(self.vocabulary)
+        return notation, calls_form(notation, order.tools, self.vocabulary, order.form)
 
     def _submit(self, jobs: Sequence[Job]) -> None:
         """Passes all jobs of a request to the engine, or none."""
@@ -150,24 +161,27 @@ class Server:
             raise RequestError(400, "the body is not complete") from None
         return parse_json(content)
 
-    def _encode(self, prompt: Prompt, *, is_chat: bool) -> Sequence[int]:
+    def _encode(self, prompt: Prompt, order: Order) -> Sequence[int]:
         """Returns the ids of a prompt. Raises RequestError if a session has no room for them."""
-        try:
+        with _refused("suffix" if order.suffix else ""):
             if isinstance(prompt, str):
                 ids: Sequence[int] = self.vocabulary.encode(prompt)
-            elif is_chat:
-                ids = self.vocabulary.encode(self.vocabulary.converse(prompt))  # type: ignore[arg-type]  # messages
+            elif order.is_chat:
+                tools = [] if order.tools is None else [function.described() for function in order.tools.functions]
+                ids = self.vocabulary.encode(self.vocabulary.converse(prompt, tools))  # type: ignore[arg-type]  # messages
             else:
                 ids = prompt  # type: ignore[assignment]  # ids
-        except DiagnosticError as error:
-            raise RequestError(400, error.diagnostics[0].message, code=error.diagnostics[0].code) from None
+            if order.suffix:
+                ids = self.vocabulary.fill_in(ids, order.suffix)
         if not ids:
             raise RequestError(400, "the prompt has no tokens", param="prompt")
         for number in ids:
             self._check_token(number, "prompt")
         if len(ids) >= self.engine.capacity:
             message = f"the prompt has {len(ids)} tokens, and a session holds {self.engine.capacity}"
-            raise RequestError(400, message, code="context_length_exceeded", param="messages" if is_chat else "prompt")
+            raise RequestError(
+                400, message, code="context_length_exceeded", param="messages" if order.is_chat else "prompt"
+            )
         return ids
 
     def _check_token(self, number: int, name: str) -> None:
@@ -176,14 +190,21 @@ class Server:
 
     def _guide(self, form: Form) -> Guide:
         """Returns the guide of an answer. Reads the vocabulary on the first call."""
-        try:
+        with _refused("tools" if form.kind == CALLS else "response_format"):
             with self._reading:
                 if not self._forms:
                     self._forms.append(Forms(self.vocabulary, self.tokens))
             return self._forms[0].guide(form)
-        except DiagnosticError as error:
-            found = error.diagnostics[0]
-            raise RequestError(400, found.message, code=found.code, param="response_format") from None
+
+
+@contextmanager
+def _refused(param: str) -> Iterator[None]:
+    """A context in which diagnostics become errors about a field of the request."""
+    try:
+        yield
+    except DiagnosticError as error:
+        found = error.diagnostics[0]
+        raise RequestError(400, found.message, code=found.code, param=param) from None
 
 
 async def _parts(answers: Sequence[Answer], events: asyncio.Queue[tuple[int, Event]]) -> AsyncIterator[Part]:
@@ -215,7 +236,7 @@ async def _events(
                     choice["delta"]["role"] = "assistant"
                 yield _event(write([choice]))
         async for part in parts:
-            if part.text or part.scored or part.reason is None:
+            if part.text or part.scored or part.calls:
                 yield _event(write([choice_json(order, replace(part, reason=None), whole=False)]))
             if part.reason is not None:
                 yield _event(write([choice_json(order, Part(part.index, "", part.reason), whole=False)]))
@@ -232,7 +253,8 @@ async def _events(
 def _joined(answer: Answer, parts: Sequence[Part]) -> Part:
     """Returns a whole answer as one part."""
     text = answer.before + "".join(part.text for part in parts)
-    return Part(answer.index, text, parts[-1].reason, tuple(token for part in parts for token in part.scored))
+    scored = tuple(token for part in parts for token in part.scored)
+    return Part(answer.index, text, parts[-1].reason, scored, tuple(call for part in parts for call in part.calls))
 
 
 def _deliver(

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from ....runtime.library import NacreError
 from ....runtime.loader import Entry
-from .protocol import RequestError, parse_json
+from .fields import RequestError, parse_json
 
 LENGTH = "inference-header-content-length"
 """The header that gives the length of the JSON before the binary data."""

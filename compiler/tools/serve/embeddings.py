@@ -20,7 +20,7 @@ from starlette.routing import Route
 from ....runtime.loader import Entry, Model
 from ..generate.vocabulary import ENTRY, Vocabulary, read_vocabulary
 from .calls import Calls, call_entry, read_body
-from .protocol import RequestError
+from .fields import RequestError
 
 EMBED = "embed"
 _TEXTS = 2048

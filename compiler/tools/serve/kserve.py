@@ -19,7 +19,7 @@ from starlette.routing import Route
 from ....runtime.loader import Entry, Model
 from ...version import __version__
 from .calls import LENGTH, Calls, call_entry, read_body
-from .protocol import RequestError
+from .fields import RequestError
 from .tensors import DATATYPES, choose_outputs, describe, read_inputs, write_output
 
 

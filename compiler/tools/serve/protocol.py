@@ -14,6 +14,8 @@ from typing import Any
 
 from ..generate.guide import JSON_SCHEMA, Form
 from ..generate.tokens import Sampling
+from .conversation import Message, Tools, read_messages, read_tools
+from .fields import RequestError, flag, integer, number
 
 _DEFAULT_TOKENS = 256
 _STOPS = 4
@@ -22,57 +24,21 @@ _ANSWERS = 128
 _MOST = 20
 """The maximum number of most likely tokens beside each token."""
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "suffix": ("",),
-    "tools": ([],),
     "functions": ([],),
     "modalities": (["text"],),
     "audio": (),
 }
 """Fields that are not supported, with the values that have no effect and are accepted."""
 
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""A surrogate in JSON. Two of them may be the halves of one character."""
-
-
-class RequestError(Exception):
-    """A request that is answered with an error, and the HTTP status of the answer."""
-
-    def __init__(self, status: int, message: str, *, code: str = "invalid_request_error", param: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.body = {
-            "error": {"message": message, "type": _kind(status), "param": param or None, "code": code},
-        }
-
-
-def _kind(status: int) -> str:
-    return "invalid_request_error" if status < 500 and status != 429 else "server_error"
-
-
-def parse_json(content: bytes | bytearray) -> Any:
-    """Returns the content of a body. Raises RequestError if it is not JSON, or has halves of surrogate pairs in texts,
-    which neither a tokenizer nor an answer can contain."""
-    try:
-        text = content.decode()
-        found = json.loads(text)
-        if _SURROGATE.search(text):
-            json.dumps(found, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise RequestError(400, "the body has texts that are not Unicode") from None
-    except (ValueError, RecursionError):
-        raise RequestError(400, "the body is not JSON") from None
-    return found
-
-
-Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
+Prompt = str | Sequence[int] | Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """A checked request. A prompt is a text, ids of tokens, or the messages of a conversation; it gets `answers`
     answers. `alternatives` is the number of most likely tokens beside each token, None without probabilities. `echo`:
-    whether answers begin with the prompt; `count`, the number of their tokens, may then be 0."""
+    whether answers begin with the prompt; `count`, the number of their tokens, may then be 0. `suffix` is the text
+    behind an answer, if the prompt is the text before it. `tools` are the functions that an answer may call."""
 
     prompts: Sequence[Prompt]
     is_chat: bool
@@ -85,6 +51,8 @@ class Order:
     stream: bool
     usage: bool
     form: Form | None
+    suffix: str
+    tools: Tools | None
 
 
 def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
@@ -105,36 +73,39 @@ def read_order(body: Any, model: str, *, is_chat: bool) -> Order:
     if options is not None and not isinstance(options, dict):
         raise RequestError(400, "`stream_options` is not an object", param="stream_options")
     tokens = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
-    prompts: Sequence[Prompt] = [_messages(body)] if is_chat else _prompts(body)
-    answers = _integer(body, "n", 1, 1, _ANSWERS + 1)
+    prompts: Sequence[Prompt] = [read_messages(body)] if is_chat else _prompts(body)
+    answers = integer(body, "n", 1, 1, _ANSWERS + 1)
     if len(prompts) * answers > _ANSWERS:
         raise RequestError(400, f"the request asks for more than {_ANSWERS} answers", param="n")
     if body.get("best_of") not in (None, answers):
         raise RequestError(400, "`best_of` is not `n`", code="unsupported_parameter", param="best_of")
     alternatives = _alternatives(body, is_chat=is_chat)
-    echo = not is_chat and _flag(body, "echo")
+    echo = not is_chat and flag(body, "echo")
+    suffix = "" if is_chat else _suffix(body, echo=echo)
     return Order(
         prompts,
         is_chat,
         answers,
         alternatives,
         echo,
-        _integer(body, tokens, _DEFAULT_TOKENS, 0 if echo else 1, 1 << 31),
+        integer(body, tokens, _DEFAULT_TOKENS, 0 if echo else 1, 1 << 31),
         Sampling(
-            temperature=_number(body, "temperature", 1.0, 0, 100),
-            top_k=_integer(body, "top_k", 0, 0, 1 << 31),
-            top_p=_number(body, "top_p", 1.0, 1e-6, 1),
-            min_p=_number(body, "min_p", 0.0, 0, 1),
-            penalty=_number(body, "repetition_penalty", 1.0, 1e-6, 100),
-            seed=_integer(body, "seed", secrets.randbits(31), -(1 << 31), 1 << 31),
-            presence=_number(body, "presence_penalty", 0.0, -2, 2),
-            frequency=_number(body, "frequency_penalty", 0.0, -2, 2),
+            temperature=number(body, "temperature", 1.0, 0, 100),
+            top_k=integer(body, "top_k", 0, 0, 1 << 31),
+            top_p=number(body, "top_p", 1.0, 1e-6, 1),
+            min_p=number(body, "min_p", 0.0, 0, 1),
+            penalty=number(body, "repetition_penalty", 1.0, 1e-6, 100),
+            seed=integer(body, "seed", secrets.randbits(31), -(1 << 31), 1 << 31),
+            presence=number(body, "presence_penalty", 0.0, -2, 2),
+            frequency=number(body, "frequency_penalty", 0.0, -2, 2),
             bias=_bias(body),
         ),
         _stops(body),
-        _flag(body, "stream"),
+        flag(body, "stream"),
         bool((options or {}).get("include_usage")),
         _form(body),
+        suffix,
+        read_tools(body) if is_chat else None,
     )
 
 
@@ -146,6 +117,15 @@ def _prompts(body: Mapping[str, Any]) -> Sequence[str | Sequence[int]]:
     return prompts
 
 
+def _suffix(body: Mapping[str, Any], *, echo: bool) -> str:
+    suffix = body.get("suffix")
+    if not isinstance(suffix, (str, type(None))):
+        raise RequestError(400, "`suffix` is not a text", param="suffix")
+    if suffix and echo:
+        raise RequestError(400, "`suffix` and `echo` exclude each other", param="suffix")
+    return suffix or ""
+
+
 def _are_ids(prompt: Any) -> bool:
     return isinstance(prompt, list) and bool(prompt) and all(type(number) is int for number in prompt)
 
@@ -155,10 +135,10 @@ def _alternatives(body: Mapping[str, Any], *, is_chat: bool) -> int | None:
     if not is_chat:
         wanted = body.get("logprobs")
         return (
-            None if wanted in (None, False) and type(wanted) is not int else _integer(body, "logprobs", 0, 0, _MOST + 1)
+            None if wanted in (None, False) and type(wanted) is not int else integer(body, "logprobs", 0, 0, _MOST + 1)
         )
-    count = _integer(body, "top_logprobs", 0, 0, _MOST + 1)
-    if _flag(body, "logprobs"):
+    count = integer(body, "top_logprobs", 0, 0, _MOST + 1)
+    if flag(body, "logprobs"):
         return count
     if count:
         raise RequestError(400, "`top_logprobs` needs `logprobs`", param="top_logprobs")
@@ -174,23 +154,6 @@ def _bias(body: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
     if not all(type(number) in (int, float) and -100 <= number <= 100 for number in found.values()):
         raise RequestError(400, message, param="logit_bias")
     return tuple((int(token), float(number)) for token, number in found.items())
-
-
-def _messages(body: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise RequestError(400, "`messages` is not a list of messages", param="messages")
-    found = []
-    for number, message in enumerate(messages):
-        content = message.get("content") if isinstance(message, dict) else None
-        if isinstance(content, list):
-            parts = [part.get("text") if isinstance(part, dict) else None for part in content]
-            content = "".join(parts) if all(isinstance(part, str) for part in parts) else None  # type: ignore[arg-type]  # all are texts
-        if not isinstance(content, str) or not isinstance(message.get("role"), str):
-            wanted = "a `role` and a text as `content`"
-            raise RequestError(400, f"`messages[{number}]` does not have {wanted}", param="messages")
-        found.append({"role": message["role"], "content": content})
-    return found
 
 
 def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -214,28 +177,3 @@ def _form(body: Mapping[str, Any]) -> Form | None:
         message = "`response_format` has none of the types `text`, `json_object`, and `json_schema` with its `schema`"
         raise RequestError(400, message, param="response_format")
     return Form(JSON_SCHEMA, json.dumps(schema))
-
-
-def _integer(body: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
-    value = body.get(name)
-    if value is None:
-        return default
-    if type(value) is not int or not low <= value < high:
-        raise RequestError(400, f"`{name}` is not an integer from {low} to {high - 1}", param=name)
-    return value
-
-
-def _number(body: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
-    value = body.get(name)
-    if value is None:
-        return default
-    if type(value) not in (int, float) or not low <= value <= high:
-        raise RequestError(400, f"`{name}` is not a number from {low:g} to {high:g}", param=name)
-    return float(value)
-
-
-def _flag(body: Mapping[str, Any], name: str) -> bool:
-    value = body.get(name)
-    if value not in (None, False, True):
-        raise RequestError(400, f"`{name}` is not true or false", param=name)
-    return bool(value)

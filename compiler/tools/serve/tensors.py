@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from ....runtime.arguments import Argument
-from .protocol import RequestError
+from .fields import RequestError
 
 Tensor = np.ndarray[Any, Any]
 DATATYPES: Mapping[str, str] = {

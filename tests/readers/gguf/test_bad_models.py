@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.readers.gguf.decoder_families import FAMILIES
 from nacre.compiler.readers.gguf.metadata import read_metadata
+from nacre.compiler.readers.gguf.vocabulary import tokenizer_document
 from nacre.compiler.weights.gguf_file import open_gguf
 from nacre.dialect.diagnostics import DiagnosticError
 from reference_files import write_reference
@@ -180,3 +182,23 @@ def test_a_file_that_describes_no_model(name: str, tmp_path: Path) -> None:
     path.write_bytes(gguf_bytes(TENSORS, metadata))
     with pytest.raises(DiagnosticError, match=message):
         open_parameters(read_model(path))
+
+
+def test_tokens_for_filling_in_the_middle(tmp_path: Path) -> None:
+    """By their ids, of which a file needs all three, or by the texts of tokens."""
+    path = tmp_path / "model.gguf"
+    ids = {"tokenizer.ggml.fim_pre_token_id": 1, "tokenizer.ggml.fim_suf_token_id": 0}
+    texts = ["<fim_prefix>", "<fim_suffix>", "a", "<fim_middle>", "<fim_pad>"]
+    named = {"tokenizer.ggml.tokens": texts, "tokenizer.ggml.scores": [0.0] * 5}
+    cases: list[tuple[dict[str, object], list[int] | None, list[int]]] = [
+        ({**ids, "tokenizer.ggml.fim_mid_token_id": 1, "tokenizer.ggml.fim_pad_token_id": 0}, [1, 0, 1], [0]),
+        (ids, None, []),
+        ({**ids, "tokenizer.ggml.fim_mid_token_id": 9}, None, []),
+        (named, [0, 1, 3], [4]),
+    ]
+    for changes, fill, end in cases:
+        templates = {"tokenizer.chat_template": "a", "tokenizer.chat_template.tool_use": "b"}
+        path.write_bytes(gguf_bytes(TENSORS, {**LETTERS, **changes, **templates}))
+        document = json.loads(tokenizer_document(open_gguf(path).header) or b"")
+        assert (document.get("fill"), document["end"]) == (fill, end)
+        assert (document["template"], document["tool_template"]) == ("a", "b")

@@ -49,3 +49,16 @@ def test_special_tokens_around_a_text(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD | {"post_processor": processor}))
     document = json.loads(tokenizer_document(tmp_path, {"eos_token_id": [2, True, "a"]}) or b"")
     assert (document["begin"], document["behind"], document["end"]) == ([7], [], [2, 7])
+
+
+def test_tokens_for_filling_in_the_middle_and_a_template_for_tools(tmp_path: Path) -> None:
+    """A vocabulary needs all three tokens; further ones end an answer."""
+    names = ("<|fim_prefix|>", "<|fim_suffix|>", "<|file_sep|>", "<|fim_middle|>")
+    added = [{"content": name, "id": 5 + number} for number, name in enumerate(names)]
+    templates = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+    for count, fill, end in ((3, None, []), (4, [5, 6, 8], [7])):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(GOOD | {"added_tokens": added[:count]}))
+        document = json.loads(tokenizer_document(tmp_path, {}) or b"")
+        assert (document.get("fill"), document["end"]) == (fill, end)
+    assert (document["template"], document["tool_template"]) == ("a", "b")

@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +48,17 @@ class ServerThread:
 
 
 class Running(ServerThread):
-    """A server of the talker."""
+    """A server of the talker. `changed` are fields of its vocabulary that differ from those of the file."""
 
-    def __init__(self, path: Path, engine: str) -> None:
+    def __init__(self, path: Path, engine: str, capacity: int = CONTEXT, **changed: Any) -> None:
         model = nacre.load(path)
-        self.vocabulary = read_vocabulary(model)
-        options = {"slots": 3, "capacity": CONTEXT, "queue": 16, "end": self.vocabulary.end}
+        self.vocabulary = replace(read_vocabulary(model), **changed)
+        options = {"slots": 3, "capacity": capacity, "queue": 16, "end": self.vocabulary.end}
         self.engine: Engine
         if engine == "turns":
             self.engine = Turns(model, lookup=0, **options)
         else:
-            self.engine = Batches(model, pool=2 * CONTEXT, **options)
+            self.engine = Batches(model, pool=2 * capacity, **options)
         server = Server("talker", self.engine, self.vocabulary, len(TOKENS), BODY, 0)
         super().__init__(server.application())
 

@@ -20,7 +20,8 @@ TEMPLATE = (
     "<|{{ message.role[:4] if message.role == 'user' else 'bot' }}|>{{ message.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|bot|>{% endif %}"
 )
-CONTEXT, WIDTH, HIDDEN = 48, 32, 32
+CONTEXT, LONGEST, WIDTH, HIDDEN = 48, 640, 32, 32
+"""The capacity of sessions in most tests, the largest capacity, and the widths of the model."""
 PAGE = 5
 """Tokens of a page, in models compiled for several texts."""
 
@@ -43,7 +44,7 @@ def write_talker(path: Path, template: str = TEMPLATE) -> None:
         tensors.append(Stored(name, shape, 0, data.tobytes()))
     metadata: dict[str, object] = {
         "general.architecture": "llama",
-        "llama.context_length": CONTEXT,
+        "llama.context_length": LONGEST,
         "llama.embedding_length": WIDTH,
         "llama.block_count": 1,
         "llama.feed_forward_length": HIDDEN,

@@ -16,7 +16,7 @@ from nacre.compiler.tools.serve.batches import Batches
 from nacre.compiler.tools.serve.engine import Event, Finished, Job, Sampled
 from nacre.compiler.tools.serve.pages import Pages
 from nacre.dialect.diagnostics import DiagnosticError
-from talker import CONTEXT, PAGE, TOKENS
+from talker import CONTEXT, LONGEST, PAGE, TOKENS
 
 GREEDY = Sampling(temperature=0, top_k=0, top_p=1, min_p=0)
 
@@ -165,8 +165,8 @@ def test_a_pool_bounds_the_tokens_of_a_request(talker: Path) -> None:
 
 
 def test_the_model_bounds_the_capacity(talker: Path) -> None:
-    with pytest.raises(DiagnosticError, match="a capacity of 49 tokens is not between 1 and 48"):
-        Watched(talker, capacity=CONTEXT + 1)
+    with pytest.raises(DiagnosticError, match="a capacity of 641 tokens is not between 1 and 640"):
+        Watched(talker, capacity=LONGEST + 1)
 
 
 def test_equal_beginnings_are_computed_once(talker: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_prompt_that_does_not_fit(talker: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert "error[prompt-too-long]" in printed.err and printed.out == ""
     assert run(["generate", str(talker), "a", "--capacity", "999"]) == 1
-    assert "error[bad-capacity]: a capacity of 999 tokens is not between 1 and 48" in capsys.readouterr().err
+    assert "error[bad-capacity]: a capacity of 999 tokens is not between 1 and 640" in capsys.readouterr().err
 
 
 def test_a_conversation(talker: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

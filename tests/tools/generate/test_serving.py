@@ -28,7 +28,8 @@ from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from nacre.compiler.tools.serve import batches, turns
 from nacre.compiler.tools.serve.answers import Cut
 from nacre.compiler.tools.serve.engine import Event, Finished, Job, QueueFullError, Sampled, StoppedError
-from nacre.compiler.tools.serve.protocol import RequestError, read_order
+from nacre.compiler.tools.serve.fields import RequestError
+from nacre.compiler.tools.serve.protocol import read_order
 from nacre.compiler.tools.serve.turns import Turns
 from running_server import BODY, Running, expected
 from talker import CONTEXT, PAGE
@@ -161,6 +162,13 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
     "many": ("completions", {"model": "talker", "prompt": ["a"] * 65, "n": 2}, 400, "more than 128 answers"),
     "best of": ("completions", {"model": "talker", "prompt": "a", "best_of": 2}, 400, "`best_of` is not `n`"),
     "suffix": ("completions", {"model": "talker", "prompt": "a", "suffix": "b"}, 400, "`suffix` is not supported"),
+    "suffix type": ("completions", {"model": "talker", "prompt": "a", "suffix": 1}, 400, "`suffix` is not a text"),
+    "suffix and echo": (
+        "completions",
+        {"model": "talker", "prompt": "a", "suffix": "b", "echo": True},
+        400,
+        "`suffix` and `echo` exclude each other",
+    ),
     "logprobs": (
         "completions",
         {"model": "talker", "prompt": "a", "logprobs": 21},
@@ -217,7 +225,16 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
         400,
         "no such role",
     ),
-    "tools": ("chat/completions", {"model": "talker", "messages": [], "tools": [{}]}, 400, "`tools` is not supported"),
+    "tools": (
+        "chat/completions",
+        {
+            "model": "talker",
+            "messages": [{"role": "user", "content": "a"}],
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+        },
+        400,
+        "does not describe tools",
+    ),
 }
 
 

@@ -17,8 +17,8 @@ pytest.importorskip("starlette", reason="the package starlette is not installed"
 pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 
 from nacre.compiler.tools.serve.calls import Calls
+from nacre.compiler.tools.serve.fields import RequestError
 from nacre.compiler.tools.serve.kserve import TensorServer, served_entries
-from nacre.compiler.tools.serve.protocol import RequestError
 from nacre.compiler.tools.serve.tensors import read_inputs
 from nacre.runtime.arguments import Argument
 from running_server import ServerThread
