@@ -6,7 +6,7 @@ short. In an artifact, each launcher is a module of its own, whose object every 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ...dialect.lazy_dataclass import dataclass
 
 LAUNCHER, TASK = "nacre_launch", "nacre_task"
 """The prefixes of launchers, and of the functions that each of the threads calls. Entries and kernels never have such a
