@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
+from functools import lru_cache
 from typing import Any
 
 from ..dialect.diagnostics import DiagnosticError
@@ -122,8 +123,10 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"there are {', '.join(names)}" if names else "it has no options"
 
 
+@lru_cache(maxsize=64)
 def parse_pipeline(text: str, file: str = "<passes>") -> tuple[Pass, ...]:
-    """Returns the passes that the text lists, in order. Raises DiagnosticError."""
+    """Returns the passes that the text lists, in order. Raises DiagnosticError. A build asks for its own list in many
+    places."""
     return _PipelineReader(text, file).passes()
 
 

@@ -10,12 +10,14 @@ import hashlib
 import importlib.util
 import os
 import platform
+import posixpath
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,6 +55,8 @@ RUNTIME_HEADERS = tuple(
         *("cuda/code", "cuda/driver", "cuda/graph", "cuda/program", "cuda/session", "cuda/tiles"),
     )
 )
+
+_INCLUDED = re.compile(r'^#include "(.*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,28 @@ def _failure(action: str, command: Sequence[str], result: subprocess.CompletedPr
     return DiagnosticError([Diagnostic("link-failed", message, notes=(Note(f"ran {shlex.join(command)}"), *shown))])
 
 
+@lru_cache(maxsize=8)
+def _read_sources(stems: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Returns the C sources of a runtime and all headers, with their texts."""
+    files = (*(f"{stem}.c" for stem in stems), *RUNTIME_HEADERS)
+    return tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in files)
+
+
+def _included(text: str, sources: Mapping[str, str]) -> dict[str, str]:
+    """Returns the headers that a C source includes, and those that they include, with their texts."""
+    found: dict[str, str] = {}
+    waiting = _INCLUDED.findall(text)
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found[file] = sources[file]
+            waiting += (
+                posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
+                for name in _INCLUDED.findall(found[file])
+            )
+    return found
+
+
 _made: dict[str, tuple[tuple[str, bytes], ...]] = {}
 """The compiled runtimes of this process, by their keys."""
 
@@ -161,7 +187,13 @@ def _runtime_objects(
 
 
 def _object_names(linker: Linker) -> list[str]:
-    return [*map(_object_name, linker.runtime), *linker.stubs]
+    """Returns the files of the compiled runtime and the stubs. The objects of ELF are merged into one: every artifact
+    writes and links them. zig merges none."""
+    merged = linker.system.format == "elf" and not linker.is_zig
+    return [*([_MERGED] if merged else map(_object_name, linker.runtime)), *linker.stubs]
+
+
+_MERGED = "runtime.o"
 
 
 def _object_name(stem: str) -> str:
@@ -183,8 +215,11 @@ def _compiled_objects(
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text)
         _compile(linker, folder, dialect)
+        names = _object_names(linker)
+        if _MERGED in names:
+            _merge(linker, folder, _MERGED, list(map(_object_name, linker.runtime)))
         _make_stubs(linker, folder)
-        return tuple((file, (folder / file).read_bytes()) for file in _object_names(linker))
+        return tuple((file, (folder / file).read_bytes()) for file in names)
 
 
 @lru_cache(maxsize=8)
@@ -231,11 +266,15 @@ def merge_objects(linker: Linker, objects: Sequence[bytes]) -> bytes:
         names = [f"code_{i}.o" for i in range(len(objects))]
         for file, data in zip(names, objects, strict=True):
             (folder / file).write_bytes(data)
-        arguments = [*linker.system.merge_flags, "-o", "merged.o", *names]
-        result = linker.run(arguments, folder)
-        if result.returncode:
-            raise _failure("merge the objects of", [*linker.command, *arguments], result)
+        _merge(linker, folder, "merged.o", names)
         return (folder / "merged.o").read_bytes()
+
+
+def _merge(linker: Linker, folder: Path, output: str, objects: Sequence[str]) -> None:
+    arguments = [*linker.system.merge_flags, "-o", output, *objects]
+    result = linker.run(arguments, folder)
+    if result.returncode:
+        raise _failure("merge the objects of", [*linker.command, *arguments], result)
 
 
 def link(
@@ -244,14 +283,13 @@ def link(
     """Links `tables.c`, `blob.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are
     cached in the folder `kept`, if it is not None."""
     system = linker.system
-    files = (*(f"{stem}.c" for stem in linker.runtime), *RUNTIME_HEADERS)
-    sources = tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in files)
+    sources = _read_sources(linker.runtime)
     compiled = _runtime_objects(linker, sources, kept)
     for file, data in compiled:
         (folder / file).write_bytes(data)
-    for file in RUNTIME_HEADERS:
+    for file, text in _included((folder / "tables.c").read_text(), dict(sources)).items():
         (folder / file).parent.mkdir(exist_ok=True)
-        shutil.copyfile(RUNTIME_FOLDER / file, folder / file)
+        (folder / file).write_text(text)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
     libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig and system.format == "elf" else []
     # The stubs precede the system's libraries and thus replace them.
