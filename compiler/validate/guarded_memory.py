@@ -48,10 +48,10 @@ class Memory:
         for name, size in sizes.items():
             room = whole[cursor : cursor + pages[name] * PAGE]
             first = (room.size - size) // alignments.get(name, 1) * alignments.get(name, 1) if at_end else 0
-            room[:] = _CANARY
             buffer = Buffer(
                 name, start + cursor + first, room[first : first + size], room[:first], room[first + size :]
             )
+            buffer.before[:] = buffer.after[:] = _CANARY
             self.buffers[name] = buffer
             cursor += pages[name] * PAGE
             self._forbid(start + cursor)

@@ -18,7 +18,6 @@ In memory of panels, 16 columns wide, `split` divides a column into the panel an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import itemgetter
 from typing import NamedTuple
 
 from ....dialect.dims import Size, add, divide_exactly, multiply
@@ -92,10 +91,14 @@ class Form(NamedTuple):
 
 
 def _form(terms: Mapping[str, Size], constant: Size) -> Form:
-    return Form(tuple(sorted([term for term in terms.items() if term[1] != 0], key=_VARIABLE)), constant)
+    kept = [term for term in terms.items() if term[1] != 0]
+    if len(kept) > 1:
+        kept.sort()  # no two terms have the same variable, so that coefficients are not compared
+    # What `Form` does, without the call of a function: a kernel makes thousands of forms.
+    return _NEW(Form, (tuple(kept), constant))
 
 
-_VARIABLE = itemgetter(0)
+_NEW = tuple.__new__
 
 
 def combine(constant: Size, products: Iterable[tuple[Form, Size]]) -> Form:
