@@ -41,6 +41,10 @@ test step "from given states" {
 """
 
 
+PEAK = ("--peak", "1000,100")
+"""What the machine can do, which `nacre profile` would measure for a second."""
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("states") / "step.nacre"
@@ -110,7 +114,7 @@ def test_measured_calls_begin_with_the_initial_states(cli: Cli, artifact: Path) 
     done = cli("bench", "--json", artifact, "--at", "T=5,S=8", "--seconds", "0.05", "--warm-up", "0.01")
     assert done.code == 0 and done.json["calls"] > 1 and done.json["dims"] == {"S": 8, "T": 5}, done.err
     assert done.json["bytes"]["states"] == 3 * 64 + 128
-    done = cli("profile", "--json", artifact, "--at", "T=5,S=8", "--seconds", "0.05")
+    done = cli("profile", "--json", artifact, "--at", "T=5,S=8", "--seconds", "0.05", *PEAK)
     assert done.code == 0 and done.json["runs"] > 1 and done.json["kernels"], done.err
 
 
@@ -119,19 +123,19 @@ def test_measured_calls_begin_with_the_states_of_a_file(cli: Cli, artifact: Path
     for name, n in (("fits", 3), ("full", 4)):
         session.states["n"] = n
         session.save(tmp_path / name)
-    for command in ("bench", "profile"):
-        measured = (command, artifact, "--at", "T=5,S=8", "--seconds", "0.02")
+    for command, peak in (("bench", ()), ("profile", PEAK)):
+        measured = (command, artifact, "--at", "T=5,S=8", "--seconds", "0.02", *peak)
         assert cli(*measured, "--states", tmp_path / "fits").code == 0
         done = cli(*measured, "--states", tmp_path / "full")
         assert done.code == 1 and "a window of 5 that starts at 4 is out of range" in done.err, done.err
-        done = cli(command, artifact, "--at", "T=5,S=9", "--states", tmp_path / "fits")
+        done = cli(command, artifact, "--at", "T=5,S=9", "--states", tmp_path / "fits", *peak)
         assert done.code == 1 and "holds F32[8, 4] for the state `cache.rows`, expected F32[9, 4]" in done.err, done.err
 
 
 def test_random_inputs_determine_no_dim_of_a_session(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "free.nacre"
     file.write_text("dim S in 1..9\nmodel f(x: f32) -> f32[S] {\n  state a: f32[S]\n  a = a + x\n  return a\n}\n")
-    done = cli("profile", "--json", file, "--seconds", "0.01")
+    done = cli("profile", "--json", file, "--seconds", "0.01", *PEAK)
     assert done.code == 0 and done.json["dims"] == {"S": 9}, done.err
     done = cli("bench", "--json", file, "--input", "x=1", "--seconds", "0.01")
     assert done.code == 2 and "--at S=..." in done.err
