@@ -5,6 +5,7 @@ A bound is met by storing fewer transformed weights; the pipeline searches for t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -56,7 +57,7 @@ def parse_bound(text: str) -> SizeBound:
     """Parses a bound such as `1.2x` or `500MiB`. Raises DiagnosticError."""
     found = _BOUND.fullmatch(text.strip())
     unit = found[2] if found is not None else ""
-    if found is None or (unit != "x" and unit not in UNITS) or float(found[1]) == 0:
+    if found is None or (unit != "x" and unit not in UNITS) or not 0 < float(found[1]) < math.inf:
         message = f"`{text}` is not a size bound"
         raise DiagnosticError([Diagnostic("bad-size", message, help="write `1.2x`, `500MiB` or `80MB`")])
     return SizeBound(float(found[1]) * (1 if unit == "x" else UNITS[unit][1]), unit == "x")
@@ -185,9 +186,12 @@ def _is_transformed(parameter: Parameter) -> bool:
 
 
 def too_large(sizes: WeightSizes, bound: SizeBound) -> DiagnosticError:
-    limit = show_bytes(bound.bytes(sizes.parameters))
+    most = bound.bytes(sizes.parameters)
+    needed, limit = show_bytes(sizes.weights), show_bytes(most)
+    if needed == limit:
+        needed, limit = f"{sizes.weights:,} B", f"{most:,} B"
     given = f"`{bound.amount:g}x`, which is {limit}" if bound.relative else limit
-    message = f"the weights take at least {show_bytes(sizes.weights)}, the bound is {given}"
+    message = f"the weights take at least {needed}, the bound is {given}"
     help = "; ".join([*map(str, sizes.growth), "use a lower precision: `--precision`"])
     return DiagnosticError([Diagnostic("size-bound", message, help=help)])
 

@@ -14,7 +14,7 @@ from nacre.compiler.codegen.objects import CodeGenerator
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.compiler.weight_sizes import SizeBound, WeightSizes, measure_weights, parse_bound
+from nacre.compiler.weight_sizes import SizeBound, WeightSizes, measure_weights, parse_bound, too_large
 from saving import save_npz
 
 MODEL = """language 1
@@ -95,7 +95,12 @@ def test_a_bound_that_cannot_hold_is_a_fault(path: Path) -> None:
         sizes(path, size=parse_bound("0.5x"))
 
 
-@pytest.mark.parametrize("text", ["", "x", "0x", "-1x", "500", "1.2 X", "3 MiBs", "1e3B"])
+def test_a_bound_that_is_nearly_met_is_told_in_bytes() -> None:
+    error = too_large(WeightSizes(589_824, 589_824, ()), parse_bound("589820B"))
+    assert "the weights take at least 589,824 B, the bound is 589,820 B" in str(error)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0x", "-1x", "500", "1.2 X", "3 MiBs", "1e3B", "9" * 400 + "x"])
 def test_bounds_are_checked(text: str) -> None:
     with pytest.raises(nacre.DiagnosticError, match="is not a size bound"):
         parse_bound(text)

@@ -148,8 +148,10 @@ def main() -> None:
         # A character that the terminal cannot show must not fail the command.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # On SIGTERM, exit normally so that partly written files are removed.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Exit normally, so that partly written files are removed. `nohup` makes a command ignore SIGHUP.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     if _is_on_one_thread(sys.argv[1:]):
         use_one_blas_thread()
     code = run(sys.argv[1:])

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from ...dialect.dims import Shape
-from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.graph import Function, Module, Node, Value, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder, Channels
 from ...dialect.ops import OPERATORS
-from ..analysis.known_values import KnownValues
+from ..analysis.factors import Origins, table_of
+from ..analysis.known_values import KnownValues, definitions_in
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter, count_uses
 
@@ -23,6 +24,9 @@ class FoldBatchNorm(Pass):
     - `contraction(x, w, bias) * scale` becomes `contraction(x, w * scale, bias * scale)`, and likewise for `/`
     - `(x + shift) * scale` becomes `x * scale + shift * scale`, and `(x + a) + b` becomes `x + (a + b)`, where x is a
       contraction; shifts are added to its bias, if it has one
+
+    The scale of a product with a table whose rows are also looked up stays, because the scaled table would be stored
+    beside the table.
 
     Applies to floats only. The pass changes rounding: a scaled weight is rounded once more, and sums start from other
     values. It leaves expressions of parameters, which `fold-parameters` computes at compile time. Without that pass
@@ -52,6 +56,10 @@ class _Folder(Rewriter):
         self.context = context
         self.known = KnownValues(self.definitions, module.parameter_index)
         self.uses = count_uses(function.body, function.results)
+        self.origins = Origins(self.definitions, module.parameter_index)
+        before = Origins(definitions_in(function.body), module.parameter_index)
+        tables = (table_of(node, before) for node in walk(function.body))
+        self.tables = {table.parameter for table in tables if table is not None}
         self.rules: Mapping[str, Callable[[Node, NodeBuilder], Value | None]] = {
             "batch_norm": self.open_norm,
             "multiply": self.scale,
@@ -92,6 +100,8 @@ class _Folder(Rewriter):
         """Returns `contraction(...) op scale` as a contraction with a scaled weight."""
         contraction = self.contraction(x)
         if contraction is None:
+            return None
+        if self.origins.parameter(contraction.inputs[1]) in self.tables:
             return None
         channels = _channels_of(contraction)
         vector = _per_channel(b, scale, x.type.shape, channels.result_axis)

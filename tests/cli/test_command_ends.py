@@ -81,7 +81,7 @@ def test_a_reproducer_that_cannot_be_kept(
     assert "cannot be written: No space left on device" in done.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals(double: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Sent while the linker runs, to the whole group, as a terminal does: nothing stays, what was there is kept."""
     started = tmp_path / "started"

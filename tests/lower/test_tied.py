@@ -70,6 +70,16 @@ def test_a_tied_table_is_stored_once(precision: str, copies: int, path: Path, tm
             np.testing.assert_allclose(actual, wanted, rtol=0, atol=bound * max(np.abs(wanted).max(initial=0), 1e-6))
 
 
+def test_a_scale_of_logits_is_not_folded_into_the_table(path: Path) -> None:
+    """The scaled table would be stored beside the table. Another weight is scaled."""
+    text = path.read_text().replace("@ inner", "@ inner * 0.5").replace("return x @ table.T", "return x @ table.T * 3")
+    module = Build(read_model(text), Options()).optimize()
+    formulas = {p.name: p.formula for p in module.parameters if p.formula is not None}
+    made = {name: {node.op for node in formula.body} for name, formula in formulas.items()}
+    assert "multiply" in made["inner.folded"]
+    assert all("multiply" not in ops for name, ops in made.items() if name.startswith("table")), made
+
+
 def test_a_table_that_is_needed_whole_is_there_whole(path: Path, tmp_path: Path) -> None:
     model = nacre.compile(path.with_name("whole.nacre"), tmp_path / "model.so")
     ids = np.array([100, 0, 48])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from functools import cache
 
 import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import Run, build_functions
+from nacre.compiler.targets.target import parse_targets
 from nacre.dialect.graph import Module
 from nacre.dialect.types import F32, F64, Array, DType, TensorType
 from operator_harness import build_function
@@ -16,10 +18,11 @@ BITS = {F32: np.int32, F64: np.int64}
 
 
 @cache
-def divided(dtype: DType) -> Run:
+def divided(dtype: DType, cpu: str = "native") -> Run:
     type = TensorType(dtype, (SIZE,))
     function = build_function((type, type), lambda b, x: [b.remainder(*x), b.floor_divide(*x)])
-    return build_functions(Module("remainders", functions=(function,)), level=2)["f"]
+    (target,) = parse_targets(cpu)
+    return build_functions(Module("remainders", functions=(function,)), level=2, target=target)["f"]
 
 
 def numbers(kind: str, dtype: DType) -> tuple[Array, Array]:
@@ -42,10 +45,20 @@ def numbers(kind: str, dtype: DType) -> tuple[Array, Array]:
 @pytest.mark.parametrize("dtype", BITS, ids=str)
 @pytest.mark.parametrize("kind", ["ordinary", "eighths", "large", "nearly whole", "any bits"])
 def test_remainder_and_quotient_are_exact(kind: str, dtype: DType) -> None:
+    compare(kind, dtype, "native")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="code for x86-64")
+@pytest.mark.parametrize("dtype", BITS, ids=str)
+def test_they_are_exact_without_a_fused_instruction(dtype: DType) -> None:
+    compare("nearly whole", dtype, "x86-64-v2")
+
+
+def compare(kind: str, dtype: DType, cpu: str) -> None:
     x, y = numbers(kind, dtype)
     with np.errstate(all="ignore"):
         expected = np.mod(x, y), np.floor_divide(x, y)
-    for actual, wanted in zip(divided(dtype)([x, y]), expected, strict=True):
+    for actual, wanted in zip(divided(dtype, cpu)([x, y]), expected, strict=True):
         np.testing.assert_array_equal(actual, wanted)
         known = ~np.isnan(wanted)
         np.testing.assert_array_equal(np.signbit(actual)[known], np.signbit(wanted)[known])

@@ -3,13 +3,15 @@
 Where the quotient is small enough for an exact integer part, x - trunc(x / y) * y, computed with one rounding, is
 exact: it is a multiple of y's last bit, and not larger than y. Division rounds to the nearest, so the integer part
 is at most one too large, and never too small. If it is too large, the difference has the wrong sign, and y is added
-again. A vector with any other quotient, or an infinite divisor, uses the original operation: a call for each lane.
+again. A vector with any other quotient, or an infinite divisor, uses the original operation: a call for each lane. So
+do all vectors on CPUs without an instruction that rounds `x - n * y` once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .isa import supports
 from .text import Value, Writer
 
 LARGEST: Mapping[str, str] = {"f32": "4194304.0", "f64": "2251799813685248.0"}
@@ -33,6 +35,8 @@ def remainder(writer: Writer, x: Value, y: Value) -> Value:
         bound = writer.constant(right, element)
         return apply("arith.cmpf", left, bound, result="i1", attributes="predicate = 4 : i64")
 
+    if not supports("multiply-add", writer.features):
+        return apply("arith.remf", x, y)
     quotient = apply("arith.divf", x, y)
     is_small = less(apply("math.absf", quotient), LARGEST[element])
     is_finite = less(apply("math.absf", y), _INFINITE[element])
