@@ -22,6 +22,7 @@ Array = np.ndarray
 
 SOURCE = """language 1
 dim S in 0..1100
+dim T in 0..100
 
 model grouped(q: f16[2, 4, 3, 32], k: f16[2, 2, S, 32], v: f16[2, 2, S, 32], m: bool[2, 1, 1, S]) -> f16[2, 4, 3, 32] {
   return attention(q, k, v, mask=m, causal=true)
@@ -47,6 +48,7 @@ model texts(q: f16[3, 4, 32], k: f16[3, S, 32], v: f16[3, S, 32], ends: i64[3]) 
   scores = mask_after(q @ k.mT * 0.125, ends, fill=-inf, mode="clamp")
   return softmax(scores) @ mask_after(v, ends, axis=-2, mode="clamp")
 }
+model open(q: f16[2, T, 32], k: f16[2, S, 32], v: f16[2, S, 32]) -> f16[2, T, 32] { return attention(q, k, v) }
 model many(q: f16[66, 2, 1, 32], k: f16[66, 2, S, 32], v: f16[66, 2, S, 32]) -> f16[66, 2, 1, 32] {
   return attention(q, k, v)
 }
@@ -55,7 +57,7 @@ model short(q: f16[2, 1, 32], k: f16[2, 511, 32], v: f16[2, 511, 32]) -> f16[2, 
 TURNED = ("cache", "half", "bytes")
 """Attention in which keys lie along the depth in memory."""
 MASKED = (*TURNED, "texts")
-SPLIT = ("grouped", "exact", "wide", *MASKED)
+SPLIT = ("grouped", "exact", "wide", "open", *MASKED)
 UNSPLIT = ("many", "short")
 """A block for each of 132 multiprocessors, and fewer keys than two parts have."""
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -90,12 +92,12 @@ def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None
     return softmax(scores) @ v
 
 
-def make_arrays(model: nacre.Model, name: str, keys: int) -> list[Array]:
+def make_arrays(model: nacre.Model, name: str, keys: int, rows: int = 1) -> list[Array]:
     rng = np.random.default_rng(keys)
     (entry,) = (entry for entry in model.describe()["entries"] if entry["name"] == name)
     made = []
     for argument in entry["arguments"]:
-        shape = [keys if size == "S" else size for size in argument["shape"]]
+        shape = [{"S": keys, "T": rows}.get(size, size) for size in argument["shape"]]
         if argument["dtype"] == "i64":
             made.append(np.array([keys, keys // 2, 3] if shape else max(keys - 70, 1), np.int64))
         elif argument["dtype"] == "bool":
@@ -141,6 +143,8 @@ def blocks_of(machine: Machine, call: Callable[[], object]) -> list[int]:
         ("wide", 1023, [2]),
         ("wide", 1024, [4, 2]),
         ("many", 1025, [132]),
+        ("open", 511, [2]),
+        ("open", 1025, [8, 2]),
     ],
 )
 def test_blocks(machine: Machine, built: tuple[Build, Path], name: str, keys: int, expected: list[int]) -> None:
@@ -170,6 +174,14 @@ def test_numbers(machine: Machine, built: tuple[Build, Path], name: str) -> None
         error = error_of(model, name, make_arrays(model, name, keys))
         assert not machine.error
         assert error <= tolerance_of(name), keys
+
+
+def test_parts_of_several_tiles_of_rows(machine: Machine, built: tuple[Build, Path]) -> None:
+    """A prompt of 70 rows has two tiles, the last one with 6 rows."""
+    model = nacre.load(built[1], device="cuda")
+    arrays = make_arrays(model, "open", 1025, 70)
+    assert blocks_of(machine, lambda: model.entries["open"](*arrays)) == [16, 4]
+    assert error_of(model, "open", arrays) <= tolerance_of("open") and not machine.error
 
 
 def test_rows_that_see_no_key_attend_to_all(machine: Machine, built: tuple[Build, Path]) -> None:

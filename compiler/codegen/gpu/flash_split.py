@@ -7,8 +7,9 @@ another launch combines the parts of a row:
     combined attention                            m = max m[s];  c[s] = exp(m[s] - m)
                                                   o = sum c[s] o[s];  l = sum c[s] l[s];  result = o / l
 
-The number of parts depends on the sizes of the call alone, so that a call always returns the same bits. With `n` blocks
-of whole rows and `k` keys, it is
+Where the number of rows is that of a call, as in a prompt of any length, calls with few blocks of rows split the keys
+too. The number of parts depends on the sizes of the call alone, so that a call always returns the same bits. With `n`
+blocks of whole rows and `k` keys, it is
 
     1                              where n >= PROCESSORS: every multiprocessor has a block
     min(BLOCKS / n, k / least)     at most MOST; elsewhere
@@ -21,7 +22,7 @@ https://pytorch.org/blog/flash-decoding/
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 
 from ...targets.chips import CHIPS
 from .attention import Attention
@@ -65,6 +66,13 @@ def count_rows(attention: Attention) -> int:
     return FEW + 1 if rows is None else min(rows, FEW + 1)
 
 
+def _may_have_few_rows(attention: Attention) -> bool:
+    """Returns whether calls decide about the number of rows. With a causal mask whose scores are finite, the second
+    launch would need the code of the first one, for rows that see no key."""
+    rows = attention.scores.static_count(attention.of_scores()[axis] for axis in attention.rows)
+    return rows is None and (attention.causal is None or attention.causal.low == -inf)
+
+
 def can_split(attention: Attention) -> bool:
     """Returns whether the keys are split in some calls."""
     axes, scores = attention.of_scores(), attention.scores
@@ -72,7 +80,7 @@ def can_split(attention: Attention) -> bool:
     keys = scores.static_extent(axes[attention.key])
     return (
         scores.results[0].element == "f32"
-        and count_rows(attention) <= FEW
+        and (count_rows(attention) <= FEW or _may_have_few_rows(attention))
         and prod(size for size in sizes if size) * column_blocks(attention) < PROCESSORS
         and (keys is None or keys >= 2 * least_keys(attention))
     )
