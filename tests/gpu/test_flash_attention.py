@@ -100,7 +100,7 @@ def test_attention_is_one_launch(built: tuple[Build, Path]) -> None:
     assert program is not None
     (kernels,) = program.kernels.values()
     schedules = [code.report.schedules for code in kernels.values()]
-    # Another launch combines the parts of the keys, where they are split: without a causal mask in each of these models.
+    # Another launch combines the parts of the keys where they are split: here, where there is no causal mask.
     split = [each[1] for each in schedules if len(each) > 1]
     assert len(split) == 5 and all(each.startswith("combined attention of 128 threads") for each in split)
     assert sum(each[0].startswith("flash attention of 128 threads") for each in schedules) == len(ENTRIES)
