@@ -45,11 +45,16 @@ def compile_ptx(ptx: str, folder: Path, *others: str) -> Path:
     texts = (ptx, *others)
     made = folder / f"{hashlib.sha256(chr(0).join(texts).encode()).hexdigest()[:24]}.so"
     if not made.exists():
-        source = made.with_suffix(f".{os.getpid()}.c")
-        source.write_text(translate(*texts))
-        driver = build_driver(folder)
-        _run(made, str(source), str(driver), f"-Wl,-rpath,{folder}")
+        compile_source(translate(*texts), made)
     return made
+
+
+def compile_source(text: str, made: Path) -> None:
+    """Compiles the C source of kernels to a library."""
+    folder, source = made.parent, made.with_suffix(f".{os.getpid()}.c")
+    source.write_text(text)
+    driver = build_driver(folder)
+    _run(made, str(source), str(driver), f"-Wl,-rpath,{folder}")
 
 
 def _run(made: Path, *inputs: str) -> None:

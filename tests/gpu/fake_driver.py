@@ -7,15 +7,16 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 
 import compile_kernels
 import pytest
 from assembler import find_cubins, kernels_in
-from compile_kernels import REFUSED, build_driver, compile_ptx, find_others, find_ptx
+from compile_kernels import REFUSED, build_driver, compile_ptx, compile_source, find_others, find_ptx
 from nacre.compiler.pipeline import Build
+from variants import VARIANT, translate_variants
 
 _COMPILER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
@@ -59,6 +60,7 @@ class Machine:
         self.library.fake_error.restype = self.library.fake_log.restype = ctypes.c_char_p
         self.library.fake_banks.restype = Banks
         self._together: dict[str, Path] = {}
+        self._variants: dict[str, tuple[Path, int]] = {}
         self._callback = _COMPILER(self._compile)
         self.reset()
 
@@ -66,7 +68,7 @@ class Machine:
         self, capability: int = 80, devices: int = 1, memory: int = 1 << 33, processors: int = 4, version: int = 12090
     ) -> None:
         self.edit = str
-        self._together = {}
+        self._together, self._variants = {}, {}
         self.library.fake_processors(processors)
         self.library.fake_version(version)
         self.library.fake_name(b"a device in C")
@@ -84,6 +86,12 @@ class Machine:
             return re.sub(pattern, replacement, text) if is_theirs else text
 
         self.edit = edit
+
+    def compile_variants(self, ptx: str, variants: Sequence[str], name: str) -> None:
+        """Compiles a module and its variants together. Each of them is then loaded where `edit` returns its text."""
+        made = self.folder / f"{name}.{os.getpid()}.so"
+        compile_source(translate_variants(ptx, variants), made)
+        self._variants |= {text: (made, number) for number, text in enumerate((ptx, *variants))}
 
     def fail(self, function: str, nth: int = 1, result: int = 999) -> None:
         self.library.fake_fail_with(function.encode(), nth, result)
@@ -138,7 +146,11 @@ class Machine:
         try:
             original = ctypes.string_at(ptx).decode()
             text = self.edit(original)
-            made = self._compile_others(original, ptx) if text == original else compile_ptx(text, self.folder)
+            if text in self._variants:
+                made, number = self._variants[text]
+                ctypes.c_int.in_dll(ctypes.CDLL(str(made)), VARIANT).value = number
+            else:
+                made = self._compile_others(original, ptx) if text == original else compile_ptx(text, self.folder)
         except REFUSED as error:
             text = f"{type(error).__name__}: {error}".encode()[: log_bytes - 1] + b"\0"
             ctypes.memmove(log, text, len(text))

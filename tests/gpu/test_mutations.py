@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import mutations
 import nacre
 import numpy as np
 import pytest
+from compile_kernels import find_ptx
 from fake_driver import Machine
 from mutations import AMPERE, HOPPER, SHAPES, Mutation
 from nacre.compiler.api import read_model
@@ -59,24 +61,22 @@ def test_mutations_are_noticed(machine: Machine, built: Mapping[str, tuple[Path,
     path, symbols = built[name]
     # The four tiles of a Hopper kernel are those of two persistent blocks.
     machine.reset(capability=90 if name in HOPPER else 80, processors=2)
+    mutants: dict[str, dict[str, str]] = {mutation.label: {} for mutation in ALL[name]}
+    """By the label of a mutation, the modules that it changes, and their texts with it."""
+    for number, text in enumerate(find_ptx(path.read_bytes())):
+        if any(f".entry {symbol}" in text for symbol in symbols):
+            for mutation in ALL[name]:
+                with suppress(LookupError):
+                    mutants[mutation.label][text] = mutation.apply(text)
+            found = dict.fromkeys(texts[text] for texts in mutants.values() if text in texts)
+            machine.compile_variants(text, tuple(found), f"{name}-{number}")
     assert error_of(machine, path, name) <= TOLERANCE
     survivors = []
     for mutation in ALL[name]:
-        changed = []
-
-        def edit(text: str, mutation: Mutation = mutation, changed: list[str] = changed) -> str:
-            if not any(f".entry {symbol}" in text for symbol in symbols):
-                return text
-            try:
-                made = mutation.apply(text)
-            except LookupError:
-                return text
-            changed.append(made)
-            return made
-
-        machine.edit = edit
-        error = error_of(machine, path, name)
+        changed = mutants[mutation.label]
         assert changed, f"{name}: {mutation.label} changes nothing"
+        machine.edit = lambda text, changed=changed: changed.get(text, text)
+        error = error_of(machine, path, name)
         if error <= 2 * TOLERANCE:
             survivors.append(mutation.label)
     assert survivors == []
