@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ptx_to_c import UnknownError, translate
@@ -43,18 +44,19 @@ def compile_ptx(ptx: str, folder: Path, *others: str) -> Path:
     """Returns a library with the kernels of PTX modules, translated to C. Small modules take a fifth of the
     time if they are one library: a C compiler takes longer to start than to compile one."""
     texts = (ptx, *others)
+    return compile_once(texts, lambda: translate(*texts), folder)
+
+
+def compile_once(texts: Sequence[str], write: Callable[[], str], folder: Path) -> Path:
+    """Returns a library with the kernels of PTX modules; `write` writes its C source if no process has made it."""
     made = folder / f"{hashlib.sha256(chr(0).join(texts).encode()).hexdigest()[:24]}.so"
-    if not made.exists():
-        compile_source(translate(*texts), made)
-    return made
-
-
-def compile_source(text: str, made: Path) -> None:
-    """Compiles the C source of kernels to a library."""
-    folder, source = made.parent, made.with_suffix(f".{os.getpid()}.c")
-    source.write_text(text)
+    if made.exists():
+        return made
+    source = made.with_suffix(f".{os.getpid()}.c")
+    source.write_text(write())
     driver = build_driver(folder)
     _run(made, str(source), str(driver), f"-Wl,-rpath,{folder}")
+    return made
 
 
 def _run(made: Path, *inputs: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import compile_kernels
 import pytest
 from assembler import find_cubins, kernels_in
-from compile_kernels import REFUSED, build_driver, compile_ptx, compile_source, find_others, find_ptx
+from compile_kernels import REFUSED, build_driver, compile_once, compile_ptx, find_others, find_ptx
 from nacre.compiler.pipeline import Build
 from variants import VARIANT, translate_variants
 
@@ -77,21 +77,27 @@ class Machine:
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
 
-    def plant(self, pattern: str, replacement: str, kernels: Collection[str]) -> None:
+    def plant(
+        self, pattern: str, replacement: str, kernels: Collection[str], among: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """Changes the code of some kernels from now on. The modules of others stay as they are, since compiling them
-        again takes seconds."""
+        again takes seconds. A kernel is compiled once for all changes `among` which this one is."""
 
         def edit(text: str) -> str:
-            is_theirs = any(f".entry {kernel}" in text for kernel in kernels)
-            return re.sub(pattern, replacement, text) if is_theirs else text
+            if not any(f".entry {kernel}" in text for kernel in kernels):
+                return text
+            if among and text not in self._variants:
+                changed = dict.fromkeys(re.sub(*change, text) for change in among)
+                self.compile_variants(text, [each for each in changed if each != text])
+            return re.sub(pattern, replacement, text)
 
         self.edit = edit
 
-    def compile_variants(self, ptx: str, variants: Sequence[str], name: str) -> None:
+    def compile_variants(self, ptx: str, variants: Sequence[str]) -> None:
         """Compiles a module and its variants together. Each of them is then loaded where `edit` returns its text."""
-        made = self.folder / f"{name}.{os.getpid()}.so"
-        compile_source(translate_variants(ptx, variants), made)
-        self._variants |= {text: (made, number) for number, text in enumerate((ptx, *variants))}
+        texts = (ptx, *variants)
+        made = compile_once((VARIANT, *texts), lambda: translate_variants(ptx, variants), self.folder)
+        self._variants |= {text: (made, number) for number, text in enumerate(texts)}
 
     def fail(self, function: str, nth: int = 1, result: int = 999) -> None:
         self.library.fake_fail_with(function.encode(), nth, result)

@@ -253,16 +253,16 @@ def test_code_is_assembled_without_spills(built: tuple[Build, Path], name: str, 
             assert assemble(ptxas, text, architecture, tmp_path) == []
 
 
-@with_model
-@pytest.mark.parametrize(
-    ("pattern", "replacement"),
-    [
-        (r"bar(rier)?\.sync[^;]*;", ""),
-        (r"cp\.async\.wait_group[^;]*;", ""),
-        (r"shfl\.sync\.bfly\.b32 (.*), 1, 31, -1;", r"shfl.sync.bfly.b32 \1, 2, 31, -1;"),
-        (r"(mma\.sync\S+\s*\{[^}]*\},\s*\{%\w+, )(%\w+), (%\w+)", r"\1\3, \2"),
-    ],
+FAULTS = (
+    (r"bar(rier)?\.sync[^;]*;", ""),
+    (r"cp\.async\.wait_group[^;]*;", ""),
+    (r"shfl\.sync\.bfly\.b32 (.*), 1, 31, -1;", r"shfl.sync.bfly.b32 \1, 2, 31, -1;"),
+    (r"(mma\.sync\S+\s*\{[^}]*\},\s*\{%\w+, )(%\w+), (%\w+)", r"\1\3, \2"),
 )
+
+
+@with_model
+@pytest.mark.parametrize(("pattern", "replacement"), FAULTS)
 def test_planted_fault_is_found(
     machine: Machine, built: tuple[Build, Path], name: str, pattern: str, replacement: str
 ) -> None:
@@ -271,7 +271,7 @@ def test_planted_fault_is_found(
         pytest.skip("the schedule has no such instruction")
     if "wait_group" in pattern and name in UNALIGNED:
         pytest.skip("rows that are not aligned are not copied asynchronously")
-    machine.plant(pattern, replacement, kernels_of(built[0], entry_of(name)))
+    machine.plant(pattern, replacement, kernels_of(built[0], entry_of(name)), FAULTS)
     model = nacre.load(built[1], device="cuda")
     # Rows of `few rows` are copied asynchronously where their size is a multiple of 16 bytes.
     arrays = arrays_of(model, name, 72 if "wait_group" in pattern and name == "few rows" else 67)

@@ -63,13 +63,13 @@ def test_mutations_are_noticed(machine: Machine, built: Mapping[str, tuple[Path,
     machine.reset(capability=90 if name in HOPPER else 80, processors=2)
     mutants: dict[str, dict[str, str]] = {mutation.label: {} for mutation in ALL[name]}
     """By the label of a mutation, the modules that it changes, and their texts with it."""
-    for number, text in enumerate(find_ptx(path.read_bytes())):
+    for text in find_ptx(path.read_bytes()):
         if any(f".entry {symbol}" in text for symbol in symbols):
             for mutation in ALL[name]:
                 with suppress(LookupError):
                     mutants[mutation.label][text] = mutation.apply(text)
             found = dict.fromkeys(texts[text] for texts in mutants.values() if text in texts)
-            machine.compile_variants(text, tuple(found), f"{name}-{number}")
+            machine.compile_variants(text, tuple(found))
     assert error_of(machine, path, name) <= TOLERANCE
     survivors = []
     for mutation in ALL[name]:
