@@ -59,6 +59,10 @@ class Watched:
         return next(stale, None) or next((each for each in self.lost if each.by == number), None)
 
 
+Use = tuple[Function, Trial, Sequence[Array]]
+"""A function, the arguments of a call, and the initial values of its states."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrongCall:
     """A call of an artifact with wrong results. `in_use`: the first call of the function is right, but another way to
@@ -69,7 +73,7 @@ class WrongCall:
 
 
 def find_wrong(
-    artifact: Path, judges: Sequence[Judge], uses: Sequence[tuple[Function, Trial]] = (), device: str = CPU
+    artifact: Path, judges: Sequence[Judge], uses: Sequence[Use] = (), device: str = CPU
 ) -> WrongCall | None:
     """Returns the first trial with wrong results, or at which the process crashes; then the first wrong way to call one
     of the functions in `uses`, with sessions on `device`. All calls run in one child process: to fork a large process
@@ -77,7 +81,7 @@ def find_wrong(
     tasks: list[Task[tuple[Array, ...] | Died | str | None]] = [
         partial(_call, artifact, judge.trial) for judge in judges
     ]
-    tasks += [partial(check_use, artifact, function, trial) for function, trial in uses]
+    tasks += [partial(check_use, artifact, function, trial, initial=initial) for function, trial, initial in uses]
     tasks = [partial(_on_device, device, task) for task in tasks]
     answers = run_each_isolated(tasks)
     for judge, results in zip(judges, answers, strict=False):
@@ -85,7 +89,7 @@ def find_wrong(
         found = Difference(0, results.message) if isinstance(results, Died) else judge.difference(results)
         if found is not None:
             return WrongCall(Wrong(judge.trial, found))
-    for (_, trial), used in zip(uses, answers, strict=True):
+    for (_, trial, _), used in zip(uses, answers, strict=True):
         assert not isinstance(used, tuple), used
         message = used.message if isinstance(used, Died) else used
         if message is not None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from ...dialect.diagnostics import DiagnosticError, Note, Span
 from ...dialect.graph import Function, Module, Node
-from ...dialect.interpreter import Load
+from ...dialect.interpreter import Load, load_parameter
 from ...dialect.printer import print_module
+from ...dialect.states import initial_values
+from ...dialect.types import Array
 from ...passes.manager import Stage
 from ...passes.pass_list import format_pass
 from ..artifact.assemble import weights_path
@@ -31,7 +34,7 @@ from .artifacts import WrongCall, find_wrong, triage_assembly
 from .boundaries import random_crossing_dims
 from .devices import DEVICE, find_runnable
 from .halving import find_rewrite
-from .inputs import made_up
+from .inputs import Trial, made_up
 from .kernels import WrongKernel, find_wrong_kernel
 from .model_calls import Trials, Wrong, is_in_blocks
 from .passed import Passed
@@ -137,12 +140,17 @@ class Checker(Observer):
         for planned in module.functions:
             self.trials.add(planned.name, random_crossing_dims(self.trials.module.function(planned.name), planned))
         judges = list(self.trials.judges(in_blocks=is_in_blocks(module)))
-        uses = [(module.function(trial.function), trial) for trial in self.trials.first_trials()]
+        uses = [(module.function(t.function), t, self._initial_values(t)) for t in self.trials.first_trials()]
         for device in devices:
             found = find_wrong(path, judges, uses, device)
             if found is not None:
                 raise self._find_maker(device)._blame(path, found, device)
         self.passed.add([key])
+
+    def _initial_values(self, trial: Trial) -> tuple[Array, ...]:
+        source = self.trials.module
+        read = partial(load_parameter, load=self.load)
+        return initial_values(source, source.function(trial.function), trial.dims, read)
 
     def _find_maker(self, device: str) -> Checker:
         """Returns the checker of the build that made the code for a device."""

@@ -2,21 +2,28 @@
 results.
 
 Each call creates a session, writes the given states, calls the entry, and reads the states. Any comparison with the
-interpreter therefore covers the states after the call.
+interpreter therefore covers the states after the call. `check_session` covers the states of sessions that nothing was
+written to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import numpy as np
 
 from ...dialect.dims import Symbol, evaluate, parse_size
 from ...dialect.types import Array
 from ...runtime.arguments import DTypes
-from ...runtime.loader import Entry, Model
+from ...runtime.loader import Entry, Model, Session
+from ...runtime.loader import load as load_artifact
 from .c_calls import patterned
+from .isolated import Progress
+
+_CLOSE = 2.0**-7
+"""The relative difference of initial values that is none: a build may compute their formulas in another precision."""
 
 
 def session_sizes(model: Model, dims: Mapping[str, int]) -> dict[str, int]:
@@ -60,3 +67,44 @@ def call_function(
         caller.entries[name](*arguments[:count], out=tuple(outs))
     results = tuple(outs)
     return results if not entry.states else (*results, *(session.states[state] for state in entry.states))
+
+
+def check_session(
+    artifact: Path, name: str, dims: Mapping[str, int], initial: Sequence[Array], report: Progress
+) -> str | None:
+    """Returns the error of the states of an entry in a new session, in a fork, or after a reset. `initial` are the
+    values with which they begin."""
+    report("a new session")
+    model = load_artifact(artifact)
+    session, names = model.session(**session_sizes(model, dims)), model.entries[name].states
+    other = {
+        n: (np.arange(x.size) % 7 + 1).astype(x.dtype).reshape(x.shape) for n, x in zip(names, initial, strict=True)
+    }
+    begun = dict(zip(names, initial, strict=True))
+    found = _wrong_state(session, begun)
+    if found:
+        return f"a new session does not begin with the initial value of `{found}`"
+    for state, value in other.items():
+        session.states[state] = value
+    fork = session.fork()
+    session.reset()
+    found = _wrong_state(fork, other)
+    if found:
+        return f"a fork has another `{found}` than its session"
+    found = _wrong_state(session, begun)
+    return f"a reset does not restore the initial value of `{found}`" if found else None
+
+
+def _wrong_state(session: Session, expected: Mapping[str, Array]) -> str | None:
+    for name, value in expected.items():
+        actual = np.asarray(session.states[name])
+        if not _is_close(actual, value):
+            return name
+    return None
+
+
+def _is_close(actual: Array, expected: Array) -> bool:
+    if expected.dtype.kind in "biu" or actual.shape != expected.shape:
+        return np.array_equal(actual, expected)
+    x, y = actual.astype(np.float64), expected.astype(np.float64)
+    return np.allclose(x, y, rtol=_CLOSE, atol=0, equal_nan=True)

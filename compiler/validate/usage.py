@@ -5,6 +5,7 @@
     model(x, out=y), model(x, out=x)   results in given arrays, and over an argument
     api->run(...)                      the C interface: dense tensors, transposed views, overlapping tensors
     model(other); model(x)             calls with other sizes, in between
+    model(small), model(large)         refused: sizes beside the range of a dim, or that are no multiples
     threads=2                          sizes that two threads share, the last chunk included
 
 The first call, the kernels and the memory plan have been checked before, so a difference is an error of the runtime.
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...dialect.dims import INFINITY, Symbol, evaluate, symbols
 from ...dialect.graph import Function
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array
@@ -30,7 +32,7 @@ from .c_calls import RefusedError, empty_like, open_session
 from .inputs import OUTSIDE, Trial, nearest_size, random_dims, random_trial
 from .isolated import Progress, run_isolated
 from .judge import may_be_endless
-from .stateful import call_function
+from .stateful import call_function, check_session
 
 RUNTIME = "runtime"
 """The stage of the error: the C runtime in the artifact, or the Python loader."""
@@ -39,19 +41,26 @@ _SHARES = (1.0, 0.83, 0.71)
 """Shares of the largest sizes: chunks depend on measured times; most sizes, but not all, have a shorter last chunk."""
 
 
+_MOST_REFUSED = 1 << 22
+"""The most bytes of the arguments of a call that is to be refused."""
+
+
 class _FoundError(Exception):
     """Ends a check with its message."""
 
 
-def check_use(artifact: Path, function: Function, trial: Trial, report: Progress) -> str | None:
+def check_use(
+    artifact: Path, function: Function, trial: Trial, report: Progress, initial: Sequence[Array] = ()
+) -> str | None:
     """Returns the error of the first wrong way to call the artifact, in this process. Entries with states are called in
-    one way only: a call changes the states that a repeated one would begin with."""
+    one way only: a call changes the states that a repeated one would begin with. Their `initial` values are those of
+    new sessions; if none are given, sessions are not checked."""
     if function.states:
-        return None
+        return check_session(artifact, function.name, trial.dims, initial, report) if initial else None
     found = _check_ways(artifact, trial, report)
     if may_be_endless(function):
         return found  # other arguments may never end a loop
-    found = found or _check_sizes(artifact, function, trial, report)
+    found = found or _check_sizes(artifact, function, trial, report) or _check_refusals(artifact, function, report)
     shared = (random_trial(function, dims) for dims in random_shared_dims(function))
     return found or next((wrong for each in shared if (wrong := _check_threads(artifact, each, report))), None)
 
@@ -253,6 +262,41 @@ def _check_sizes(artifact: Path, function: Function, trial: Trial, report: Progr
         except NacreError as error:
             return f"a call with {each}, after calls with other sizes, is refused: {error}"
     return None
+
+
+def _check_refusals(artifact: Path, function: Function, report: Progress) -> str | None:
+    """Returns the error if sizes are accepted that a dim does not allow. Nothing is computed."""
+    entry = load_artifact(artifact).entries[function.name]
+    shapes = [value.type.shape for value in function.arguments]
+    for symbol in function.symbols():
+        others = {s.name: nearest_size(s, 1) for s in function.symbols()}
+        telling = [size for shape in shapes for size in shape if symbol in symbols(size)]
+        if not telling or any(size != symbol.size for size in telling):
+            continue  # no size of an argument, or not each one, is that of the dim itself
+        for wrong in _wrong_sizes(symbol):
+            dims = [[wrong if size == symbol.size else evaluate(size, others) for size in shape] for shape in shapes]
+            if any(size < 0 for shape in dims for size in shape):
+                continue
+            arguments = [
+                np.broadcast_to(np.zeros((), v.type.dtype.numpy), d)
+                for v, d in zip(function.arguments, dims, strict=True)
+            ]
+            if sum(x.nbytes for x in arguments) > _MOST_REFUSED:
+                continue
+            report(f"a call with {symbol.name}={wrong}")
+            try:
+                entry.bind(*map(np.ascontiguousarray, arguments))
+            except ArgumentError:
+                continue
+            return f"a call with {symbol.name}={wrong} is accepted: {symbol}"
+    return None
+
+
+def _wrong_sizes(symbol: Symbol) -> list[int]:
+    """Returns sizes that a dim does not have: just outside its range, and between its multiples."""
+    step, below = symbol.multiple, nearest_size(symbol, 0) - symbol.multiple
+    above = [nearest_size(symbol, symbol.high) + step] if symbol.high < INFINITY else []
+    return [*([below] if below >= 0 else []), *above, *([nearest_size(symbol, 0) + 1] if step > 1 else [])]
 
 
 def _check_threads(artifact: Path, trial: Trial, report: Progress) -> str | None:
