@@ -23,6 +23,9 @@ NUMBERS_OF_AN_ESCAPE = 1024
 NEEDED = ("avx512f", "avx512bw")
 """The features of CPUs on which the products are faster: one instruction looks up the exponents of 16 lanes."""
 
+MULTIPLIES_PAIRS, MULTIPLIES_TILES = "avx512bf16", "amx-bf16"
+"""The features of CPUs that multiply bf16: pairs in words, as packed products make them, or tiles of a plain matrix."""
+
 
 def with_packed_floats(
     passes: Sequence[Pass], module: Module, targets: Sequence[Target], load: Load | None
@@ -32,7 +35,8 @@ def with_packed_floats(
     empty = PackFloats()
     if load is None or empty not in passes or not all(target.has(f) for target in targets for f in NEEDED):
         return tuple(passes)
-    found = PackFloats(tuple(f"{name}:{count}" for name, count in _packable(module, load)))
+    bfloats = all(t.has(MULTIPLIES_PAIRS) and not t.has(MULTIPLIES_TILES) for t in targets)
+    found = PackFloats(tuple(f"{name}:{count}" for name, count in _packable(module, load)), bfloats)
     return tuple(found if step == empty else step for step in passes)
 
 

@@ -204,13 +204,28 @@ def unpack(table: Numbers, words: Numbers) -> Numbers:
     return np.asarray(numbers.reshape(indices.shape[0], prod(indices.shape[1:]) * TOGETHER))
 
 
-def _multiply(x: Numbers, table: Numbers, words: Numbers, start: Numbers | None = None) -> Numbers:
-    products = np.matmul(x, unpack(table, words).astype(x.dtype).T)
+def _wide(x: Numbers, paired: bool) -> Numbers:
+    """Returns rows in f32, or wider, in the order of steps."""
+    wide = x.astype(np.float32) if x.dtype == BF16.numpy else x
+    if not paired:
+        return wide
+    grouped = wide.reshape(*x.shape[:-1], x.shape[-1] // TOGETHER, HALF, 2)
+    return np.asarray(np.swapaxes(grouped, -1, -2).reshape(x.shape))
+
+
+def _multiply(
+    x: Numbers, table: Numbers, words: Numbers, start: Numbers | None = None, *, paired: bool = False
+) -> Numbers:
+    wide = _wide(x, paired)
+    products = np.matmul(wide, unpack(table, words).astype(wide.dtype).T)
     return np.asarray(products if start is None else start + products)
 
 
-def _magnitudes(x: Numbers, table: Numbers, words: Numbers, start: Numbers | None = None) -> Numbers:
-    products = np.matmul(np.abs(x), np.abs(unpack(table, words)).astype(x.dtype).T)
+def _magnitudes(
+    x: Numbers, table: Numbers, words: Numbers, start: Numbers | None = None, *, paired: bool = False
+) -> Numbers:
+    wide = np.abs(_wide(x, paired))
+    products = np.matmul(wide, np.abs(unpack(table, words)).astype(wide.dtype).T)
     return np.asarray(products if start is None else np.abs(start) + products)
 
 
@@ -224,7 +239,8 @@ def _lower(
     n = len(outer)
     rows, block, position, column = loops(*range(n)), loop(n), loop(n + 1), loop(n + 2)
     split = e.reshape(x, (*outer, blocks, groups, TOGETHER))
-    steps: list[tuple[Index, ...]] = [(*rows, block, position, ZERO + step) for step in range(TOGETHER)]
+    places = [2 * (step % HALF) + step // HALF if attributes["paired"] else step for step in range(TOGETHER)]
+    steps: list[tuple[Index, ...]] = [(*rows, block, position, ZERO + place) for place in places]
 
     def body(s: ScalarEmitter, *elements: Scalar) -> Sequence[Scalar]:
         *numbers, indices, first, second, total = elements
@@ -235,7 +251,8 @@ def _lower(
             even = s.bits(_moved(s, bits, "shl", 16), F32)
             odd = s.bits(s.binary("and", bits, s.constant(_UPPER, U32)), F32)
             for step, factor in ((pair, even), (pair + HALF, odd)):
-                product = s.binary("mul", numbers[step], factor)
+                number = numbers[step] if x.type.dtype is F32 else s.cast(numbers[step], F32)
+                product = s.binary("mul", number, factor)
                 products = product if products is None else s.binary("add", products, product)
         assert products is not None
         return [s.binary("add", total, products)]
@@ -267,26 +284,31 @@ def _exponents(s: ScalarEmitter, table: Tensor, indices: Scalar, pair: int) -> S
     return s.binary("or", entry(pair), _moved(s, entry(pair + HALF), "shl", 16))
 
 
-def _planes_of(rows: tuple[int, ...], columns: int, blocks: int, groups: int, *, start: bool = True) -> Case:
+def _planes_of(
+    rows: tuple[int, ...], columns: int, blocks: int, groups: int, *, start: bool = True, paired: bool = False
+) -> Case:
     table = np.tile(np.asarray([*range(115, 115 + ENTRIES - 1), 0], np.uint16) << 7, 2)
     random = np.random.default_rng(columns + groups)
     words = random.integers(0, 1 << 32, (columns, blocks, groups, WORDS), dtype=np.uint32)
     steps = blocks * groups * TOGETHER
     started = ((*rows, columns),) if start else ()
     shapes = ((*rows, steps), (2 * ENTRIES,), words.shape, *started)
-    return Case(shapes, arrays={1: table, 2: words}, terms=max(1, steps))
+    dtypes = (BF16,) if paired else None
+    given = {"paired": True} if paired else {}
+    return Case(shapes, given, arrays={1: table, 2: words}, terms=max(1, steps), dtypes=dtypes)
 
 
 packed_matmul = Operator(
     name="packed_matmul",
-    summary="x @ w.T, plus start if it is given, for a bf16 matrix w, given by its planes",
+    summary="x @ w.T, plus start if it is given, for a bf16 matrix w, given by its planes; in x, the steps of a "
+    "group may be in pairs: 0, 4, 1, 5, and so on",
     operands=(
-        Operand("x", (F32,), group="x"),
+        Operand("x", (F32, BF16), group="x"),
         Operand("table", (U16,), group="table"),
         Operand("words", (U32,), group="words"),
-        Operand("start", (F32,), group="x", optional=True),
+        Operand("start", (F32,), group="start", optional=True),
     ),
-    attributes=(),
+    attributes=(AttributeSpec("paired", "bool", default=False),),
     infer=_infer,
     reference=_multiply,
     magnitudes=_magnitudes,
@@ -301,6 +323,9 @@ packed_matmul = Operator(
             _planes_of((0,), 5, 2, 4),
             _planes_of((1,), 1, 0, 4),
             _planes_of((5,), 0, 1, 2),
+            _planes_of((3,), 5, 2, 4, paired=True),
+            _planes_of((1,), 49, 1, 3, paired=True),
+            _planes_of((70,), 33, 2, 4, start=False, paired=True),
         )
     ),
     properties=frozenset({"contraction", "internal"}),

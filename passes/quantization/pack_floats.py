@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
 from ...dialect.dims import Size, divide_exactly, product
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import axis_order
-from ...dialect.ops.packed_floats import TOGETHER
-from ...dialect.types import BF16, F32
+from ...dialect.ops.packed_floats import HALF, TOGETHER
+from ...dialect.types import BF16, F32, DType
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 
@@ -21,7 +22,7 @@ MOST_GROUPS = 16
 
 @dataclass(frozen=True)
 class PackFloats(Pass):
-    """Replaces `matmul(x, w.T, into=f32)` of f32 rows and a bf16 parameter by `packed_matmul(x, table, words)`.
+    """Replaces `matmul(x, w.T, into=f32)` of rows and a bf16 parameter by `packed_matmul(x, table, words)`.
 
     Most bf16 weights have one of 15 exponents, so that a sign, a fraction and an index of the exponent take 12 bits.
     The product of few rows is limited by the bytes of the weight that it reads. The numbers without an index are
@@ -33,6 +34,9 @@ class PackFloats(Pass):
     unpacking takes longer than reading. Where a row is infinite, a number without an index gives NaN in place of
     infinity.
 
+    The rows are f32, or also bf16 if `bfloats` is set: a build sets it for CPUs that multiply pairs of bf16, other than
+    those that multiply tiles of a plain matrix.
+
     `escapes` names the parameters to pack, each with at least as many as its numbers without an index: `name:count`. A
     build determines them from the data, for CPUs on which the products are faster. A parameter that anything else reads
     is not packed, so that an artifact stores one copy. Leaves the computation of the planes to `fold-parameters`.
@@ -40,6 +44,7 @@ class PackFloats(Pass):
 
     name: ClassVar[str] = "pack-floats"
     escapes: tuple[str, ...] = ()
+    bfloats: bool = False
 
     def __post_init__(self) -> None:
         for each in self.escapes:
@@ -56,16 +61,17 @@ class PackFloats(Pass):
         counts = self.counts
         if not counts:
             return module
-        read_elsewhere = {name for function in module.functions for name in _read_elsewhere(function)}
+        dtypes = frozenset({F32, BF16}) if self.bfloats else frozenset({F32})
+        read_elsewhere = {name for function in module.functions for name in _read_elsewhere(function, dtypes)}
         rows: dict[str, set[Size]] = {}
-        for name, each in (pair for function in module.functions for pair in _rows_of_products(function)):
+        for name, each in (pair for function in module.functions for pair in _rows_of_products(function, dtypes)):
             rows.setdefault(name, set()).add(each)
         of_few_rows = {name for name, found in rows.items() if _has_few_rows(found)}
         chosen = {name: count for name, count in counts.items() if name in of_few_rows - read_elsewhere}
-        return module.map_functions(lambda function: _Packer(function, context, chosen).run())
+        return module.map_functions(lambda function: _Packer(function, context, chosen, dtypes).run())
 
 
-def _read_elsewhere(function: Function) -> Iterator[str]:
+def _read_elsewhere(function: Function, dtypes: AbstractSet[DType]) -> Iterator[str]:
     """Yields the parameters that something else than a product of the transposed matrix reads."""
     definitions = {value.name: node for node in walk(function.body) for value in node.outputs}
     for node in walk(function.body):
@@ -75,7 +81,7 @@ def _read_elsewhere(function: Function) -> Iterator[str]:
             if name is not None and axis_order(node) != (1, 0):
                 yield name
             source = None if made is None else _transposed(made, definitions)
-            if source is not None and (number != 1 or not _is_product(node)):
+            if source is not None and (number != 1 or not _is_product(node, dtypes)):
                 yield source
     for value in function.results:
         made = definitions.get(value.name)
@@ -90,10 +96,10 @@ def _has_few_rows(rows: Iterable[Size]) -> bool:
     return len(unknown) <= 1 and any(isinstance(each, int) and each <= FEW_ROWS for each in rows)
 
 
-def _rows_of_products(function: Function) -> Iterator[tuple[str, Size]]:
+def _rows_of_products(function: Function, dtypes: AbstractSet[DType]) -> Iterator[tuple[str, Size]]:
     """Yields the parameters that products read, with the number of rows of the other operand."""
     definitions = {value.name: node for node in walk(function.body) for value in node.outputs}
-    for node in filter(_is_product, walk(function.body)):
+    for node in (node for node in walk(function.body) if _is_product(node, dtypes)):
         rows, made = product(node.inputs[0].type.shape[:-1]), definitions.get(node.inputs[1].name)
         name = None if made is None else _transposed(made, definitions)
         if name is not None:
@@ -108,22 +114,35 @@ def _transposed(node: Node, definitions: Mapping[str, Node]) -> str | None:
     return None if made is None else parameter_of(made)
 
 
-def _is_product(node: Node) -> bool:
-    """Returns whether a node multiplies rows of f32 by a bf16 matrix, in whole groups of steps."""
+def _is_product(node: Node, dtypes: AbstractSet[DType]) -> bool:
+    """Returns whether a node multiplies rows of one of these dtypes by a bf16 matrix, in whole groups of steps."""
     if node.op != "matmul" or node.attribute("into") is not F32 or node.output.type.dtype is not F32:
         return False
     x, w = (value.type for value in node.inputs)
     is_whole = w.rank == 2 and divide_exactly(w.shape[0], TOGETHER) is not None
-    return x.dtype is F32 and w.dtype is BF16 and x.rank > 0 and is_whole
+    return x.dtype in dtypes and w.dtype is BF16 and x.rank > 0 and is_whole
+
+
+def _in_pairs(b: NodeBuilder, x: Value) -> Value:
+    """Returns rows whose steps 0 to 7 of each group are in the order 0, 4, 1, 5, 2, 6, 3, 7."""
+    *outer, steps = x.type.shape
+    groups = divide_exactly(steps, TOGETHER)
+    assert groups is not None, x
+    split = b.reshape(x, shape=(*outer, groups, 2, HALF))
+    last = len(outer)
+    turned = b.transpose(split, axes=(*range(last + 1), last + 2, last + 1))
+    return b.reshape(turned, shape=x.type.shape)
 
 
 class _Packer(Rewriter):
-    def __init__(self, function: Function, context: Context, counts: Mapping[str, int]) -> None:
+    def __init__(
+        self, function: Function, context: Context, counts: Mapping[str, int], dtypes: AbstractSet[DType]
+    ) -> None:
         super().__init__(function)
-        self.context, self.counts = context, counts
+        self.context, self.counts, self.dtypes = context, counts, dtypes
 
     def visit(self, node: Node) -> Replacement | None:
-        if not _is_product(node):
+        if not _is_product(node, self.dtypes):
             return None
         made = self.definitions.get(node.inputs[1].name)
         name = None if made is None else _transposed(made, self.definitions)
@@ -140,7 +159,10 @@ class _Packer(Rewriter):
         width = max(n for n in range(1, MOST_GROUPS + 1) if groups % n == 0)
         blocks = b.reshape(words, shape=(columns, groups // width, width, each))
         start = [self.corrections(b, node, w, escapes)] if escapes else []
-        return b.packed_matmul(node.inputs[0], b.packed_table(w), blocks, *start)
+        x = node.inputs[0]
+        paired = x.type.dtype is BF16
+        rows = _in_pairs(b, x) if paired else x
+        return b.packed_matmul(rows, b.packed_table(w), blocks, *start, paired=paired)
 
     def corrections(self, b: NodeBuilder, node: Node, w: Value, escapes: int) -> Value:
         """Returns the sums of the products with the numbers that have no index."""
@@ -148,7 +170,8 @@ class _Packer(Rewriter):
         last = x.type.rank - 1
         columns, steps = (b.packed_places(w, escapes=escapes, axis=axis) for axis in (0, 1))
         factors = b.cast(b.packed_escapes(w, escapes=escapes), dtype=F32)
-        terms = b.multiply(b.gather(x, steps, axis=last, mode="clamp"), factors)
+        chosen = b.gather(x, steps, axis=last, mode="clamp")
+        terms = b.multiply(chosen if x.type.dtype is F32 else b.cast(chosen, dtype=F32), factors)
         nothing = b.full(shape=node.output.type.shape, value=0.0, dtype=F32)
         where = b.reshape(columns, shape=(*(1,) * last, escapes))
         return b.scatter_add(nothing, where, terms, axis=last, mode="clamp")

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from nacre.compiler import packed_weights
+from nacre.compiler.checking import read_model
 from nacre.compiler.cli.main import run
+from nacre.compiler.targets.target import parse_targets
 from nacre.dialect.ops.packed_floats import (
     exponents_of,
     packed_escapes,
@@ -20,6 +22,7 @@ from nacre.dialect.ops.packed_floats import (
     packed_words,
     unpack,
 )
+from nacre.passes.quantization.pack_floats import PackFloats
 from safetensors.numpy import save_file
 
 Numbers = npt.NDArray[Any]
@@ -192,3 +195,39 @@ def test_an_artifact_of_a_dump_after_packing(files: Path, stage: str, monkeypatc
     assert stored_words(first) and stored_words(again)
     for one, other in zip(first(x, x[:1]), again(x, x[:1]), strict=True):
         assert np.array_equal(np.asarray(one), np.asarray(other))
+
+
+PAIRS = "x86-64-v4+avx512bf16"
+
+
+@pytest.mark.skipif(not parse_targets(PAIRS)[0].runs_here, reason="this CPU has no AVX-512 BF16")
+def test_rows_in_bf16_are_multiplied_in_pairs(tmp_path: Path) -> None:
+    """For no, few and many rows, whose results do not depend on the other rows. The rows of an identity matrix give the
+    weights themselves."""
+    w = normal(50, 120, 1)
+    w[3, 5], w[49, 119] = 2.0**-24, -(2.0**-20)
+    options: dict[str, Any] = {"weights": {"w": w}, "target": PAIRS, "precision": "bf16", "dump_dir": tmp_path}
+    model = nacre.compile(MODEL, tmp_path / "pairs.so", **options)
+    assert len(stored_words(model)) == 1
+    (tiled,) = tmp_path.glob("*-tiled.mlir")
+    assert "dpbf16ps" in tiled.read_text() and "vector.fma" not in tiled.read_text()
+    wide = w.astype(np.float32)
+    x = np.random.default_rng(7).standard_normal((131, 120)).astype(BF16).astype(np.float32)
+    most = np.abs(x) @ np.abs(wide).T * np.finfo(np.float32).eps * (1 + 0.3 * np.sqrt(120))
+    many, one = (np.asarray(result) for result in model(x, x[:1]))
+    expected = x.astype(np.float64) @ wide.T
+    assert (np.abs(many - expected) <= most).all() and (np.abs(one - expected[:1]) <= most[:1]).all()
+    for rows in (0, 1, 2, 3, 8, 9, 64, 67):
+        assert np.array_equal(np.asarray(model(x[:rows], x[:1])[0]), many[:rows]), rows
+    identity = np.eye(120, dtype=np.float32)
+    assert np.array_equal(np.asarray(model(identity, identity[:1])[0]).T, wide)
+
+
+@pytest.mark.parametrize(
+    ("target", "bfloats"), [(PAIRS, True), ("x86-64-v4", False), ("sapphirerapids", False), ("znver4", True)]
+)
+def test_cpus_that_multiply_packed_pairs(target: str, bfloats: bool) -> None:
+    """Others multiply in f32 what they unpack, or tiles of a plain matrix."""
+    module, w = read_model(MODEL).module, normal(50, 120, 1)
+    (found,) = packed_weights.with_packed_floats([PackFloats()], module, parse_targets(target), lambda _: w)
+    assert isinstance(found, PackFloats) and (found.bfloats, len(found.escapes)) == (bfloats, 1)

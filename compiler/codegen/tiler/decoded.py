@@ -63,6 +63,8 @@ def _sum_of(op: Op) -> Scaled | None:
     """Returns the sum of products with a common factor, or of products with numbers that are rounded after they are
     scaled, which have none."""
     kind, added = op.combination or ("", op.body)
+    if op.body.kind == "dot" and op.composed and len(op.reduced) > 1:
+        return Scaled(op.composed, None, frozenset(op.reduced[-1:]))
     if op.scaled is not None or kind != "arith.addf" or len(op.reduced) < 2:
         return op.scaled
     products = products_of(added)
@@ -122,7 +124,7 @@ class DecodedTiles(RowBlockTiles):
         fetches = Prefetches() if len(self.weights) > len(self._moving()) else roles.prefetches
         self.fetched = Panels(roles.step, (), fetches)
         words = len(self.weights) * prod(static_size(size) for _, size in self.inner)
-        self.numbers = evaluator.stack("numbers", op, words * roles.width, scaled.type)
+        self.numbers = evaluator.stack("numbers", op, words * roles.width, self._type)
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
 
     def _block(
@@ -201,6 +203,11 @@ class DecodedTiles(RowBlockTiles):
                     finish(at)
 
     # Numbers of a block
+
+    @property
+    def _type(self) -> str:
+        """The type of the numbers: pairs of bf16 in words, floats, or integers."""
+        return self.weights[0].type if self.op.composed else self.scaled.type
 
     def _decode(self, iteration: Iteration, column: Form, masks: Sequence[str | None]) -> list[Value]:
         """Dequantizes a block; returns the initial sums of its products, one for each vector."""

@@ -24,7 +24,7 @@ from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import F32
 from ...lower.text import literal
 from .branches import load_under, raise_alarm, watching
-from .dots import Halves, add_products
+from .dots import WORD, Halves, add_products
 from .forms import Form, combine, constant, variable
 from .lookups import find_floats, find_pair, look_up_floats, look_up_pair
 from .pages import split_page
@@ -418,7 +418,10 @@ class Evaluator:
         """Returns the unscaled sum after one more iteration."""
         for factors in scaled.products:
             left, right = (self.body(op, iteration, root=f) for f in factors)
-            if scaled.quantized is None:
+            if scaled.quantized is None and left.type == WORD:
+                with self.writer.at(op.body.location):
+                    total = add_products(self.writer, op.body, total, (left, right))
+            elif scaled.quantized is None:
                 total = self._add_product(op, left, right, total)
             else:
                 with self.writer.at(op.body.location):

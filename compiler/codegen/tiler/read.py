@@ -20,6 +20,7 @@ from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
 from .group_bytes import unpack_groups
+from .paired_dots import pair_steps
 from .positions import read_map
 from .quantized_sums import group_quantized
 from .regions import Region, behind
@@ -368,7 +369,7 @@ class _Reader:
             (following,), first = carried, self.tensors[values[-2]]
             op.start, op.carried = None, Carried(following, str(first.splat), first.element)
         else:
-            plain, op = op, unpack_groups(group_quantized(group_steps(op)))
+            plain, op = op, pair_steps(unpack_groups(group_quantized(group_steps(op))))
             op.is_sparse = SPARSE in operation.attributes
             if op is plain and len(op.reduced) == 1:
                 op.until, op.since = (_read_bound(operation, name) for name in (UNTIL, SINCE))

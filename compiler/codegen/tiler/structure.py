@@ -370,7 +370,11 @@ class Op:
 
     @cached_property
     def composed(self) -> tuple[tuple[Node, Node], ...]:
-        """The products that the body adds up, where each has a factor that is composed of its bits."""
+        """The products that the body adds up, where each has a factor that is composed of its bits: of floats, or of
+        pairs of bf16 in words."""
+        if self.body.kind == "dot":
+            words = tuple(_words_of(self.body))
+            return words if len(words) > 1 else ()
         kind, added = self.combination or ("", self.body)
         products = products_of(added) if kind == "arith.addf" else ()
         return products if all(any(f.kind == COMPOSED for f in factors) for factors in products) else ()
@@ -389,6 +393,14 @@ class Op:
 
 COMPOSED = "arith.bitcast"
 """The kind of a float that is composed of its bits, as those of packed floats are."""
+
+
+def _words_of(node: Node) -> Iterator[tuple[Node, Node]]:
+    """Yields the words that groups in turn multiply, those of the first one first."""
+    if node.kind == "dot":
+        total, left, right = node.operands
+        yield from _words_of(total)
+        yield left, right
 
 
 def products_of(node: Node) -> tuple[tuple[Node, Node], ...]:

@@ -30,7 +30,13 @@ SPACING = 16
 def find_rows(op: Op, loop: int, row: int | None, features: AbstractSet[str], lanes: int) -> int | None:
     """Returns the index of an op's read of rows, a group of bf16 values with every step of a loop, if it is to be
     widened."""
-    if row is None or op.body.kind != "dot" or op.body.type != "f32" or has_instruction(op.body, features, lanes):
+    if (
+        row is None
+        or op.composed
+        or op.body.kind != "dot"
+        or op.body.type != "f32"
+        or has_instruction(op.body, features, lanes)
+    ):
         return None
     for number, access in enumerate(op.reads):
         group = access.group
