@@ -293,7 +293,7 @@ def _planes_of(
     steps = blocks * groups * TOGETHER
     started = ((*rows, columns),) if start else ()
     shapes = ((*rows, steps), (2 * ENTRIES,), words.shape, *started)
-    dtypes = (BF16,) if paired else None
+    dtypes = (BF16 if paired else F32,)
     given = {"paired": True} if paired else {}
     return Case(shapes, given, arrays={1: table, 2: words}, terms=max(1, steps), dtypes=dtypes)
 

@@ -204,10 +204,10 @@ PAIRS = "x86-64-v4+avx512bf16"
 def test_rows_in_bf16_are_multiplied_in_pairs(tmp_path: Path) -> None:
     """For no, few and many rows, whose results do not depend on the other rows. The rows of an identity matrix give the
     weights themselves."""
-    w = normal(50, 120, 1)
-    w[3, 5], w[49, 119] = 2.0**-24, -(2.0**-20)
+    w = normal(18, 120, 1)
+    w[3, 5], w[17, 119] = 2.0**-24, -(2.0**-20)
     options: dict[str, Any] = {"weights": {"w": w}, "target": PAIRS, "precision": "bf16", "dump_dir": tmp_path}
-    model = nacre.compile(MODEL, tmp_path / "pairs.so", **options)
+    model = nacre.compile(MODEL.replace("50", "18"), tmp_path / "pairs.so", **options)
     assert len(stored_words(model)) == 1
     (tiled,) = tmp_path.glob("*-tiled.mlir")
     assert "dpbf16ps" in tiled.read_text() and "vector.fma" not in tiled.read_text()
