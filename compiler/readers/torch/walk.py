@@ -139,7 +139,8 @@ class Walk:
     def _arithmetic(self, node: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], span: Span) -> Any:
         positional, _ = arguments
         if node.target is operator.getitem:
-            return positional[0][positional[1]]
+            results, number = positional
+            return self._result(node, results, number, span)
         if node.target not in _ARITHMETIC:
             return self._decide(node, span)
         rule = _ARITHMETIC[node.target]
@@ -147,6 +148,16 @@ class Walk:
             message = f"`{name_of(node)}` of node `{_shown(node)}` computes with values that are known in a call only"
             raise DiagnosticError([Diagnostic("data-dependent", message, span)])
         return rule(*positional)
+
+    def _result(self, node: Any, results: Any, number: Any, span: Span) -> Any:
+        """Returns one of several results. Converters may leave out those that models rarely read; one that is not read
+        is None."""
+        if not isinstance(number, int) or (number < len(results) and results[number] is not None):
+            return results[number]
+        if node.users:
+            message = f"result {number} of `{name_of(node.args[0])}`, `{_shown(node)}`, cannot be read"
+            raise DiagnosticError([Diagnostic("unsupported-operator", message, span)])
+        return None
 
     def _decide(self, node: Any, span: Span) -> bool:
         """Returns whether a comparison of sizes holds for all values of the dims."""

@@ -18,6 +18,7 @@ from . import (
     gradients,
     indexing,
     joining,
+    linear_algebra,
     normalization,
     ordering,
     padding,
@@ -30,11 +31,13 @@ from . import (
     selection,
     shapes,
     slicing,
+    special,
     unary,
 )
 
 FAMILIES: Mapping[str, Converters] = {
     "Functions of one element": unary.CONVERTERS,
+    "Special functions": special.CONVERTERS,
     "Arithmetic": arithmetic.CONVERTERS,
     "Comparisons and logic": comparisons.CONVERTERS,
     "Activations": activations.CONVERTERS,
@@ -49,6 +52,7 @@ FAMILIES: Mapping[str, Converters] = {
     "Ordering": ordering.CONVERTERS,
     "Creation": creation.CONVERTERS,
     "Contractions": contractions.CONVERTERS,
+    "Linear algebra": linear_algebra.CONVERTERS,
     "Convolutions": convolutions.CONVERTERS,
     "Pooling": pooling.CONVERTERS,
     "Normalization": normalization.CONVERTERS,

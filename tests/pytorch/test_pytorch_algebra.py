@@ -1,0 +1,102 @@
+"""Special functions and linear algebra of PyTorch, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import nacre
+import pytest
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.interpreter import Interpreter, load_parameter
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from nacre.compiler.readers.torch.writing.arrays import to_array, to_tensor  # noqa: E402  # after the check
+
+Tensor = Any
+
+
+class Called(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *operands: Tensor) -> Any:
+        return self.call(*operands)
+
+
+def interpret(call: Callable[..., Any], *operands: Tensor) -> list[Tensor]:
+    """Returns the results of the model that is read of the function."""
+    module = nacre.from_torch(Called(call), operands).module
+    return [to_tensor(made) for made in Interpreter(module, load_parameter).run("Called", [*map(to_array, operands)])]
+
+
+def assert_same(call: Callable[..., Any], *operands: Tensor, tolerance: float) -> None:
+    expected = call(*operands)
+    expected = expected if isinstance(expected, (tuple, list)) else (expected,)
+    made = interpret(call, *operands)
+    assert len(made) == len(expected)
+    for found, wanted in zip(made, expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def special(x: Tensor, u: Tensor) -> Sequence[Tensor]:
+    return torch.lgamma(x), torch.digamma(x), torch.erfinv(u)
+
+
+EXTREME = [0.0, -0.0, 1.0, 2.0, -1.0, -3.0, torch.inf, -torch.inf, torch.nan, 1e-300, 1e300]
+
+
+def test_special_functions_are_within_their_bounds() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.cat([torch.linspace(-9.7, 40.3, 301), torch.logspace(-8, 8, 60), torch.tensor(EXTREME)]).double()
+    near = 1 - torch.logspace(-15, 0, 40, dtype=torch.float64)
+    u = torch.cat([torch.rand(200, generator=generator).double() * 2 - 1, near, -near, torch.tensor([0.0, -0.0, 1.5])])
+    # PyTorch's digamma has an error of 1e-8 near poles; these points keep their distance.
+    assert_same(special, x, u, tolerance=1e-13)
+    assert_same(special, x.float(), u.float().clamp(-1, 1), tolerance=1e-6)
+
+
+def algebra(a: Tensor, b: Tensor, v: Tensor) -> Sequence[Tensor]:
+    definite = a @ a.mT + 4 * torch.eye(3, dtype=a.dtype)
+    factor = torch.linalg.cholesky(definite)
+    upper = torch.linalg.cholesky(definite, upper=True)
+    return (
+        *(torch.linalg.inv(a), *torch.linalg.inv_ex(a), torch.linalg.det(a), *torch.linalg.slogdet(a)),
+        *(torch.linalg.solve(a, b), torch.linalg.solve(a, v), torch.linalg.solve(a, b.mT, left=False)),
+        *(factor, upper, *torch.linalg.cholesky_ex(definite)),
+        *(torch.cholesky_solve(b, factor), torch.cholesky_solve(b, upper, upper=True)),
+        torch.linalg.solve_triangular(factor, b, upper=False),
+        torch.linalg.solve_triangular(upper, b.mT, upper=True, left=False, unitriangular=True),
+        torch.linalg.svdvals(b),
+        torch.linalg.multi_dot([a[0], b[0], b[0].mT]),
+    )
+
+
+def test_linear_algebra_agrees_with_eager() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b, v = (torch.randn(n, generator=generator, dtype=torch.float64) for n in ((2, 3, 3), (2, 3, 2), (2, 3)))
+    assert_same(algebra, a + 3 * torch.eye(3, dtype=torch.float64), b, v, tolerance=1e-12)
+
+
+def test_a_singular_matrix_is_reported_by_its_number_alone() -> None:
+    def statuses(a: Tensor) -> Sequence[Tensor]:
+        inverse, wrong = torch.linalg.inv_ex(a)
+        return inverse, wrong, torch.linalg.cholesky_ex(a).info, torch.linalg.inv(a)
+
+    singular = torch.tensor([[[1.0, 2.0], [2.0, 4.0]], [[2.0, 0.0], [0.0, 1.0]]])
+    eager = Called(lambda a: torch.linalg.inv_ex(a).info)
+    assert (eager(singular) != 0).tolist() == [True, False]
+    found, wrong, indefinite, checked = interpret(statuses, singular)
+    assert (wrong != 0).tolist() == [True, False]
+    assert indefinite[1] == 0 and torch.equal(found.isfinite().all(-1).all(-1), wrong == 0)
+    assert torch.equal(found.isfinite(), checked.isfinite())
+
+
+def test_a_result_that_is_not_computed_is_refused() -> None:
+    a, b = torch.eye(2), torch.ones(2, 1)
+    with pytest.raises(DiagnosticError, match=r"result 1 of `_linalg_solve_ex.default`, .* cannot be read"):
+        interpret(lambda a, b: torch.ops.aten._linalg_solve_ex(a, b)[1] + 1, a, b)
