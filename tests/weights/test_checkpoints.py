@@ -40,7 +40,9 @@ def write(tmp_path: Path, kind: str) -> Path:
         names = list(TENSORS)
         shards = {"one.safetensors": names[:3], "two.safetensors": names[3:]}
         for file, part in shards.items():
-            safetensors.numpy.save_file({n: TENSORS[n] for n in part}, tmp_path / file)
+            # A shard may hold another tensor of the same name: the index tells which one counts.
+            stale = {n: np.ones_like(TENSORS[n]) for n in ("a.weight", "flags") if n not in part}
+            safetensors.numpy.save_file({n: TENSORS[n] for n in part} | stale, tmp_path / file)
         index = {"metadata": {}, "weight_map": {n: f for f, part in shards.items() for n in part}}
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
         return tmp_path
