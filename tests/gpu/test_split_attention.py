@@ -240,16 +240,23 @@ def test_values_that_are_not_finite(machine: Machine, built: tuple[Build, Path])
         assert np.isnan(result[1]).all() and np.isfinite(result[[0, 2]]).all()
 
 
-@pytest.mark.parametrize(
-    ("launch", "pattern", "replacement"),
-    [
-        (1, r"ex2\.approx\.f32", "mov.b32"),
-        (1, r"bar(rier)?\.sync[^;]*;", ""),
-        (1, r"add\.rn\.f32(\s+%\w+, %\w+), %\w+;", r"mov.b32\1;"),
-        (0, r"(st\.global\.b32\s+\[%rd\d+)\]", r"\1+4]"),
-        (0, r"(mov\.u32\s+%r\d+), %ctaid\.x;", r"\1, 0;"),
-    ],
+FAULTS = (
+    (1, r"ex2\.approx\.f32", "mov.b32"),
+    (1, r"bar(rier)?\.sync[^;]*;", ""),
+    (1, r"add\.rn\.f32(\s+%\w+, %\w+), %\w+;", r"mov.b32\1;"),
+    (0, r"(st\.global\.b32\s+\[%rd\d+)\]", r"\1+4]"),
+    (0, r"(mov\.u32\s+%r\d+), %ctaid\.x;", r"\1, 0;"),
 )
+
+
+def with_fault(text: str, launch: int, pattern: str, replacement: str) -> str:
+    """Returns a module with a fault in one of its launches."""
+    entries = re.split(r"(?=\.visible \.entry )", text)
+    entries[1 + launch] = re.sub(pattern, replacement, entries[1 + launch])
+    return "".join(entries)
+
+
+@pytest.mark.parametrize(("launch", "pattern", "replacement"), FAULTS)
 @pytest.mark.parametrize("name", ["grouped", "exact"])
 def test_planted_fault_is_found(
     machine: Machine, built: tuple[Build, Path], name: str, launch: int, pattern: str, replacement: str
@@ -262,12 +269,12 @@ def test_planted_fault_is_found(
     changed = []
 
     def edit(text: str) -> str:
-        entries = re.split(r"(?=\.visible \.entry )", text)
-        if not any(f".entry {symbol}" in text for symbol in symbols) or len(entries) < 3:
+        if not any(f".entry {symbol}" in text for symbol in symbols) or text.count(".visible .entry ") < 2:
             return text
-        entries[1 + launch] = re.sub(pattern, replacement, entries[1 + launch])
-        changed.append("".join(entries) != text)
-        return "".join(entries)
+        machine.compile_variants(text, [with_fault(text, *fault) for fault in FAULTS])
+        made = with_fault(text, launch, pattern, replacement)
+        changed.append(made != text)
+        return made
 
     machine.edit = edit
     model = nacre.load(built[1], device="cuda")
