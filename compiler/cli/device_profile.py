@@ -46,11 +46,11 @@ def _model_artifact(call: ChosenCall, artifact: Path, chip: Chip) -> tuple[str, 
         raise click.UsageError(f"{call.path} has no code for GPUs: compile it with --target cuda")
     symbols = [read_dim(described) for described in entry["dims"]]
     check_dims(symbols, call.dims)
-    dims = {**_usual_dims(entry), **call.dims}
+    dims = {**usual_dims(entry), **call.dims}
     return entry["name"], dims, list(bound_calls(read_calls(library, "device")[entry["name"]], codes, dims, chip))
 
 
-def _usual_dims(entry: Mapping[str, Any]) -> dict[str, int]:
+def usual_dims(entry: Mapping[str, Any]) -> dict[str, int]:
     """Returns a representative size of each dim of an entry, by its description."""
     return {symbol.name: usual_size(symbol) for symbol in map(read_dim, entry["dims"])}
 
@@ -73,7 +73,7 @@ def device_calls(library: Library) -> list[dict[str, Any]]:
                 for call in calls[entry["name"]]
             ],
         }
-        for entry, dims in ((entry, _usual_dims(entry)) for entry in entries)
+        for entry, dims in ((entry, usual_dims(entry)) for entry in entries)
         if entry["name"] in calls
     ]
 
