@@ -37,6 +37,7 @@ from .rows import (
     write_rows,
 )
 from .text import Text
+from .transposes import find_crossing
 from .vectors import write_row
 
 _RESHAPES = frozenset({"memref.expand_shape", "memref.collapse_shape"})
@@ -137,7 +138,7 @@ def _fits(computing: Sequence[Any], group: Group, nest: Nest, axes: int, lanes: 
         own = len(nest.outer) == axes and lanes_of(nest) == lanes and orders_rows_as_results(nest, lanes)
         if not own:
             return False
-    elif nest.has_loops:
+    elif nest.has_loops or find_crossing(nest) is not None:
         return False
     inputs, results = operands_of(computing[group.members[-1]])
     known = [(root_of(value), o) for value, o in zip(inputs, nest.inputs, strict=True) if o.in_memory]
