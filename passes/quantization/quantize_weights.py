@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.lazy_dataclass import dataclass
+from ...dialect.ops import axis_order
 from ...dialect.types import F32
 from ..analysis.factors import (
     NOT_TRAINED,
@@ -98,7 +99,7 @@ class _Quantizer(Rewriter):
 
     def rounded(self, b: NodeBuilder, weight: Factor) -> Value:
         made = self.definitions.get(weight.value.name)
-        if not isinstance(self.codec, Cast) or made is None or made.op not in ("transpose", "matrix_transpose"):
+        if not isinstance(self.codec, Cast) or made is None or axis_order(made) is None:
             return self.codec.round(b, weight.value, weight.axes)
         # The cast comes before the transpose, so that one rounded table serves look-ups of its rows as well.
         stored = self.codec.store(b, made.inputs[0], weight.axes)
