@@ -120,7 +120,7 @@ def build_artifact(
             os.replace(weights_path(made), weights_path(output))
         os.replace(made, output)
     except OSError as error:
-        message = f"cannot write `{output}`: {error.strerror or error}"
+        message = f"cannot write `{output}`: {(error.strerror or str(error)).lower()}"
         raise DiagnosticError([Diagnostic("cannot-write", message)]) from error
     finally:
         if folder is not None:

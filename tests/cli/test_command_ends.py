@@ -95,8 +95,8 @@ def test_signals(double: Path, tmp_path: Path, number: signal.Signals, code: int
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A shell lets what it starts in the background ignore SIGINT, and that is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        # A shell lets what it starts in the background ignore SIGINT, `nohup` SIGHUP, and that is inherited.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not started.exists():

@@ -65,11 +65,13 @@ def defined_symbols(objects: Sequence[bytes], folder: Path) -> dict[str, str]:
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="needs readelf")
 def test_entries_and_kernels_are_hidden(tmp_path: Path) -> None:
     lowered = lower_module(module(function("f", F32, busy), function("g", F64, busy)))
-    _, objects = generate_objects(lowered, CodeOptions(level=1))
+    program, objects = generate_objects(lowered, CodeOptions(level=1))
+    launchers = {call.signature.launcher for entry in program.entries for call in entry.calls}
     kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + ITEMS)}
     entries = {f"{copy}nacre_entry_{name}" for copy in ("", "observed_") for name in "fg"}
-    expected = {*entries, *kernels}
-    assert len(objects) == len(lowered.kernels) + 1
+    expected = {*entries, *kernels, *launchers}
+    # The entries, their observed copies, and the launchers.
+    assert len(objects) == len(lowered.kernels) + 2 + len(launchers)
     assert defined_symbols(objects, tmp_path) == dict.fromkeys(expected, "HIDDEN")
 
 

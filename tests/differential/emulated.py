@@ -93,7 +93,7 @@ def generate_emulated(lowered: Lowered, options: CodeOptions) -> tuple[Program, 
         symbol: Part(emulate(each.text), symbol, (), each.report.schedules, functions=each.report.parts)
         for symbol, each in tiled.items()
     }
-    for each in entry_modules(program.entries, "", parts):
+    for each in entry_modules(program.entries, "", parts, watched=not options.visible):
         given[each.symbols[0]] = Part(each.text, each.symbols[0], kind="entries")
     second = CodeGenerator(replace(options, targets=(HOST,), start=LLVM_IR), given=given)
     emulated = second.compile_kernels(lowered)

@@ -25,7 +25,7 @@ model root(x: f16[B, T], w: f16[T]) -> f16[B, T] { return rms_norm(x, w) }
 """
 SEPARATE = {"shares": 4, "norm": 6, "root": 3}
 """The launches of calls in which rows are long and few. None of them stores the length of a row as a float."""
-JOINED = "rows per warp or block of 256 threads"
+JOINED = "rows per warp or block of 256 threads, 6 blocks"
 
 
 @pytest.fixture(scope="module")

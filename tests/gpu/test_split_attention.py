@@ -81,7 +81,9 @@ def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None
         keep = keys < np.clip(mask, 0, len(keys))[..., None, None]
         scores = q @ (k if name in TURNED else k.swapaxes(-1, -2)) * 0.125
         kept = np.where(keep.swapaxes(-1, -2), v, 0.0)
-        return softmax(np.where(keep, scores, -np.inf)) @ kept
+        shares = softmax(np.where(keep, scores, -np.inf))
+        # A length of 0 leaves no share where shares are masked too.
+        return (np.where(keep, shares, 0.0) if scales else shares) @ kept
     if name == "grouped":
         k, v = (np.repeat(array, 2, axis=1) for array in (k, v))
     scores = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5

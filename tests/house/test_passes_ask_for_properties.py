@@ -43,10 +43,6 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     "quantization/pack_floats.py": ("packs the constant matrix of `matmul`", {"matmul"}),
     "quantization/qdq_propagation.py": ("moves `quantize`", {"quantize", "op"}),
     "quantization/quantize_activations.py": ("changes the dtype that `dequantize_blocks` gives", {"dequantize_blocks"}),
-    "quantization/quantize_weights.py": (
-        "rounds a table before it is turned, so that look-ups share it",
-        {"transpose", "matrix_transpose"},
-    ),
     "quantization/quantized_values.py": (
         "moves `dequantize`; two operators clamp; sums and products of dequantized values are finite",
         {"dequantize", "maximum", "minimum", "cast", "add", "subtract", "multiply"},

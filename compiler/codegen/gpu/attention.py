@@ -26,6 +26,8 @@ class Attention:
     kept: Length | None = None
     shares: Beside | None = None
     """What weights are multiplied by before they are multiplied by values."""
+    hides: bool = False
+    """Whether shares of keys from `length` on are 0, also where the length is 0 and weights have no total."""
 
     @property
     def lengths(self) -> tuple[Length, ...]:

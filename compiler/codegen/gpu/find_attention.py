@@ -24,7 +24,7 @@ from .bodies import captured_by, describe_nest, maps_of, operands_of, take_besid
 from .causal import constant_of, find_causal
 from .flash_split import can_split
 from .groups import Group, root_of, touches
-from .lengths import Bound, find_bound, masked_operand, take_length
+from .lengths import Bound, find_bound, have_one_length, masked_operand, read_condition, take_length
 from .widened_reads import read_narrow
 
 
@@ -61,8 +61,12 @@ def _find(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection
     scores, values = (describe_nest(computing[group.members[1]], "", [True]) for group in (first, last))
     end = computing[first.members[2]] if first.has_epilogue else None
     found = describe_attention(scores, values, None if end is None else find_causal(end))
-    if _is_scaled(computing[groups[4].members[0]]) and scores.inputs[0].element != "f32":
-        return None
+    shares = computing[groups[4].members[0]]
+    if _is_scaled(shares):
+        hides = _hiding(shares) is not None
+        is_bound = found is not None and bool(masks) and end is not None and _hides_as(shares, found, end)
+        if scores.inputs[0].element != "f32" or (hides and not is_bound):
+            return None
     return found if found is None or not masks or _bound_of_values(found, masks[0]) is not None else None
 
 
@@ -121,7 +125,7 @@ def take_attention(
     if end is not None:
         epilogue, passed = take_beside(module, f"{scores.name}_last", results[0], end)
         scores = replace(scores, epilogue=epilogue)
-    scaled = None
+    scaled, hides = None, _is_scaled(shares) and _hiding(shares) is not None
     if _is_scaled(shares):
         # The schedule divides by the totals at the end.
         weights, total = operands_of(shares)[0][:2]
@@ -140,7 +144,7 @@ def take_attention(
     if len(last) > 2:
         epilogue, others = take_beside(module, f"{name}_last", results[0], last[2])
         values, passed = replace(values, epilogue=epilogue), passed + others
-    found = replace(found, scores=scores, values=values, length=length, kept=kept, shares=scaled)
+    found = replace(found, scores=scores, values=values, length=length, kept=kept, shares=scaled, hides=hides)
     return found, [q, k, *(parts if can_split(found) else ()), *passed]
 
 
@@ -258,6 +262,22 @@ def _scales_shares(op: Any, read: Sequence[Any], rank: int) -> bool:
         if value is None:
             return False
     return False
+
+
+def _hiding(shares: Any) -> Any:
+    """Returns the operation of a body that replaces shares by 0; None if there is none."""
+    block = shares.regions[0].blocks[0]
+    weight, value = block.arguments[0], list(block.operations)[-1].operation.operands[0]
+    while value.owner.name == "arith.mulf":
+        value = next(each for each in value.owner.operands if _depends(each, weight))
+    return value.owner if value.owner.name == "arith.select" else None
+
+
+def _hides_as(shares: Any, found: Attention, end: Any) -> bool:
+    """Returns whether shares are 0 from the length on from which scores are -inf."""
+    bound, hiding = _bound_of_scores(found, end), _hiding(shares)
+    own = None if hiding is None else read_condition(shares, *hiding.operands[:2])
+    return bound is not None and own is not None and have_one_length((end, bound), (shares, own))
 
 
 def _depends(value: Any, on: Any) -> bool:

@@ -41,8 +41,7 @@ class FlashWriter(FlashEnd):
         if not self.combines:
             self.load_queries()
         self.finish(self.run_passes())
-        if not self.combines:
-            self.store_empty_sums()
+        self.store_empty_sums()
         arguments = ", ".join(f"{argument}: {type}" for argument, type in flash_arguments(self.attention))
         memory = f'memref.global "private" @{self.name}_memory : memref<{self.bytes}xi8, 3> = uninitialized'
         return f"{memory} {{alignment = 16 : i64}}\n" + self.text.function(f"@{self.name}({arguments})")

@@ -54,12 +54,17 @@ class FlashEnd(FlashParts):
             self.store(self.row_numbers[part // 2], column, result)
 
     def store_empty_sums(self) -> None:
-        """Stores the results of a call without keys, sums of nothing. They replace 0 divided by 0, at the end, where
+        """Stores the results of rows without keys, sums of nothing. They replace 0 divided by 0, at the end, where
         registers are free."""
         text, attention = self.text, self.attention
-        if attention.scores.static_extent(attention.of_scores()[attention.key]):
+        has_keys = bool(attention.scores.static_extent(attention.of_scores()[attention.key]))
+        if not attention.hides and (has_keys or self.combines):
             return
-        is_empty = text.let(f"arith.cmpi eq, {self.shape.total_keys}, {text.constant(0)} : index")
+        end = self.end if attention.hides else self.shape.total_keys
+        is_empty = text.let(f"arith.cmpi eq, {end}, {text.constant(0)} : index")
+        if attention.hides and self.stores_parts:
+            # The launch that combines the parts stores other results.
+            is_empty = text.let(f"arith.andi {is_empty}, {self.is_whole()} : i1")
         with text.block(f"scf.if {is_empty}"):
             none, one = (text.let(f"arith.constant {n} : f32") for n in ("0.0", "1.0"))
             if self.shape.shares_keys:

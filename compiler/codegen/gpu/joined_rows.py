@@ -45,6 +45,9 @@ _LONGEST = 8192
 """The most elements of a row, where rows are few."""
 _MANY = CHIPS["h100"].processors
 """The rows that keep every multiprocessor busy, however long they are."""
+BLOCKS_AT_ONCE = 6
+"""The blocks of a joined launch for lengths of a call that a processor has registers for. For more of them, ptxas keeps
+registers in memory."""
 JOINED, SEPARATE = "_joined", "_separate"
 """The ends of the names of functions that choose between launches."""
 

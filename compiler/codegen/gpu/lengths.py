@@ -16,6 +16,7 @@ from ...base.mlir import ir
 from .bodies import describe_nest, iterators, maps_of, operands_of
 from .body_slices import begin_slice, operations_for, operations_in
 from .causal import constant_of, position_of
+from .groups import root_of
 from .nest import Nest
 from .plain import load
 from .text import Text
@@ -83,14 +84,15 @@ def find_bound(op: Any, fill: float, *, nested: bool = False) -> Bound | None:
         condition, kept, other = value.owner.operands
         if constant_of(other) != fill:
             return None
-        found = _read_condition(op, condition, kept)
+        found = read_condition(op, condition, kept)
         if found is not None or not nested:
             return found
         value = kept
     return None
 
 
-def _read_condition(op: Any, condition: Any, kept: Any) -> Bound | None:
+def read_condition(op: Any, condition: Any, kept: Any) -> Bound | None:
+    """Returns the length whose elements a condition in the body of an op selects from `kept`."""
     made = condition.owner
     if isinstance(made, ir.Block) or made.name != "arith.cmpi":
         return None
@@ -114,6 +116,30 @@ def _read_condition(op: Any, condition: Any, kept: Any) -> Bound | None:
     own = [ir.IntegerAttr(each.attributes["dim"]).value for each in needed if each.name == "linalg.index"]
     loops = frozenset(own).union(*(nest.inputs[number].loops() for number in reads))
     return None if axis in loops else Bound(length, axis, reads, loops, kept)
+
+
+def have_one_length(first: tuple[Any, Bound], second: tuple[Any, Bound]) -> bool:
+    """Returns whether two ops compute their lengths by the same operations from the same values, for the same axis."""
+    return first[1].axis == second[1].axis and _steps_of(*first) == _steps_of(*second)
+
+
+def _steps_of(op: Any, bound: Bound) -> list[Any]:
+    block, (inputs, _) = op.regions[0].blocks[0], operands_of(op)
+    arguments, steps = list(block.arguments), operations_for(operations_in(block), [bound.length])
+
+    def name(value: Any) -> Any:
+        if value in arguments[: len(inputs)]:
+            return ("read", root_of(inputs[arguments.index(value)]))
+        if isinstance(value.owner, ir.Block):
+            return value
+        if value.owner in steps:
+            return steps.index(value.owner)
+        return str(value.owner.attributes["value"]) if value.owner.name == "arith.constant" else value
+
+    return [
+        name(bound.length),
+        *((each.name, str(each.attributes), [name(value) for value in each.operands]) for each in steps),
+    ]
 
 
 def take_length(module: Any, op: Any, bound: Bound, name: str, prefix: str) -> Length | None:

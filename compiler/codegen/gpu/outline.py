@@ -32,7 +32,7 @@ from .find_attention import join_attention, take_attention, unmask_values
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
-from .joined_rows import JOINED, SEPARATE, join_rows, write_choice, write_joined
+from .joined_rows import BLOCKS_AT_ONCE, JOINED, SEPARATE, join_rows, write_choice, write_joined
 from .loop_nests import find_loops
 from .nest import declare_body, declare_decoding
 from .padding import fold_padding, read_unpadded, unpadded_operands
@@ -343,7 +343,7 @@ def _outline_rows(
         _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None), *given])
     _leave_only(device, [], keep_calls=True)
     _compute_on_host(count, of_count[0][-1], f"{name}_nest0_count")
-    return Launch(NAMES[lanes].replace("row", "rows", 1), ROW_THREADS)
+    return Launch(NAMES[lanes].replace("row", "rows", 1), ROW_THREADS, BLOCKS_AT_ONCE if lanes == BY_LENGTH else 0)
 
 
 def _allow_sharing(function: Any, arguments: set[Any]) -> None:

@@ -94,7 +94,7 @@ def _form(terms: Mapping[str, Size], constant: Size) -> Form:
     kept = [term for term in terms.items() if term[1] != 0]
     if len(kept) > 1:
         kept.sort()  # no two terms have the same variable, so that coefficients are not compared
-    # What `Form` does, without the call of a function: a kernel makes thousands of forms.
+    # The same as `Form(tuple(kept), constant)` without a call in Python: a kernel makes thousands of forms.
     return _NEW(Form, (tuple(kept), constant))
 
 
