@@ -233,7 +233,7 @@ def test_failures_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monke
         find=lambda: find_linker("no-such-cc"),
     )
     refused(zoo(), output, "link-failed", "exit status 1", find=lambda: find_linker("false"))
-    refused(zoo(), tmp_path / "missing" / "x.so", "cannot-write", "No such file or directory")
+    refused(zoo(), tmp_path / "missing" / "x.so", "cannot-write", "no such file or directory")
     broken = entry("nowhere", [], [])
     refused(ArtifactSpec("x", (broken,)), output, "link-failed", "nacre_entry_nowhere")
     monkeypatch.setenv("CC", "no-such-cc")

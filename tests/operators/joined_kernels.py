@@ -61,8 +61,9 @@ def generate_joined(lowered: Lowered, options: CodeOptions) -> tuple[Program, Se
     if options.level:
         codes = {symbol: ObjectCode(b"", report) for each in made for symbol, report in each.reports.items()}
         program = plan_program(lowered, {target: codes})
-    *_, entries = CodeGenerator(options).compile_entries(program)
-    return program, (*(code for each in made for code in each.objects), entries)
+    # The program has the reports of the kernels, without code.
+    entries = [code for code in CodeGenerator(options).compile_entries(program) if code]
+    return program, (*(code for each in made for code in each.objects), *entries)
 
 
 def _compile(kernels: Sequence[LoweredKernel], options: CodeOptions, inner: set[str], tell: Progress) -> _Made:
