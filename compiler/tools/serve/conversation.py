@@ -36,11 +36,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The functions of a request. `choice` is `auto`, `required`, or the name of the function to call; `parallel`:
-    whether an answer may have several calls."""
+    """The functions of a request. `named` is the function that an answer has to call, empty if there is none;
+    `is_required`: whether an answer consists of calls; `parallel`: whether it may have several."""
 
     functions: tuple[Function, ...]
-    choice: str
+    named: str
     is_required: bool
     parallel: bool
 
@@ -62,7 +62,7 @@ def read_tools(body: Mapping[str, Any]) -> Tools | None:
     if choice in (None, "auto", "required"):
         if not functions:
             raise RequestError(400, "`tool_choice` needs `tools`", param="tool_choice")
-        return Tools(functions, choice or "auto", choice == "required", parallel)
+        return Tools(functions, "", choice == "required", parallel)
     named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
     name = named.get("name") if isinstance(named, dict) else None
     if not isinstance(name, str):

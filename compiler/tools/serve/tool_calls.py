@@ -244,7 +244,7 @@ def calls_form(notation: Notation, tools: Tools, vocabulary: Vocabulary, answer:
     if it does not, but has a function with `strict` or an answer with a form, that of such calls or another text."""
     if not tools.is_required and answer is None and not any(function.strict for function in tools.functions):
         return None
-    functions = [f for f in tools.functions if tools.choice in (f.name, "auto", "required")]
+    functions = [f for f in tools.functions if tools.named in (f.name, "")]
     added = {token.content: number for number, token in vocabulary.tokenizer.get_added_tokens_decoder().items()}
 
     def marker(text: str) -> str:

@@ -27,7 +27,7 @@ PARAMETERS = {
     "$defs": {"place": {"enum": ["sea", "the {"]}},
 }
 FUNCTIONS = (Function("tide", "", PARAMETERS, False), Function("now", "", {"type": "object"}, False))
-TOOLS = Tools(FUNCTIONS, "auto", False, True)
+TOOLS = Tools(FUNCTIONS, "", False, True)
 DESCRIBED = {
     "tagged": "{{ tools }}<tool_call>",
     "listed": "{{ tools }}[TOOL_CALLS] [",
@@ -195,8 +195,8 @@ def test_grammars_of_calls(vocabulary: Vocabulary, name: str) -> None:
         return around[0] + f'{{"name": "{function}", "{key}": {arguments}}}' + around[1]
 
     strict = replace(FUNCTIONS[0], strict=True)
-    required = calls_form(found, replace(TOOLS, choice="required", is_required=True), vocabulary, None)
-    named = calls_form(found, replace(TOOLS, choice="now", is_required=True), vocabulary, None)
+    required = calls_form(found, replace(TOOLS, is_required=True), vocabulary, None)
+    named = calls_form(found, replace(TOOLS, named="now", is_required=True), vocabulary, None)
     free = calls_form(found, replace(TOOLS, functions=(strict, FUNCTIONS[1])), vocabulary, None)
     answer = Form(JSON_SCHEMA, '{"type": "object", "properties": {"b": {"type": "integer"}}, "required": ["b"]}')
     formed = calls_form(found, TOOLS, vocabulary, answer)
@@ -228,7 +228,7 @@ def test_markers_that_are_special_tokens(vocabulary: Vocabulary) -> None:
         "b",
         "<|bot|>",
     ]
-    form = calls_form(found, replace(TOOLS, choice="now", is_required=True), vocabulary, None)
+    form = calls_form(found, replace(TOOLS, named="now", is_required=True), vocabulary, None)
     assert form is not None
     allowed = Forms(vocabulary, len(TOKENS)).guide(form).allowed()
     assert allowed.nonzero()[0].tolist() == [3]
@@ -269,9 +269,18 @@ def test_tools_of_requests() -> None:
     assert read_tools({}) is read_tools({"tools": [TOOL], "tool_choice": "none"}) is read_tools({"tools": []}) is None
     found = read_tools({"tools": [TOOL], "parallel_tool_calls": False})
     parameters = {"type": "object", "properties": {}, "additionalProperties": False}
-    assert found == Tools((Function("f", "", parameters, False),), "auto", False, False)
+    assert found == Tools((Function("f", "", parameters, False),), "", False, False)
     named = {"type": "function", "function": {"name": "f"}}
-    assert read_tools({"tools": [TOOL], "tool_choice": named}) == replace(found, choice="f", is_required=True)
+    assert read_tools({"tools": [TOOL], "tool_choice": named}) == replace(found, named="f", is_required=True)
+
+
+@pytest.mark.parametrize("name", ["auto", "required"])
+def test_a_function_may_have_the_name_of_a_choice(name: str, vocabulary: Vocabulary) -> None:
+    described = {"type": "function", "function": {"name": name}}
+    tools = read_tools({"tools": [TOOL, described], "tool_choice": described})
+    assert tools is not None
+    form = calls_form(notation("tagged", vocabulary), tools, vocabulary, None)
+    assert form is not None and "call_0:" in form.text and "call_1:" not in form.text
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
