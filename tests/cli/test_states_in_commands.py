@@ -42,7 +42,7 @@ test step "from given states" {
 
 
 PEAK = ("--peak", "1000,100")
-"""What the machine can do, which `nacre profile` would measure for a second."""
+"""The peak rates of the machine. `nacre profile` would measure them for a second."""
 
 
 @pytest.fixture(scope="module")

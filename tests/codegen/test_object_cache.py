@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What children were given to do: kernels by their symbols, entries and launchers by their first symbols."""
+    """The jobs of the children: kernels by their symbols, entries and launchers by their first symbols."""
     given: list[str] = []
     run = Children.run
 

@@ -42,7 +42,7 @@ _ENTRY = re.compile(r"\.entry ([\w$]+)")
 
 @dataclass(frozen=True)
 class Load:
-    """What is loaded and run: artifacts, their PTX modules, the bytes of these, and the kernels in them; cases, and the
+    """The load of a process: artifacts, their PTX modules, the bytes of these, and the kernels in them; cases, and the
     launches of all their calls. `seconds` are those of one process after the other, `longest` those of the longest."""
 
     artifacts: int = 0

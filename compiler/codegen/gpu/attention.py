@@ -25,7 +25,7 @@ class Attention:
     length: Length | None = None
     kept: Length | None = None
     shares: Beside | None = None
-    """What weights are multiplied by before they are multiplied by values."""
+    """The operation that makes shares of weights, before these are multiplied by values."""
     hides: bool = False
     """Whether shares of keys from `length` on are 0, also where the length is 0 and weights have no total."""
 

@@ -95,7 +95,7 @@ class Nest:
     value, an operand after the captured ones; another one begins with the content of its memory. `combines` names the
     operation by which each result combines its accumulator with a new value, if it is one operation. If it
     `is_product`, the new value is the product of the two inputs, widened exactly; `signs` marks the signed integers.
-    It `converts` if it is such a product of floats, some of which are integers in memory.
+    If it `converts`, the new value is a product of floats, and one input or both are integers, which become floats.
     It `has_loops` if its body runs loops of its own, and `reads_positions` if it reads those of loops. A `prologue`
     computes a value that is added to the only result; an `epilogue` computes the value that is stored from the result.
     A product with decoded weights has a `decoding`."""

@@ -185,7 +185,7 @@ def test_a_file_that_describes_no_model(name: str, tmp_path: Path) -> None:
 
 
 def test_tokens_for_filling_in_the_middle(tmp_path: Path) -> None:
-    """By their ids, of which a file needs all three, or by the texts of tokens."""
+    """A file states the ids of all three tokens, or the tokens are found by their texts."""
     path = tmp_path / "model.gguf"
     ids = {"tokenizer.ggml.fim_pre_token_id": 1, "tokenizer.ggml.fim_suf_token_id": 0}
     texts = ["<fim_prefix>", "<fim_suffix>", "a", "<fim_middle>", "<fim_pad>"]

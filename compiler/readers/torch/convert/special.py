@@ -79,8 +79,8 @@ def _digamma(use: Use, x: Tensor) -> Tensor:
 
 
 def _inverse_error_function(use: Use, x: Tensor) -> Tensor:
-    """Begins with Winitzki's approximation, which is right within 0.2 %, and corrects it by three steps of Halley, each
-    of which cubes the error."""
+    """Begins with Winitzki's approximation, which is right within 0.2 %, and corrects it by three steps of Halley. A
+    step cubes the error."""
     g = use.g
     a, one = g.abs(x), _number(1.0)
     rest = g.subtract(one, a)
