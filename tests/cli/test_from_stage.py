@@ -88,7 +88,7 @@ def test_artifacts_of_texts(cli: Cli, folder: Path, tmp_path: Path) -> None:
     expected = nacre.load(library)(x)
     for stage in ("graph", "fuse", "linalg", "llvm-dialect", "llvm-ir", "assembly"):
         (dumped,) = tmp_path.glob(f"*-{stage}.{Options().language(stage)}")
-        if stage in ("graph", "linalg"):
+        if stage in ("graph", "fuse", "linalg"):
             assert cli("dump", source, "--stage", stage).out == dumped.read_text()
         weights = ("--checkpoint", folder / "w.safetensors")
         made = tmp_path / f"{stage}.so"
