@@ -63,7 +63,7 @@ def ask(server: Running | Scripted, **given: Any) -> dict[str, Any]:
 
 def stream(server: Running | Scripted, **given: Any) -> list[dict[str, Any]]:
     """The choices of the events of a stream."""
-    _, text = Running.call(server, "/v1/chat/completions", ASKED | given | {"stream": True})  # type: ignore[arg-type]
+    _, text = Running.call(server, "/v1/chat/completions", ASKED | given | {"stream": True})  # type: ignore[arg-type]  # as above
     events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
     assert events.pop() == "[DONE]", text
     return [json.loads(event)["choices"][0] for event in events]
