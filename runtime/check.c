@@ -231,7 +231,8 @@ static nacre_status bind_dim(const nacre_session *session, const nacre_entry *en
     const nacre_tensor *got = &inputs[binding->argument];
     const nacre_dim *dim = &entry->dims[binding->dim];
     int64_t size = got->shape[binding->axis];
-    int64_t value = binding->solve(dims, size);
+    int64_t value = nacre_solve(size, nacre_value(&binding->rest, dims), nacre_value(&binding->divisor, dims),
+                                binding->factor);
     words where = {.length = 0};
     if (value == NACRE_OVERFLOW) {
         put(&where, " (axis %" PRId32 " is %" PRId64 ", and `%s` has this value for no `%s`)", binding->axis, size,

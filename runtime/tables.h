@@ -6,12 +6,15 @@
 
 #define NACRE_OVERFLOW INT64_MIN /* a size that exceeds 64 bits; every operation propagates it */
 
-typedef int64_t (*nacre_formula)(const int64_t *dims);
+/* The operations of formulas. A formula is a sequence of pairs in prefix order: an operation, and its number. The number
+is the value of a constant, the index of a dim, or how many operands follow, which are formulas and are combined from
+left to right. `2*T + 1` is SUM 2, PRODUCT 2, DIM 0, CONSTANT 2, CONSTANT 1. */
+enum { NACRE_CONSTANT, NACRE_DIM, NACRE_SUM, NACRE_PRODUCT, NACRE_FLOOR_DIV, NACRE_MIN, NACRE_MAX };
 
 typedef struct nacre_size {
     int64_t constant;
-    nacre_formula formula; /* NULL: the size is `constant` */
-    const char *text;      /* the expression in the model; NULL for a constant */
+    const int64_t *formula; /* NULL: the size is `constant` */
+    const char *text;       /* the expression in the model; NULL for a constant */
 } nacre_size;
 
 typedef struct nacre_argument {
@@ -27,11 +30,12 @@ typedef struct nacre_dim {
     int64_t low, high, multiple; /* bounds and divisor; `high` is INT64_MAX without an upper bound */
 } nacre_dim;
 
-/* Computes one dim from the size of one axis and the dims bound before it. `solve` returns NACRE_OVERFLOW if no dim
-gives the size. If `argument` is -1, the dim is the session's dim with the number `axis`. */
+/* Computes one dim from the size of one axis and the dims bound before it, as `nacre_solve` does. If `argument` is -1,
+the dim is the session's dim with the number `axis`. */
 typedef struct nacre_binding {
     int32_t dim, argument, axis;
-    int64_t (*solve)(const int64_t *dims, int64_t size);
+    nacre_size rest, divisor;
+    int64_t factor;
 } nacre_binding;
 
 enum { NACRE_EQUAL, NACRE_AT_LEAST, NACRE_MULTIPLE_OF, NACRE_FITS };
@@ -132,6 +136,9 @@ extern const nacre_artifact nacre_this_artifact;
    `nacre_get_api` to another artifact of the process. */
 const nacre_api *nacre_offered_api(uint32_t version);
 
+/* Returns the value of a formula. */
+int64_t nacre_evaluate(const int64_t *formula, const int64_t *dims);
+
 /* Arithmetic of sizes: floor division, and an overflow propagates instead of wrapping. */
 static inline int64_t nacre_add(int64_t a, int64_t b) {
     int64_t r;
@@ -157,7 +164,7 @@ static inline int64_t nacre_max(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* dim == (size - rest) / divisor * factor */
+/* dim == (size - rest) / divisor * factor; NACRE_OVERFLOW if no dim gives the size. */
 static inline int64_t nacre_solve(int64_t size, int64_t rest, int64_t divisor, int64_t factor) {
     if (rest == NACRE_OVERFLOW || divisor <= 0 || size < rest) return NACRE_OVERFLOW;
     int64_t difference;
@@ -166,7 +173,7 @@ static inline int64_t nacre_solve(int64_t size, int64_t rest, int64_t divisor, i
 }
 
 static inline int64_t nacre_value(const nacre_size *size, const int64_t *dims) {
-    return size->formula ? size->formula(dims) : size->constant;
+    return size->formula ? nacre_evaluate(size->formula, dims) : size->constant;
 }
 
 #endif

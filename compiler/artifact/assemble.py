@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from .blob import BLOB_WRITERS
+from .blob import Files, emit_blob
 from .dim_bindings import check_artifact
 from .graphs import pack_graphs
 from .json_descriptions import describe_artifact, describe_calls, to_json
 from .link import Linker, find_linker, link
 from .spec import ArtifactSpec, c_identifier
-from .tables import emit_tables
+from .tables import DEVICE_WEIGHTS, WEIGHTS
 from .weights import WrittenWeights, write_blob, write_safetensors
 
 Placement = Literal["embedded", "external"]
@@ -59,20 +59,20 @@ def _write(
     digest = _digest([to_json(description), calls], objects)
     (folder / "calls.json").write_text(calls)
     (folder / "description.json").write_text(to_json({**description, "hash": digest.hex()}))
-    (folder / "tables.c").write_text(emit_tables(spec, written))
-    emit_blob = BLOB_WRITERS[linker.system.format]
-    weights = {"nacre_weights": "weights.bin"} if spec.weight_bytes and not external else {}
+    weights = {WEIGHTS: "weights.bin"} if spec.weight_bytes and not external else {}
     if spec.device is not None and spec.device.weight_bytes and not external:
         write_blob(spec.device, folder / "device_weights.bin")
-        weights["nacre_device_weights"] = "device_weights.bin"
+        weights[DEVICE_WEIGHTS] = "device_weights.bin"
     graphs = pack_graphs(spec)
     (folder / "graphs.bin").write_bytes(graphs)
-    (folder / "blob.s").write_text(emit_blob(folder, digest, weights, "graphs.bin" if graphs else None))
+    files = Files(folder, "description.json", "calls.json", weights, "graphs.bin" if graphs else None)
+    alias = f"nacre_get_api_{c_identifier(spec.name)}"
+    blob = emit_blob(spec, written, files, digest, alias, linker.jump, linker.system.format)
+    (folder / "data.s").write_text(blob)
     names = [f"code_{i}.o" for i in range(len(objects))]
     for name, data in zip(names, objects, strict=True):
         (folder / name).write_bytes(data)
-    exports = ["nacre_get_api", f"nacre_get_api_{c_identifier(spec.name)}"]
-    link(linker, folder, names, exports, "artifact", kept)
+    link(linker, folder, names, ["nacre_get_api", alias], "artifact", kept)
     return external
 
 

@@ -1,78 +1,118 @@
-"""Assembly that includes the data of an artifact: its description, its note, and its weights."""
+"""The data object of an artifact, as assembly: tables, description, note, weights and graphs, and the exported function
+that is named like the artifact."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ...dialect.lazy_dataclass import dataclass
+from .assembly import FORMATS, Assembly, quote
 from .graphs import SECTION, WEIGHTS
 from .json_descriptions import ABI_VERSION
+from .spec import ArtifactSpec
+from .tables import CALLS, DESCRIPTION, write_tables
+from .weights import WrittenWeights
 
 
-def emit_elf_blob(folder: Path, digest: bytes, weights: Mapping[str, str], graphs: str | None = None) -> str:
-    """Returns assembly for any ELF machine. It includes files of the folder, from which it is assembled; `weights` are
-    those of weights, by symbol, and `graphs` is that of the graphs, which no process loads."""
-    lines = [
-        '.section .rodata.nacre,"a",%progbits',
-        ".globl nacre_description",
-        ".hidden nacre_description",
-        "nacre_description:",
-        '.incbin "description.json"',
-        ".byte 0",
-        ".globl nacre_calls",
-        ".hidden nacre_calls",
-        "nacre_calls:",
-        '.incbin "calls.json"',
-        ".byte 0",
+@dataclass(frozen=True, slots=True)
+class BlobFormat:
+    """The parts of the data object that depend on the object format.
+
+    weights: the directives that begin the section of weights, for the weights of a symbol.
+    alignment: that of the weights.
+    note: the directives of a note with the given contents.
+    graphs: the directives of the section of graphs, for the name of their file.
+    alias: the directives of an exported function that jumps to another one, by the instructions for that.
+    """
+
+    weights: Callable[[str], str]
+    alignment: int
+    note: Callable[[bytes], tuple[str, ...]]
+    graphs: Callable[[str], tuple[str, ...]]
+    alias: Callable[[str, str, tuple[str, ...]], tuple[str, ...]]
+
+
+ELF = BlobFormat(
+    weights=lambda symbol: f'.section {WEIGHTS},"a",%progbits',
+    alignment=4096,
+    note=lambda content: (
         '.section .note.nacre,"a",%note',
-        ".balign 4",
-        f".4byte 6, {4 + len(digest)}, 1",
-        '.ascii "Nacre\\0\\0\\0"',
-        f".4byte {ABI_VERSION}",
-        ".byte " + ", ".join(map(str, digest)),
-    ]
-    for symbol, file in weights.items():
-        lines += [
-            f'.section {WEIGHTS},"a",%progbits',
-            ".balign 4096",
-            f".globl {symbol}",
-            f".hidden {symbol}",
-            f"{symbol}:",
-            f'.incbin "{file}"',
-        ]
-    if graphs is not None:
-        lines += [f'.section {SECTION},"",%progbits', f'.incbin "{graphs}"']
-    return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
+        ".p2align 2",
+        f".4byte 6, {len(content)}, 1",
+        f".ascii {quote(b'Nacre' + bytes(3))}",
+        f".ascii {quote(content)}",
+    ),
+    graphs=lambda file: (f'.section {SECTION},"",%progbits', f'.incbin "{file}"'),
+    alias=lambda name, target, jump: (
+        ".text",
+        ".p2align 4",
+        f".globl {name}",
+        f".hidden {target}",
+        f".type {name},@function",
+        f"{name}:",
+        *(line.format(target) for line in jump),
+        f".size {name}, . - {name}",
+    ),
+)
+WASM = BlobFormat(
+    weights=lambda symbol: f'.section .rodata.{symbol},"",@',
+    alignment=64,
+    # The note is a custom section of the module.
+    note=lambda content: ('.section .custom_section.nacre,"",@', f".ascii {quote(content)}"),
+    graphs=lambda file: (),
+    alias=lambda name, target, jump: (
+        f".functype {target} (i32) -> (i32)",
+        f'.section .text.{name},"",@',
+        f".globl {name}",
+        f".type {name},@function",
+        f"{name}:",
+        f".functype {name} (i32) -> (i32)",
+        *(line.format(target) for line in jump),
+        "end_function",
+    ),
+)
+BLOB_FORMATS: Mapping[str, BlobFormat] = {"elf": ELF, "wasm": WASM}
+"""By their names in `System`."""
+OFFERED = "nacre_offered_api"
+"""The function of the runtime that the artifact's own function calls."""
 
 
-def emit_wasm_blob(folder: Path, digest: bytes, weights: Mapping[str, str], graphs: str | None = None) -> str:
-    """Returns assembly for WebAssembly, where a symbol has a size. The note is a custom section of the module. Graphs
-    are left out."""
-    lines = _wasm_symbol(folder, "nacre_description", "description.json", text=True)
-    lines += _wasm_symbol(folder, "nacre_calls", "calls.json", text=True)
-    for symbol, file in weights.items():
-        lines += _wasm_symbol(folder, symbol, file, text=False)
-    note = ABI_VERSION.to_bytes(4, "little") + digest
-    escaped = "".join(f"\\{byte:03o}" for byte in note)
-    return "\n".join([*lines, '.section .custom_section.nacre,"",@', f'.ascii "{escaped}"', ""])
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files that the data object includes, by their names in the folder from which it is assembled: two texts,
+    weights by symbol, and the graphs, which no process loads."""
+
+    folder: Path
+    description: str
+    calls: str
+    weights: Mapping[str, str]
+    graphs: str | None = None
+
+    def size(self, file: str) -> int:
+        return (self.folder / file).stat().st_size
 
 
-def _wasm_symbol(folder: Path, symbol: str, file: str, *, text: bool) -> list[str]:
-    return [
-        f'.section .rodata.{symbol},"",@',
-        ".p2align 6",
-        f".globl {symbol}",
-        f".hidden {symbol}",
-        f".type {symbol},@object",
-        f"{symbol}:",
-        f'.incbin "{file}"',
-        *([".int8 0"] if text else []),
-        f".size {symbol}, {(folder / file).stat().st_size + text}",
-    ]
-
-
-BLOB_WRITERS: Mapping[str, Callable[[Path, bytes, Mapping[str, str], str | None], str]] = {
-    "elf": emit_elf_blob,
-    "wasm": emit_wasm_blob,
-}
-"""By the object format of a system."""
+def emit_blob(
+    spec: ArtifactSpec,
+    written: WrittenWeights,
+    files: Files,
+    digest: bytes,
+    alias: str,
+    jump: tuple[str, ...],
+    kind: str,
+) -> str:
+    """Returns the assembly of the data object of an artifact in the object format `kind`. It exports `alias`, a
+    function of the instructions `jump`."""
+    out, format = Assembly(FORMATS[kind]), BLOB_FORMATS[kind]
+    write_tables(out, spec, written)
+    for symbol, file in ((DESCRIPTION, files.description), (CALLS, files.calls)):
+        out.include(symbol, file, files.size(file), text=True)
+    for symbol, file in files.weights.items():
+        section, align = format.weights(symbol), format.alignment
+        out.include(symbol, file, files.size(file), section=section, align=align, text=False)
+    out.lines += format.note(ABI_VERSION.to_bytes(4, "little") + digest)
+    if files.graphs is not None:
+        out.lines += format.graphs(files.graphs)
+    out.lines += format.alias(alias, OFFERED, jump)
+    return out.finish()

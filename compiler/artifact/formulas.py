@@ -1,55 +1,51 @@
-"""Sizes as C expressions and functions, with arithmetic that detects overflow (the helpers are in `tables.h`)."""
+"""Sizes as formulas of the artifact's tables: `tables.h` defines the encoding, and `formula.c` evaluates it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
-from functools import reduce
+from collections.abc import Mapping, Sequence
 
 from ...dialect.dims import Atom, FloorDiv, Size, Symbol
-from ...dialect.lazy_dataclass import dataclass
 
-_INT64_LIMIT = 1 << 63
-
-
-def _constant(value: int) -> str:
-    return f"INT64_C({value})" if -_INT64_LIMIT < value < _INT64_LIMIT else "NACRE_OVERFLOW"
+CONSTANT, DIM, SUM, PRODUCT, FLOOR_DIV, MIN, MAX = range(7)
+"""The operations, in the order of `tables.h`."""
+OVERFLOW = -(1 << 63)
+"""The value of a size that exceeds 64 bits."""
 
 
-def _atom(atom: Atom, index: Mapping[Symbol, int]) -> str:
-    if isinstance(atom, Symbol):
-        dim = f"d[{index[atom]}]"
-        return dim if atom.multiple == 1 else f"({dim} / {_constant(atom.multiple)})"
-    if isinstance(atom, FloorDiv):
-        return f"nacre_floor_div({c_expression(atom.numerator, index)}, {c_expression(atom.denominator, index)})"
-    return f"nacre_{atom.kind}({c_expression(atom.left, index)}, {c_expression(atom.right, index)})"
+def encode_constant(value: int) -> int:
+    return value if -(1 << 63) < value < 1 << 63 else OVERFLOW
 
 
-def c_expression(size: Size, index: Mapping[Symbol, int]) -> str:
-    """Returns the size as a C expression over `d`, the values of the dims; `index` is the index of each dim in `d`."""
+def encode_formula(size: Size, index: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """Returns the size as pairs of an operation and a number, in prefix order; `index` is the index of each dim among
+    the dims of a call.
+
+        encode_formula(2*T + 1, {T: 0}) == (SUM, 2, PRODUCT, 2, DIM, 0, CONSTANT, 2, CONSTANT, 1)
+    """
     if isinstance(size, int):
-        return _constant(size)
-    terms: list[str] = []
+        return (CONSTANT, encode_constant(size))
+    terms: list[tuple[int, ...]] = []
     for monomial, coefficient in size.terms:
         factors = [_atom(atom, index) for atom, power in monomial for _ in range(power)]
         if coefficient != 1 or not factors:
-            factors.append(_constant(coefficient))
-        terms.append(reduce("nacre_mul({}, {})".format, factors))
-    return reduce("nacre_add({}, {})".format, terms)
+            factors.append((CONSTANT, encode_constant(coefficient)))
+        terms.append(_combine(PRODUCT, factors))
+    return _combine(SUM, terms)
 
 
-@dataclass
-class Functions:
-    """Collects the functions that the tables reference, one for each distinct formula."""
+def _combine(operation: int, operands: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    if len(operands) == 1:
+        return operands[0]
+    return (operation, len(operands), *(word for operand in operands for word in operand))
 
-    names: dict[str, str] = field(default_factory=dict)
 
-    def add(self, signature: str, body: str, prefix: str) -> str:
-        text = f"({signature}) {{ {body} }}"
-        return self.names.setdefault(text, f"{prefix}{len(self.names)}")
-
-    def formula(self, size: Size, index: Mapping[Symbol, int]) -> str:
-        return self.add("const int64_t *d", f"return {c_expression(size, index)};", "size_")
-
-    def definitions(self) -> list[str]:
-        return [f"static int64_t {name}{text}" for text, name in self.names.items()]
+def _atom(atom: Atom, index: Mapping[Symbol, int]) -> tuple[int, ...]:
+    if isinstance(atom, Symbol):
+        dim = (DIM, index[atom])
+        # The atom is the number of multiples in the dim.
+        return dim if atom.multiple == 1 else _combine(FLOOR_DIV, [dim, (CONSTANT, encode_constant(atom.multiple))])
+    if isinstance(atom, FloorDiv):
+        operation, operands = FLOOR_DIV, (atom.numerator, atom.denominator)
+    else:
+        operation, operands = MIN if atom.kind == "min" else MAX, (atom.left, atom.right)
+    return _combine(operation, [encode_formula(operand, index) for operand in operands])

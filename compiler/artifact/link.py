@@ -10,14 +10,12 @@ import hashlib
 import importlib.util
 import os
 import platform
-import posixpath
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,8 +54,6 @@ RUNTIME_HEADERS = tuple(
     )
 )
 
-_INCLUDED = re.compile(r'^#include "(.*)"', re.MULTILINE)
-
 
 @dataclass(frozen=True, slots=True)
 class Linker:
@@ -73,6 +69,17 @@ class Linker:
         """The system of its artifacts."""
         family = FAMILIES.get(self.machine)
         return LINUX if family is None else family.system
+
+    @property
+    def jump(self) -> tuple[str, ...]:
+        """The instructions that call another function with the same arguments. Raises DiagnosticError for an
+        architecture that no family describes."""
+        family = FAMILIES.get(self.machine)
+        if family is None:
+            message = f"no library can be made for machines of `{self.machine}`"
+            help_text = f"the architectures are {', '.join(name for name, family in FAMILIES.items() if family.jump)}"
+            raise DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
+        return family.jump
 
     @property
     def runtime(self) -> tuple[str, ...]:
@@ -147,21 +154,6 @@ def _read_sources(stems: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Returns the C sources of a runtime and all headers, with their texts."""
     files = (*(f"{stem}.c" for stem in stems), *RUNTIME_HEADERS)
     return tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in files)
-
-
-def _included(text: str, sources: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers that a C source includes, and those that they include, with their texts."""
-    found: dict[str, str] = {}
-    waiting = _INCLUDED.findall(text)
-    while waiting:
-        file = waiting.pop()
-        if file not in found:
-            found[file] = sources[file]
-            waiting += (
-                posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
-                for name in _INCLUDED.findall(found[file])
-            )
-    return found
 
 
 _made: dict[str, tuple[tuple[str, bytes], ...]] = {}
@@ -280,20 +272,17 @@ def _merge(linker: Linker, folder: Path, output: str, objects: Sequence[str]) ->
 def link(
     linker: Linker, folder: Path, objects: Sequence[str], exports: Sequence[str], output: str, kept: Path | None = None
 ) -> None:
-    """Links `tables.c`, `blob.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are
+    """Links `data.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are
     cached in the folder `kept`, if it is not None."""
     system = linker.system
     sources = _read_sources(linker.runtime)
     compiled = _runtime_objects(linker, sources, kept)
     for file, data in compiled:
         (folder / file).write_bytes(data)
-    for file, text in _included((folder / "tables.c").read_text(), dict(sources)).items():
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text(text)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
     libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig and system.format == "elf" else []
     # The stubs precede the system's libraries and thus replace them.
-    inputs = ["tables.c", "blob.s", *objects, *(file for file, _ in compiled)]
+    inputs = ["data.s", *objects, *(file for file, _ in compiled)]
     arguments = [
         *system.compile_flags,
         *system.link_flags,

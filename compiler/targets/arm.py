@@ -10,6 +10,7 @@ NEON = VectorUnit(bytes=16, rows=8, vectors=3, window=(7, 2), halves=(7, 3))
 
 ARM = Family(
     machine="aarch64",
+    jump=("b {}",),
     cpu="generic",
     features="",
     units=((frozenset(), NEON),),

@@ -38,6 +38,7 @@ IMAGE_TYPE = "{ptr, ptr, ptr, i64, i64, ptr, i64, i64}"
 
 CUDA = Family(
     machine="nvptx64",
+    jump=(),
     cpu="sm_80",
     features="+ptx70",
     units=(),

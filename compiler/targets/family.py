@@ -21,6 +21,8 @@ VECTOR_ROUTES: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tile
 @dataclass(frozen=True, slots=True)
 class Family:
     """machine: the architecture as triples and `platform.machine()` name it.
+    jump: the instructions of a function that calls another one with its own arguments, in the assembler's syntax.
+        Empty for a device.
     cpu, features: the CPU of a triple that names none, in LLVM's names.
     units: vector units, the widest first, each with the features that it needs.
     used: the features that decide which instructions the tiler writes.
@@ -43,6 +45,7 @@ class Family:
     """
 
     machine: str
+    jump: tuple[str, ...]
     cpu: str
     features: str
     units: Sequence[tuple[frozenset[str], VectorUnit]]

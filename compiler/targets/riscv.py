@@ -9,6 +9,7 @@ RVV = VectorUnit(bytes=16, rows=7, vectors=3, window=(7, 2), halves=(6, 3))
 
 RISCV = Family(
     machine="riscv64",
+    jump=("tail {}",),
     cpu="generic-rv64",
     features="+m,+a,+f,+d,+c,+v,+zfhmin",
     units=((frozenset(), RVV),),

@@ -19,7 +19,7 @@ class System:
     format: the object format of its artifacts.
     relocation: LLVM's relocation model of its code.
     runtime: the C sources of the runtime, without `.c`.
-    compile_flags: those of the C compiler, for the runtime and the tables.
+    compile_flags: those of the C compiler for the runtime.
     link_flags: those that are added to link an artifact. It is in a folder with `exports.map`, a version script.
     export: the flags that export the given functions.
     merge_flags: those that merge objects into one.
@@ -37,7 +37,7 @@ class System:
     external_weights: bool = True
 
 
-_PORTABLE = ("api", "check", "cpu", "error", "observe", "session", "state")
+_PORTABLE = ("api", "check", "cpu", "error", "formula", "observe", "session", "state")
 """The sources that need nothing but standard C and a clock."""
 NO_DEVICE = "no_device"
 """The source that stands for those of devices in an artifact without code for one."""

@@ -11,6 +11,7 @@ SIMD128 = VectorUnit(bytes=16, rows=4, vectors=2, window=(3, 2), halves=(3, 2))
 
 WASM = Family(
     machine="wasm32",
+    jump=("local.get 0", "call {}"),
     cpu="generic",
     features="+simd128,+bulk-memory,+mutable-globals,+nontrapping-fptoint,+sign-ext",
     units=((frozenset(), SIMD128),),

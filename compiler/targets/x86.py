@@ -33,6 +33,7 @@ _WITH_GATHER_SAMPLING = (
 
 X86 = Family(
     machine="x86_64",
+    jump=("jmp {}",),
     cpu="x86-64",
     features="",
     units=(

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from c_models import CC, STRICT, argument, entry
 from nacre.compiler.artifact.assemble import build_artifact
+from nacre.compiler.artifact.assembly import ELF, Assembly
 from nacre.compiler.artifact.link import RUNTIME_FOLDER
 from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
-from nacre.compiler.artifact.tables import emit_tables
+from nacre.compiler.artifact.tables import feature_bits, write_tables
 from nacre.compiler.artifact.weights import WrittenWeights
 from nacre.compiler.targets.target import CHECKED_FEATURES, LINUX_NAMES, TILE_FEATURES
 from nacre.compiler.targets.variants import VARIANTS
@@ -76,10 +77,14 @@ def test_compiler_and_runtime_know_the_same_features(shown: dict[str, set[str]])
 
 
 def test_artifacts_have_all_variants() -> None:
-    text = emit_tables(ArtifactSpec("empty", ()), WrittenWeights(""))
-    (table,) = re.findall(r"nacre_level known_levels\[\] = \{\n(.*?)\};", text, re.DOTALL)
-    rows = re.findall(r'\{"(.*?)", (.*?)\},\n', table)
-    found = {name: set(re.findall(r"NACRE_CPU\((\w+)\)", row)) for name, row in rows}
+    out = Assembly(ELF)
+    write_tables(out, ArtifactSpec("empty", ()), WrittenWeights(""))
+    texts = dict(re.findall(r'^(\S+):\n\.asciz "(.*)"$', "\n".join(out.lines), re.MULTILINE))
+    start = out.lines.index("known_levels:") + 1
+    end = out.lines.index(f".size known_levels, {16 * len(VARIANTS)}")
+    rows = (line.removeprefix(".8byte ").split(", ") for line in out.lines[start:end])
+    bits = feature_bits()
+    found = {texts[name]: {feature for feature in bits if int(mask) & bits[feature]} for name, mask in rows}
     assert found == {name: set(map(c_name, variant.features)) for name, variant in VARIANTS.items()}
 
 
