@@ -1,14 +1,14 @@
 """Finds the kernels that the tiler does not support, without generating code for the others.
 
-Many units differ only in features that few kernels have a use for. A unit that would answer all questions of the tiler
-as another one did gets the same kernel, which is written once for both.
+Many units differ only in features and sizes that few kernels have a use for. A unit that would answer all questions of
+the tiler as another one did gets the same kernel, which is written once for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -51,31 +51,54 @@ class _Asked(AbstractSet[str]):
         raise AssertionError("the tiler asks for the number of features")
 
 
+class _AskedUnit:
+    """A unit that keeps its fields that the tiler reads. Methods read the fields of this object."""
+
+    def __init__(self, unit: VectorUnit) -> None:
+        self._unit = unit
+        self.features = _Asked(unit.features)
+        self.read: dict[str, object] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _FIELDS:
+            return getattr(VectorUnit, name).__get__(self)
+        self.read[name] = getattr(self._unit, name)
+        return self.read[name]
+
+    def answers_as(self, unit: VectorUnit) -> bool:
+        """Returns whether another unit gives the same answers to all that was asked."""
+        return all(getattr(unit, name) == value for name, value in self.read.items()) and all(
+            (feature in unit.features) == answer for feature, answer in self.features.answers.items()
+        )
+
+
+_FIELDS = {field.name for field in fields(VectorUnit)}
+
+
 class Tiled:
     """The kernel of a text, which is written once for all units with the same outcome."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._outcomes: list[tuple[VectorUnit, dict[str, bool], str]] = []
+        self._outcomes: list[tuple[_AskedUnit, str]] = []
 
     def find_fault(self, unit: VectorUnit) -> str:
         """Returns why the kernel becomes plain loops for a unit, empty if it does not."""
-        alike = replace(unit, features=frozenset())
-        for other, answers, fault in self._outcomes:
-            if other == alike and all((feature in unit.features) == answer for feature, answer in answers.items()):
+        for other, fault in self._outcomes:
+            if other.answers_as(unit):
                 return fault
-        asked = _Asked(unit.features)
-        fault = self._write(replace(unit, features=asked))  # type: ignore[arg-type]  # the tiler asks it as a set
-        self._outcomes.append((alike, asked.answers, fault))
+        asked = _AskedUnit(unit)
+        fault = self._write(asked)
+        self._outcomes.append((asked, fault))
         return fault
 
-    def _write(self, unit: VectorUnit) -> str:
+    def _write(self, unit: _AskedUnit) -> str:
         with open_context():
             module = ir.Module.parse(self._text)
             kernel = module.body.operations[0]
             try:
                 # Writing moves tensors to the stack, so every unit gets a kernel of its own.
-                write_kernel(read_kernel(kernel), unit, strict=False)
+                write_kernel(read_kernel(kernel), unit, strict=False)  # type: ignore[arg-type]  # it has the fields of a unit
             except Sequential:
                 return ""
             except Unsupported as reason:

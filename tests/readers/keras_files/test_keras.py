@@ -47,6 +47,7 @@ def interpret(source: SourceModel, inputs: Sequence[Any]) -> list[Any]:
     return list(Interpreter(source.module, lambda p: weights.read(p.key)).run(function, inputs))  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_models_agree_with_keras(tmp_path: Path, suffix: str) -> None:
     for name in NAMES:
@@ -70,6 +71,7 @@ STORAGES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("name", STORAGES)
 def test_weights_in_other_storages(tmp_path: Path, name: str) -> None:
     dtype, options = STORAGES[name]
@@ -122,6 +124,7 @@ def test_a_bidirectional_layer_around_a_class_without_a_name(tmp_path: Path) -> 
     assert outcome(path, path.read_bytes()) == "unsupported-attribute"
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("axis", [None, -1, [-1], [1]])
 def test_normalization_by_stored_numbers(tmp_path: Path, axis: Any) -> None:
     """One mean for all elements, or one for each of the last axis."""
@@ -143,6 +146,7 @@ def test_normalization_by_stored_numbers(tmp_path: Path, axis: Any) -> None:
     np.testing.assert_array_equal(interpret(read_file(path), [x]), [(x - mean) / 2])
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("dims", [(2, 3, 1), (3, 1, 2)])
 def test_axes_in_cycles(tmp_path: Path, dims: tuple[int, ...]) -> None:
     """Axis i of the result is the axis of the operand that `dims` names in its place."""
@@ -160,6 +164,7 @@ def test_axes_in_cycles(tmp_path: Path, dims: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(found, x.transpose(0, *dims))
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("is_masked", [True, False])
 def test_a_softmax_over_masked_steps_is_refused(tmp_path: Path, is_masked: bool) -> None:
     """Keras leaves masked elements out of the sums of the layer."""
@@ -233,6 +238,7 @@ def outcome(path: Path, data: bytes) -> str:
     return "read"
 
 
+@pytest.mark.usefixtures("forked")
 def test_damaged_files_are_diagnostics(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for suffix in (".keras", ".h5"):

@@ -13,6 +13,7 @@ from nacre.compiler.readers.table import read_file
 from nacre.dialect.interpreter import Interpreter
 
 h5py = pytest.importorskip("h5py")
+pytestmark = pytest.mark.usefixtures("forked")
 
 
 def run(path: Path, layer: Mapping[str, Any], weights: Sequence[Any], x: Any) -> Any:
