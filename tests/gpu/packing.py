@@ -13,10 +13,8 @@ import tempfile
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +47,7 @@ from packing_estimate import estimate
 from packing_expected import expect_case, expect_judged
 from packing_models import repeated_weights
 from packing_timings import pack_timings
+from packing_workers import make_parts
 from test_compiled import symbolic_uses, uses
 
 HERE = Path(__file__).parent
@@ -232,8 +231,8 @@ def pack_samples(pack: Pack, *, quick: bool = False) -> None:
             "digits": (read_model(samples / "digits" / "digits.nacre"), [{"B": 1}, {"B": 2 if quick else 37}])
         }
         if not quick:
-            sizes = [{"B": 1, "T": 7}, {"B": 3, "T": 33}]
-            models["minilm"] = (read_model(samples / "minilm" / "minilm.nacre", folder), sizes)
+            longer = [{"B": 1, "T": 7}, {"B": 3, "T": 33}]
+            models["minilm"] = (read_model(samples / "minilm" / "minilm.nacre", folder), longer)
         for name, (source, sizes) in models.items():
             if name != "digits":
                 made = repeated_weights(source.module)
@@ -314,59 +313,33 @@ def _parts(amount: Amount) -> Iterator[Callable[[Pack], None]]:
     operators = [operator for operator in TESTED if operator.name in QUICK or not amount.quick]
     for first in range(0, len(operators), OPERATORS):
         chosen = operators[first : first + OPERATORS]
-        yield lambda pack, first=first, chosen=chosen: pack_operators(pack, first, chosen, everything=amount.everything)
+        yield partial(pack_operators, first=first, operators=chosen, everything=amount.everything)
     for first in range(0, amount.graphs, GRAPHS):
-        yield lambda pack, first=first: pack_graphs(pack, range(first, min(first + GRAPHS, amount.graphs)))
-    yield lambda pack: pack_samples(pack, quick=amount.quick)
-    yield lambda pack: pack_warpgroups(pack, quick=amount.quick)
+        yield partial(pack_graphs, seeds=range(first, min(first + GRAPHS, amount.graphs)))
+    yield partial(pack_samples, quick=amount.quick)
+    yield partial(pack_warpgroups, quick=amount.quick)
     yield pack_errors
 
 
-def _pack_part(folder: Path, number: int, amount: Amount) -> Pack:
+def _pack_part(folder: Path, amount: Amount, number: int) -> Pack:
     """Packs one of the parts, in a process that may have packed others."""
     pack = Pack(folder)
     list(_parts(amount))[number](pack)
     return pack
 
 
-class _Worker:
-    """A process that packs parts, one after another. A part that ends the process is a failure of that part alone."""
-
-    def __init__(self, pack: Pack, amount: Amount) -> None:
-        self.pack, self.amount = pack, amount
-        self.pool = self.start()
-
-    def start(self) -> ProcessPoolExecutor:
-        # A process that is forked would share the compiler's children with its parent.
-        return ProcessPoolExecutor(1, get_context("spawn"))
-
-    def run(self, numbers: Iterator[int]) -> None:
-        try:
-            for number in numbers:
-                self.pack_part(number)
-                self.pack.report(f"part {number}")
-        finally:
-            self.pool.shutdown()
-
-    def pack_part(self, number: int) -> None:
-        try:
-            part = self.pool.submit(_pack_part, self.pack.folder, number, self.amount).result()
-        except BrokenProcessPool:
-            self.pack.failed[f"part {number}"] = "its process has ended"
-            self.pool = self.start()
-        except Exception as error:
-            self.pack.failed[f"part {number}"] = f"{type(error).__name__}: {error}"
-        else:
-            self.pack.packed += part.packed
-            self.pack.refused |= part.refused
-
-
 def pack_parts(pack: Pack, amount: Amount, jobs: int) -> None:
     """Packs all artifacts, several at once: expected results are computed in one process while others compile."""
-    numbers = iter(range(len(list(_parts(amount)))))
-    workers = [_Worker(pack, amount) for _ in range(jobs)]
-    with ThreadPoolExecutor(jobs) as threads:
-        list(threads.map(lambda worker: worker.run(numbers), workers))
+
+    def add(number: int, part: Pack | str) -> None:
+        if isinstance(part, str):
+            pack.failed[f"part {number}"] = part
+        else:
+            pack.packed += part.packed
+            pack.refused |= part.refused
+        pack.report(f"part {number}")
+
+    make_parts(partial(_pack_part, pack.folder, amount), len(list(_parts(amount))), jobs, add)
     pack.packed.sort(key=lambda packed: packed.name)
 
 

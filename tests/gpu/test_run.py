@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,30 @@ def test_folder_that_is_too_large_is_an_error(
         monkeypatch.setattr(sys, "argv", ["run.py", "pack", str(tmp_path), "--most-mib", most])
         assert program.main() == code
     assert "more than the 0.99 MiB" in capsys.readouterr().err
+
+
+def test_workers_end_with_the_process_that_packs() -> None:
+    """A signal that ends it leaves no process behind that makes a part, or waits for the next one."""
+    text = "import time, packing_workers as p\np.make_parts(time.sleep, 3600, 1, lambda *_: print(flush=True))"
+    with subprocess.Popen([sys.executable, "-c", text], cwd=Path(__file__).parent, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # the part that sleeps for 0 seconds
+        threads = Path(f"/proc/{process.pid}/task").iterdir()
+        children = [int(n) for each in threads for n in (each / "children").read_text().split()]
+        own = [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        process.kill()
+        process.wait()
+    assert own
+    end = time.monotonic() + 30
+    while any(is_running(child) for child in own):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(process: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
 
 
 def test_no_case_begins_after_the_deadline(packed: Path, data: Path, machine_folder: Path, tmp_path: Path) -> None:
