@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from nacre.compiler.codegen.gpu import causal, contraction, plain, rows, tensor_cores, vectors
+from nacre.compiler.codegen.gpu import (
+    causal,
+    contraction,
+    joined_rows,
+    one_row,
+    outline,
+    plain,
+    rows,
+    tensor_cores,
+    vectors,
+)
 from nacre.compiler.codegen.gpu.text import Text
 from nacre.compiler.host.device import DeviceEntryText
 from nacre.dialect.graph import Node
@@ -124,6 +134,27 @@ def further_columns(setter: Setter) -> None:
             yield
 
     setter.attribute(contraction.ContractionWriter, "inside", wrong)
+
+
+def lost_choice(setter: Setter) -> None:
+    """Launches for rows that are few and long have blocks where the joined launch has them."""
+    _exchange(setter, {joined_rows.SEPARATE: joined_rows.JOINED})
+
+
+def lost_rows(setter: Setter) -> None:
+    """The launch for one row has the calls of several, and the other way round."""
+    _exchange(setter, {one_row.SEVERAL: one_row.ONE, one_row.ONE: one_row.SEVERAL})
+
+
+def _exchange(setter: Setter, others: Mapping[str, str]) -> None:
+    """Counts the blocks of launches of a kind as those of another kind."""
+    name = outline.name_count
+
+    def wrong(*given: Any) -> str:
+        begin, _, kind = name(*given).rpartition("_")
+        return begin + others.get(f"_{kind}", f"_{kind}")
+
+    setter.attribute(outline, "name_count", wrong)
 
 
 def wrong_exponential(setter: Setter) -> None:
@@ -244,6 +275,24 @@ model f(x: f32[B, 3, 9, 9], w: f32[20, 3, 3, 3]) -> f32[B, 20, 9, 9] { return co
         """
 dim B in 1..20
 model f(x: f32[B, 37], w: f32[37, 65]) -> f32[B, 65] { return x @ w }  # here
+""",
+    ),
+    _planted(
+        "lost-choice",
+        "device",
+        lost_choice,
+        """
+dim T in 8190..8200
+model f(x: f32[2, T]) -> f32[2, T] { return softmax(x) }  # here
+""",
+    ),
+    _planted(
+        "lost-rows",
+        "device",
+        lost_rows,
+        """
+dim T in 1..3
+model f(x: f32[T, 260], w: f32[260, 1032]) -> f32[T, 1032] { return x @ w }  # here
 """,
     ),
     _planted(

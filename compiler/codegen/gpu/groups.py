@@ -37,12 +37,14 @@ class Group:
     rows: tuple[Group, ...] = ()
     """The launches that run one after another on each row."""
     chosen_by: int | None = None
-    """The reduction, by its position, whose sizes in a call decide whether the launch of `rows` has blocks, or those
-    which it joins; None: this is the same in every call."""
+    """The reduction, by its position, whose sizes in a call decide whether this launch has blocks: that of `rows` or
+    those which it joins, that for one row or that for several. None: this is the same in every call."""
     padded: tuple[int, int] | None = None
     """The fill and the copy that pad an input of the main operation, which reads the copied tensor instead."""
     on_warpgroups: bool | None = None
     """Whether the launch is for calls that fit products of warpgroups, or for the others; None: for all calls."""
+    in_one_row: bool | None = None
+    """Whether the launch is for calls in which a product has one row, or for the others; None: for all calls."""
 
     @property
     def masks_values(self) -> bool:

@@ -25,23 +25,24 @@ from ...lower.parts import SEQUENCE
 from ...lower.writer import ITEMS, part_name
 from ...targets.cuda import BLOCKS, TILES
 from ..tiler.functions import append_functions
-from .bodies import describe_nest, operands_of, take_beside, take_body
+from .bodies import operands_of, take_beside, take_body
+from .choices import name_choice, name_count, split_calls, write_choices
 from .contraction import find_groups
 from .decoding import take_decoding
 from .find_attention import join_attention, take_attention, unmask_values
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
-from .joined_rows import BLOCKS_AT_ONCE, JOINED, SEPARATE, join_rows, write_choice, write_joined
+from .joined_rows import BLOCKS_AT_ONCE, join_rows, write_joined
 from .loop_nests import find_loops
 from .nest import declare_body, declare_decoding
+from .one_row import in_one_row
 from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
 from .rows import BY_LENGTH, NAMES, lanes_of
 from .scalars import fold_scalars
 from .schedules import choose_schedule, choose_schedule_of_warpgroups
 from .updates import take_updates
-from .warpgroups import fits_warpgroups
 from .widened_reads import fold_widening
 
 EMPTY = "nothing"
@@ -112,28 +113,15 @@ def outline(
         if not rounding.strict:
             groups = join_attention(computing, groups, own, fits_flash)
         groups = join_rows(computing, fold_padding(computing, groups, own))
-        if has_warpgroups:
-            groups = [part for group in groups for part in _split_calls(computing, group)]
-    launches = []
-    for number, group in enumerate(groups):
-        if group.rows and group.chosen_by is not None:
-            nest = describe_nest(computing[group.chosen_by], "", [True])
-            append_functions(module, write_choice(nest, _choice_of(symbol, group)))
-        name = part_name(symbol, number)
-        launches.append(_outline_part(module, function, name, group, rounding, is_sequence, _choice_of(symbol, group)))
+        groups = [part for group in groups for part in split_calls(computing, group, has_warpgroups=has_warpgroups)]
+    for text in write_choices(computing, groups, symbol):
+        append_functions(module, text)
+    launches = [
+        _outline_part(module, function, symbol, part_name(symbol, number), group, rounding, is_sequence)
+        for number, group in enumerate(groups)
+    ]
     function.erase()
     return tuple(launches)
-
-
-def _split_calls(computing: Sequence[Any], group: Group) -> list[Group]:
-    """Returns the launches of a group: two where calls may fit products of warpgroups."""
-    members = group.members[: len(group.members) - group.has_epilogue]
-    if group.attention or len(members) != 2 or computing[members[-1]].name != GENERIC:
-        return [group]
-    nest = describe_nest(computing[members[-1]], "", [True])
-    if not nest.is_independent() or not fits_warpgroups(nest, find_groups(nest)):
-        return [group]
-    return [replace(group, on_warpgroups=flag) for flag in (True, False)]
 
 
 def _last_arguments(function: Any, count: int) -> list[Any]:
@@ -199,25 +187,19 @@ def _written(op: Any) -> list[Any]:
     return found
 
 
-def _choice_of(symbol: str, group: Group) -> str:
-    """Returns the begin of the names of the functions by which a call chooses launches; empty if none does."""
-    return "" if group.chosen_by is None else f"{symbol}_rows{group.chosen_by}"
-
-
 def _outline_part(
-    module: Any, function: Any, name: str, group: Group, rounding: Rounding, is_sequence: bool, choice: str
+    module: Any, function: Any, symbol: str, name: str, group: Group, rounding: Rounding, is_sequence: bool
 ) -> Launch:
     device, count = function.clone(), function.clone()
-    for clone, symbol in ((device, name), (count, name + BLOCKS)):
+    for clone, own in ((device, name), (count, name + BLOCKS)):
         module.body.append(clone)
-        _rename(clone, symbol)
+        _rename(clone, own)
     deciding = [] if group.chosen_by is None else _operands(_computing(count)[group.chosen_by])
+    choice = name_choice(symbol, group)
     launch = _outline_clones(module, (device, count), name, group, rounding, is_sequence, choice)
     if choice:
         back = list(count.regions[0].blocks[0].operations)[-1].operation
-        kept = _call(
-            back, choice + (JOINED if group.rows else SEPARATE), [*deciding, *back.operands], [ir.IndexType.get()]
-        )
+        kept = _call(back, name_count(symbol, group), [*deciding, *back.operands], [ir.IndexType.get()])
         back.operands[0] = kept.results[0]
     return launch
 
@@ -262,6 +244,9 @@ def _outline_clones(
     if after is not None:
         epilogue, others = take_beside(module, f"{nest.name}_last", results[0], after)
         nest, passed = replace(nest, epilogue=epilogue), passed + others
+    own = find_groups(nest) if group.in_one_row else None
+    if own is not None:
+        nest = in_one_row(nest, own.rows)
     if group.on_warpgroups is None:
         schedule = choose_schedule(nest, tf32=rounding.tf32)
     else:

@@ -56,8 +56,9 @@ def write_sizes(text: Text, nest: Nest) -> list[str]:
     sizes = []
     for loop in range(len(nest.parallel)):
         operand, axis = nest.extent(loop)
-        type = nest.operands[operand].type
-        sizes.append(text.let(f"memref.dim %m{operand}, {text.constant(axis)} : {type}"))
+        type, known = nest.operands[operand].type, nest.operands[operand].shape[axis]
+        measured = f"memref.dim %m{operand}, {text.constant(axis)} : {type}"
+        sizes.append(text.let(measured) if known is None else text.constant(known))
     return sizes
 
 
