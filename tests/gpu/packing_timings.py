@@ -59,7 +59,8 @@ def _attention(batch: int, heads: int, length: int, size: int) -> Timed:
 
 def timed_operators(*, quick: bool) -> list[Timed]:
     if quick:
-        return [_matmul("bf16", 64, 64, 64), _rows("relu", "relu(x0)", 8, 64), _rows("softmax", "softmax(x0)", 4, 64)]
+        rows = [_rows("relu", "relu(x0)", 8, 64), _rows("softmax", "softmax(x0)", 4, 64)]
+        return [*rows, _matmul("bf16", 64, 64, 64), _attention(1, 2, 64, 64)]
     return [
         _rows("relu", "relu(x0)", 8192, 8192),
         _rows("softmax", "softmax(x0)", 8192, 4096),
