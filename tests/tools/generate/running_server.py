@@ -15,13 +15,13 @@ from typing import Any
 import nacre
 import uvicorn
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
-from nacre.compiler.tools.generate.vocabulary import read_vocabulary
+from nacre.compiler.tools.generate.vocabulary import Vocabulary, read_vocabulary
 from nacre.compiler.tools.serve.application import Server
 from nacre.compiler.tools.serve.batches import Batches
-from nacre.compiler.tools.serve.engine import Engine
+from nacre.compiler.tools.serve.engine import Engine, Finished, Job, Sampled
 from nacre.compiler.tools.serve.turns import Turns
 from starlette.applications import Starlette
-from talker import CONTEXT, TOKENS
+from talker import CONTEXT, LONGEST, TOKENS
 
 BODY = 4000
 """The maximum number of bytes of a request."""
@@ -77,6 +77,38 @@ class Running(ServerThread):
         assert status == 200, text
         found: dict[str, Any] = json.loads(text)
         return found
+
+
+class Scripted(ServerThread):
+    """A server whose model always gives the same answer."""
+
+    def __init__(self, vocabulary: Vocabulary, text: str) -> None:
+        ids = vocabulary.tokenizer.encode(text.replace(" ", "\u2581"), add_special_tokens=False).ids
+        super().__init__(Server("talker", _Script(ids), vocabulary, len(TOKENS), BODY, 0).application())
+
+
+class _Script(Engine):
+    def __init__(self, ids: list[int]) -> None:
+        super().__init__(LONGEST, 1, 9)
+        self._ids = ids
+
+    def submit(self, *jobs: Job) -> None:
+        for job in jobs:
+            for token in self._ids:
+                job.emit(Sampled(token))
+            job.emit(Finished("stop"))
+
+    def stop(self) -> None:
+        pass
+
+    def _jobs(self) -> list[Job]:
+        return []
+
+    def _admit(self, job: Job) -> bool:
+        raise NotImplementedError
+
+    def _round(self) -> None:
+        raise NotImplementedError
 
 
 def expected(talker: Path, prompt: str, count: int = 12, sampling: Sampling | None = None) -> str:

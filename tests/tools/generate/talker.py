@@ -20,6 +20,12 @@ TEMPLATE = (
     "<|{{ message.role[:4] if message.role == 'user' else 'bot' }}|>{{ message.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|bot|>{% endif %}"
 )
+TOOL_TEMPLATE = (
+    "{% if tools %}<tool_call>{% for tool in tools %}{{ tool.function.name }}.{% endfor %}{% endif %}"
+    "{% for message in messages %}<|{{ 'user' if message.role == 'user' else 'bot' }}|>{{ message.content }}"
+    "{% for call in message.tool_calls %}<tool_call>{{ call.function | tojson }}{% endfor %}{% endfor %}<|bot|>"
+)
+"""Describes tools, and shows calls in a notation that the server recognizes."""
 CONTEXT, LONGEST, WIDTH, HIDDEN = 48, 640, 32, 32
 """The capacity of sessions in most tests, the largest capacity, and the widths of the model."""
 PAGE = 5

@@ -426,24 +426,3 @@ def test_a_port_in_use(talker: Path) -> None:
         command = [sys.executable, "-m", "nacre.compiler.cli.main", "serve", str(talker), "--port"]
         done = subprocess.run([*command, str(used.getsockname()[1])], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "address already in use" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_the_client_of_openai(running: Running, talker: Path) -> None:
-    openai = pytest.importorskip("openai", reason="the package openai is not installed")
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="none", max_retries=0)
-    given = {"model": "talker", "max_tokens": 9, "temperature": 0}
-    whole = client.completions.create(prompt="the moth", **given)
-    assert whole.choices[0].text == expected(talker, "the moth", 9)
-    messages = [{"role": "user", "content": "the?"}]
-    answer = client.chat.completions.create(messages=messages, **given)
-    stream = client.chat.completions.create(messages=messages, stream=True, **given)
-    parts = list(stream)
-    assert parts[0].choices[0].delta.role == "assistant"
-    pieces = [part.choices[0].delta.content or "" for part in parts]
-    assert "".join(pieces) == answer.choices[0].message.content and len(pieces) > 3
-    assert [model.id for model in client.models.list()] == ["talker"]
-    with pytest.raises(openai.NotFoundError):
-        client.completions.create(prompt="a", model="other")
-    with pytest.raises(openai.BadRequestError, match="a session holds 48"):
-        client.completions.create(prompt=[5] * CONTEXT, model="talker")
-    client.close()

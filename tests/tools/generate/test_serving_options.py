@@ -185,20 +185,3 @@ def test_tokens_behind_a_stop_have_no_probability(talker: Path) -> None:
     scored = [token.text for part in parts if part is not None for token in part.scored]
     assert (texts, scored) == ("o", ["o"])
     assert answer.is_done and answer.push(Finished("length")) is not None
-
-
-def test_the_client_of_openai_reads_probabilities(running: Running) -> None:
-    openai = pytest.importorskip("openai", reason="the package openai is not installed")
-    given = {"model": "talker", "temperature": 1, "seed": 2, "max_tokens": 4}
-    messages = [{"role": "user", "content": "the?"}]
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="none", max_retries=0) as client:
-        made = client.completions.create(prompt=[LONG, "a"], n=2, logprobs=2, **given)
-        chat = client.chat.completions.create(messages=messages, n=2, logprobs=True, top_logprobs=3, **given)
-        echo = client.completions.create(prompt=LONG, echo=True, logprobs=1, **given | {"max_tokens": 0})
-    assert [choice.index for choice in made.choices] == [0, 1, 2, 3]
-    for choice in made.choices:
-        assert "".join(choice.logprobs.tokens) == choice.text and all(choice.logprobs.top_logprobs)
-    assert echo.choices[0].text == LONG and echo.choices[0].logprobs.token_logprobs[0] is None
-    for choice in chat.choices:
-        assert "".join(token.token for token in choice.logprobs.content) == choice.message.content
-        assert {len(token.top_logprobs) for token in choice.logprobs.content} <= {3}

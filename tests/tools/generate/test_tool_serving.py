@@ -16,17 +16,10 @@ pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 from dataclasses import replace
 
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
-from nacre.compiler.tools.generate.vocabulary import Vocabulary, read_vocabulary
-from nacre.compiler.tools.serve.application import Server
-from nacre.compiler.tools.serve.engine import Engine, Finished, Job, Sampled
-from running_server import BODY, Running, ServerThread
-from talker import CONTEXT, LONGEST, TOKENS
+from nacre.compiler.tools.generate.vocabulary import read_vocabulary
+from running_server import Running, Scripted
+from talker import CONTEXT, LONGEST, TOKENS, TOOL_TEMPLATE
 
-TEMPLATE = (
-    "{% if tools %}<tool_call>{% for tool in tools %}{{ tool.function.name }}.{% endfor %}{% endif %}"
-    "{% for message in messages %}<|{{ 'user' if message.role == 'user' else 'bot' }}|>{{ message.content }}"
-    "{% for call in message.tool_calls %}<tool_call>{{ call.function | tojson }}{% endfor %}{% endfor %}<|bot|>"
-)
 FILL = (3, 4, 0)
 TIDE = {
     "type": "function",
@@ -49,7 +42,7 @@ NAMED = {"type": "function", "function": {"name": "tide"}}
 
 @pytest.fixture(scope="module", params=["turns", "batches"])
 def calling(talker: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    started = Running(talker, request.param, LONGEST, template=TEMPLATE, fill=FILL)
+    started = Running(talker, request.param, LONGEST, template=TOOL_TEMPLATE, fill=FILL)
     yield started
     started.stop()
 
@@ -128,38 +121,6 @@ def test_a_schema_that_no_grammar_has(calling: Running) -> None:
     assert "the grammar of `tools` is not valid: " in text and "foo" in text
 
 
-class Scripted(ServerThread):
-    """A server whose model always gives the same answer."""
-
-    def __init__(self, vocabulary: Vocabulary, text: str) -> None:
-        ids = vocabulary.tokenizer.encode(text.replace(" ", "\u2581"), add_special_tokens=False).ids
-        super().__init__(Server("talker", _Script(ids), vocabulary, len(TOKENS), BODY, 0).application())
-
-
-class _Script(Engine):
-    def __init__(self, ids: list[int]) -> None:
-        super().__init__(LONGEST, 1, 9)
-        self._ids = ids
-
-    def submit(self, *jobs: Job) -> None:
-        for job in jobs:
-            for token in self._ids:
-                job.emit(Sampled(token))
-            job.emit(Finished("stop"))
-
-    def stop(self) -> None:
-        pass
-
-    def _jobs(self) -> list[Job]:
-        return []
-
-    def _admit(self, job: Job) -> bool:
-        raise NotImplementedError
-
-    def _round(self) -> None:
-        raise NotImplementedError
-
-
 CALLS = (
     '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n<tool_call>{"name": "tide", "arguments": {"at": 3}}'
 )
@@ -167,7 +128,7 @@ CALLS = (
 
 @pytest.fixture(scope="module")
 def scripted(talker: Path) -> Iterator[Scripted]:
-    vocabulary = replace(read_vocabulary(nacre.load(talker)), template=TEMPLATE)
+    vocabulary = replace(read_vocabulary(nacre.load(talker)), template=TOOL_TEMPLATE)
     started = Scripted(vocabulary, f"I look. {CALLS}")
     yield started
     started.stop()
@@ -191,33 +152,6 @@ def test_an_answer_that_calls_by_itself(scripted: Scripted) -> None:
     # Text before a stop sequence may hold a call.
     stopped = ask(scripted, stop=["\n<tool"])
     assert stopped["finish_reason"] == "tool_calls" and len(stopped["message"]["tool_calls"]) == 1
-
-
-def test_the_client_of_openai_calls_tools(scripted: Scripted, calling: Running) -> None:
-    openai = pytest.importorskip("openai", reason="the package openai is not installed")
-    given: dict[str, Any] = {"model": "talker", "messages": MESSAGES, "tools": [TIDE, NOW]}
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{scripted.port}/v1", api_key="none", max_retries=0) as client:
-        message = client.chat.completions.create(**given).choices[0].message
-        assert [call.function.name for call in message.tool_calls] == ["now", "tide"]
-        with client.chat.completions.stream(**given) as events:
-            final = events.get_final_completion().choices[0]
-        assert [call.function.arguments for call in final.message.tool_calls] == ["{}", '{"at": 3}']
-        assert final.finish_reason == "tool_calls"
-        results = [{"role": "tool", "tool_call_id": call.id, "content": "3"} for call in message.tool_calls]
-        history = [*MESSAGES, message.model_dump(exclude_none=True), *results]
-        again = client.chat.completions.create(**given | {"messages": history, "tool_choice": "none"})
-        assert again.choices[0].finish_reason == "stop"
-    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
-    pydantic = pytest.importorskip("pydantic", reason="the package pydantic is not installed")
-    place = pydantic.create_model("Place", name=(str, pydantic.Field(max_length=2)))
-    tide = pydantic.create_model("tide", at=(place, ...))
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{calling.port}/v1", api_key="none", max_retries=0) as client:
-        tools = [openai.pydantic_function_tool(tide)]
-        parsed = client.chat.completions.parse(
-            **given | {"tools": tools}, tool_choice="required", parallel_tool_calls=False, max_tokens=300, seed=1
-        )
-    (call,) = parsed.choices[0].message.tool_calls
-    assert isinstance(call.function.parsed_arguments, tide) and len(call.function.parsed_arguments.at.name) <= 2
 
 
 def test_a_suffix(calling: Running, talker: Path) -> None:
