@@ -1,14 +1,12 @@
 """The tokenizer of an artifact: encodes texts, decodes tokens incrementally, and formats a conversation by its
 template.
 
-Needs the package `tokenizers`, and `jinja2` for chat templates. A template comes from a file of others, so it runs in a
-sandbox.
+Needs the package `tokenizers`, and `jinja2` for chat templates.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -108,9 +106,9 @@ class Vocabulary:
                 "no-template", "the model has no template for conversations", "`nacre generate` continues a text"
             )
         given = {"messages": list(messages), "tools": list(tools) or None, "add_generation_prompt": True}
-        environment = _environment()
+        templates = _templates()
         try:
-            return str(environment.from_string(source).render(**given, **self.names))
+            return str(templates.render(source, {**given, **self.names}))
         except Exception as problem:  # an expression of the template may raise any
             raise error("bad-template", f"the template of the model fails: {problem}") from None
 
@@ -121,32 +119,19 @@ class Vocabulary:
 
     def check_tools(self) -> None:
         """Raises DiagnosticError if the template does not describe tools."""
-        nodes, environment = load_package("jinja2.nodes"), _environment()
+        templates = _templates()
         try:
-            names = list(environment.parse(self.template_for_tools).find_all(nodes.Name))
+            reads_tools = templates.reads_tools(self.template_for_tools)
         except Exception as problem:
             raise error("bad-template", f"the template of the model fails: {problem}") from None
-        if not any(name.name == "tools" and name.ctx == "load" for name in names):
+        if not reads_tools:
             raise error("no-tools", "the template of the model does not describe tools, so `tools` is not supported")
 
 
-def _environment() -> Any:
-    """Returns the sandbox of templates, with the functions that templates of the package `transformers` use."""
-    sandbox, exceptions = load_package("jinja2.sandbox"), load_package("jinja2.exceptions")
-    environment = sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-
-    def refuse(message: str) -> None:
-        raise exceptions.TemplateError(message)
-
-    def to_json(value: Any, indent: int | None = None, ensure_ascii: bool = False, sort_keys: bool = False) -> str:
-        """Unlike the filter of Jinja, it escapes no characters for HTML."""
-        return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, sort_keys=sort_keys)
-
-    environment.globals |= {"raise_exception": refuse, "strftime_now": time.strftime}
-    environment.filters["tojson"] = to_json
-    return environment
+def _templates() -> Any:
+    """Returns the module `chat_templates`, which imports `jinja2`."""
+    load_package("jinja2")
+    return import_module(".chat_templates", __package__)
 
 
 class Pieces:
