@@ -11,6 +11,7 @@ from ..dialect.graph import Module, Parameter
 from ..dialect.interpreter import Load
 from ..dialect.ops.packed_floats import TOGETHER, WORDS, exponents_of
 from ..dialect.types import BF16, U32
+from ..dialect.wrapping import counted
 from ..passes.manager import Pass
 from ..passes.quantization.pack_floats import PackFloats
 from .targets.target import Target
@@ -27,17 +28,21 @@ MULTIPLIES_PAIRS, MULTIPLIES_TILES = "avx512bf16", "amx-bf16"
 """The features of CPUs that multiply bf16: pairs in words, as packed products make them, or tiles of a plain matrix."""
 
 
+def packable(passes: Sequence[Pass], module: Module, targets: Sequence[Target]) -> tuple[Parameter, ...]:
+    """Returns the parameters that `pack-floats` stores in 12 bits a number if their data permits it."""
+    if PackFloats() not in passes or not all(target.has(f) for target in targets for f in NEEDED):
+        return ()
+    return tuple(single for p in module.parameters for single in _singles(p) if _may_be_packed(single))
+
+
 def with_packed_floats(
-    passes: Sequence[Pass], module: Module, targets: Sequence[Target], load: Load | None
+    passes: Sequence[Pass], parameters: Sequence[Parameter], targets: Sequence[Target], load: Load
 ) -> tuple[Pass, ...]:
-    """Returns the passes; `pack-floats` without parameters gets those that save time on all targets. `load` reads the
-    data of parameters; without it, none is packed."""
-    empty = PackFloats()
-    if load is None or empty not in passes or not all(target.has(f) for target in targets for f in NEEDED):
-        return tuple(passes)
+    """Returns the passes; `pack-floats` without parameters gets those of `parameters`, which are packable, whose data
+    permits it. `load` reads the data."""
     bfloats = all(t.has(MULTIPLIES_PAIRS) and not t.has(MULTIPLIES_TILES) for t in targets)
-    found = PackFloats(tuple(f"{name}:{count}" for name, count in _packable(module, load)), bfloats)
-    return tuple(found if step == empty else step for step in passes)
+    found = PackFloats(tuple(f"{name}:{count}" for name, count in _counts(parameters, load)), bfloats)
+    return tuple(found if step == PackFloats() else step for step in passes)
 
 
 def packed_notes(module: Module) -> Iterator[str]:
@@ -53,15 +58,13 @@ def packed_notes(module: Module) -> Iterator[str]:
         )
 
 
-def _packable(module: Module, load: Load) -> Iterator[tuple[str, int]]:
-    for parameter in module.parameters:
-        for single in _singles(parameter):
-            if not _may_be_packed(single):
-                continue
-            data = load(single)
-            _, escapes = exponents_of(data)
-            if escapes * NUMBERS_OF_AN_ESCAPE <= data.size:
-                yield single.name, _rounded_up(escapes)
+def _counts(parameters: Sequence[Parameter], load: Load) -> Iterator[tuple[str, int]]:
+    """Yields the names of the parameters that are packed, and the lengths of their lists of escapes."""
+    for parameter in parameters:
+        data = load(parameter)
+        _, escapes = exponents_of(data)
+        if escapes * NUMBERS_OF_AN_ESCAPE <= data.size:
+            yield parameter.name, _rounded_up(escapes)
 
 
 def _singles(parameter: Parameter) -> Iterator[Parameter]:
@@ -74,6 +77,12 @@ def _may_be_packed(parameter: Parameter) -> bool:
     if parameter.formula is not None or type.dtype is not BF16 or type.rank != 2:
         return False
     return static_size(type.bytes) >= LEAST and static_size(type.shape[1]) % TOGETHER == 0
+
+
+def unread_note(parameters: Sequence[Parameter]) -> str:
+    """Returns the line for packable parameters whose data is absent."""
+    count = counted(len(parameters), "weight")
+    return f"{count} in bf16 could be stored in 12 bits a number; this depends on the data, which is absent"
 
 
 def _rounded_up(count: int) -> int:

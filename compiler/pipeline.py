@@ -16,7 +16,7 @@ from ..dialect.interpreter import Load
 from ..dialect.lazy_dataclass import dataclass
 from ..dialect.printer import collect_elided
 from ..passes.fusion.recompute import Recompute
-from ..passes.manager import FoldedConstant, PassError, PassManager, Remark, Rewrite, Stage
+from ..passes.manager import FoldedConstant, Pass, PassError, PassManager, Remark, Rewrite, Stage
 from .artifact.assemble import build_artifact, check_placement
 from .artifact.link import merge_objects
 from .artifact.spec import ArtifactSpec
@@ -29,12 +29,12 @@ from .describe import join_device, specify
 from .dumps import Dumps
 from .dumps.kernel_texts import Part
 from .lower.module import Lowered
-from .model.parameters import ParameterReader, open_parameters
+from .model.parameters import ParameterReader, absent_checkpoints, open_parameters
 from .model.policy import TF32
 from .model.source import SourceModel
 from .observer import Observer
 from .options import Options
-from .packed_weights import with_packed_floats
+from .packed_weights import packable, unread_note, with_packed_floats
 from .report import FunctionReport, report_kernels
 from .size_bounds import bounded_passes, check_sizes, lower_graph, sizes_of
 from .stage_errors import contained
@@ -82,6 +82,7 @@ class Build:
     stages: list[Stage] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
     recomputed: list[str] = field(default_factory=list)
+    unpacked: list[str] = field(default_factory=list)
     further: tuple[Build, ...] = ()
     """The builds of the same model for the other families of targets; their code becomes part of the same library."""
 
@@ -127,8 +128,8 @@ class Build:
 
         check_sizes(self.source_model)
         with self._timed(PASSES):
-            passes = bounded_passes(self.source_model, self.options)
-            passes = with_packed_floats(passes, self.source_model.module, self.options.targets, self.reader)
+            passes: Sequence[Pass] = bounded_passes(self.source_model, self.options)
+        passes = self._with_packed_floats(passes)
         accept = self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed(PASSES):
@@ -142,6 +143,21 @@ class Build:
         self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
         self.grown = manager.context.grown
         return self.optimized
+
+    def _with_packed_floats(self, passes: Sequence[Pass]) -> Sequence[Pass]:
+        """Returns the passes with the choice of weights that are packed, for which the parameters are read. If their
+        data is absent, `unpacked` becomes a note."""
+        targets = self.options.targets
+        chosen = packable(passes, self.source_model.module, targets)
+        if not chosen:
+            return passes
+        if self.reader is None and absent_checkpoints(self.source_model):
+            self.unpacked.append(unread_note(chosen))
+            return passes
+        self.make(PARAMETERS.gives)
+        assert self.reader is not None, "the parameters were not read"
+        with self._timed(PASSES):
+            return with_packed_floats(passes, chosen, targets, self.reader)
 
     @property
     def sizes(self) -> WeightSizes | None:
@@ -174,6 +190,7 @@ class Build:
         with self._generator(ENTRIES) as generator:
             objects = generator.compile_entries(program)
         for build in self.further:
+            build.reader = self.reader
             build.make(ENTRIES.gives)
             objects += build.objects or ()
         return objects

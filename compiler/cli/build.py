@@ -127,7 +127,7 @@ def compile_command(
     for note in (*weight_notes(build.source_model), *precision_notes(build.source_model, build.options.targets)):
         tell(f"note: {note}")
     packed = () if build.optimized is None else packed_notes(build.optimized)
-    for note in (*build.recomputed, *packed, *plain_notes(build, dims)):
+    for note in (*build.recomputed, *build.unpacked, *packed, *plain_notes(build, dims)):
         tell(f"note: {note}")
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:

@@ -167,6 +167,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_outputs_without_weights_depend_on_their_data(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the data is absent, a note tells it."""
+    monkeypatch.chdir(files)
+    given = ["products.nacre", "--target", "x86-64-v4", "--emit", "graph", "-o", "made.graph"]
+    assert run(["compile", *given, "--checkpoint", "w.safetensors"]) == 0
+    assert "1 weight in bf16 is stored in 12 bits" in " ".join(capsys.readouterr().err.split())
+    assert "packed_words" in Path("made.graph").read_text()
+    assert run(["compile", *given]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "note: 1 weight in bf16 could be stored in 12 bits a number; this depends on the data" in told
+    assert "packed_words" not in Path("made.graph").read_text()
+
+
 OF_A_MODEL = {
     "compile --check-passes": ("compile", "--check-passes", "-o", "checked.so"),
     "bisect": ("bisect", "--at", "M=9"),
@@ -228,6 +243,7 @@ def test_rows_in_bf16_are_multiplied_in_pairs(tmp_path: Path) -> None:
 )
 def test_cpus_that_multiply_packed_pairs(target: str, bfloats: bool) -> None:
     """Others multiply in f32 what they unpack, or tiles of a plain matrix."""
-    module, w = read_model(MODEL).module, normal(50, 120, 1)
-    (found,) = packed_weights.with_packed_floats([PackFloats()], module, parse_targets(target), lambda _: w)
+    passes, targets, w = [PackFloats()], parse_targets(target), normal(50, 120, 1)
+    parameters = packed_weights.packable(passes, read_model(MODEL).module, targets)
+    (found,) = packed_weights.with_packed_floats(passes, parameters, targets, lambda _: w)
     assert isinstance(found, PackFloats) and (found.bfloats, len(found.escapes)) == (bfloats, 1)
