@@ -99,6 +99,19 @@ class Linker:
         is_glibc = self.machine != platform.machine() or platform.libc_ver()[0] == "glibc"
         return tuple(stub_sources(self.machine)) if is_glibc else ()
 
+    @property
+    def static(self) -> tuple[str, ...]:
+        """The libraries that become part of the runtime. glibc has `pthread_atfork` in one beside the stubbed ones."""
+        return ("-lc_nonshared",) if self.stubs else ()
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries of an artifact, after its objects. Stubs replace those of the system, which take longer to
+        read than everything else takes to link. The functions that compilers call by themselves remain."""
+        if self.stubs:
+            return ("-nodefaultlibs", builtins_of(self))
+        return ("-lm", "-ldl") if self.devices else ("-lm",)
+
     def run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "LC_ALL": "C"}
         try:
@@ -117,6 +130,17 @@ class Linker:
 def _no_linker(message: str) -> DiagnosticError:
     help_text = "install a C compiler (`apt install gcc`) or `pip install nacre[zig]`, or set CC"
     return DiagnosticError([Diagnostic("no-linker", message, help=help_text)])
+
+
+@lru_cache(maxsize=8)
+def builtins_of(linker: Linker) -> str:
+    """Returns the path of the library of the functions that compilers call by themselves, such as conversions of f16.
+    zig links its own."""
+    arguments = ("-print-libgcc-file-name",)
+    result = linker.run(arguments, Path(tempfile.gettempdir()))
+    if result.returncode:
+        raise _failure("find its own library for", [*linker.command, *arguments], result)
+    return result.stdout.strip()
 
 
 def find_linker(cc: str | Sequence[str] | None = None, triple: str = "") -> Linker:
@@ -209,7 +233,7 @@ def _compiled_objects(
         _compile(linker, folder, dialect)
         names = _object_names(linker)
         if _MERGED in names:
-            _merge(linker, folder, _MERGED, list(map(_object_name, linker.runtime)))
+            _merge(linker, folder, _MERGED, [*map(_object_name, linker.runtime), *linker.static])
         _make_stubs(linker, folder)
         return tuple((file, (folder / file).read_bytes()) for file in names)
 
@@ -223,7 +247,8 @@ def _key(linker: Linker, dialect: tuple[str, ...], sources: tuple[tuple[str, str
     dates = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files if file.exists()]
     stubs = [text for pair in stub_sources(linker.machine).values() for text in pair] if linker.stubs else []
     texts = [*stubs, *(part for source in sources for part in source)]
-    parts = [*linker.command, *dates, *linker.system.compile_flags, *dialect, *texts]
+    flags = [*linker.system.compile_flags, *dialect, *linker.system.merge_flags, *linker.static]
+    parts = [*linker.command, *dates, *flags, *texts]
     return hashlib.sha256(b"".join(hashlib.sha256(part.encode()).digest() for part in parts)).hexdigest()
 
 
@@ -272,8 +297,8 @@ def _merge(linker: Linker, folder: Path, output: str, objects: Sequence[str]) ->
 def link(
     linker: Linker, folder: Path, objects: Sequence[str], exports: Sequence[str], output: str, kept: Path | None = None
 ) -> None:
-    """Links `data.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are
-    cached in the folder `kept`, if it is not None."""
+    """Links `data.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are cached in the
+    folder `kept`, if it is not None."""
     system = linker.system
     sources = _read_sources(linker.runtime)
     compiled = _runtime_objects(linker, sources, kept)
@@ -281,7 +306,6 @@ def link(
         (folder / file).write_bytes(data)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
     libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig and system.format == "elf" else []
-    # The stubs precede the system's libraries and thus replace them.
     inputs = ["data.s", *objects, *(file for file, _ in compiled)]
     arguments = [
         *system.compile_flags,
@@ -291,9 +315,17 @@ def link(
         "-o",
         output,
         *inputs,
-        "-lm",
-        *(["-ldl"] if linker.devices else []),
+        *linker.libraries,
     ]
     result = linker.run(arguments, folder)
     if result.returncode:
         raise _failure("link", [*linker.command, *arguments], result)
+
+
+def link_shared(linker: Linker, folder: Path, objects: Sequence[str], output: str) -> None:
+    """Links the named objects, all in `folder`, to a library for this process, which has loaded the C library."""
+    plain = [] if linker.is_zig else ["-nostdlib", builtins_of(linker)]
+    arguments = ["-shared", "-o", output, *objects, "-lm", *plain]
+    result = linker.run(arguments, folder)
+    if result.returncode:
+        raise _failure("link the functions of", [*linker.command, *arguments], result)

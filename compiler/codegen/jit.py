@@ -23,7 +23,7 @@ from ...passes.fold.fold_constants import FoldConstants
 from ...passes.simplify.check_indices import CheckIndices
 from ...passes.simplify.decompose import Decompose
 from ...passes.simplify.unroll_repeat import UnrollRepeat
-from ..artifact.link import find_linker
+from ..artifact.link import find_linker, link_shared
 from ..host.entry import FAILURE_WORDS
 from ..host.plan import LoweredEntry
 from ..lower.module import Lowered, lower_module
@@ -102,8 +102,7 @@ def link_objects(objects: Sequence[bytes]) -> ctypes.CDLL:
         names = [f"code_{i}.o" for i in range(len(objects))]
         for file, code in zip(names, objects, strict=True):
             (folder / file).write_bytes(code)
-        process = find_linker().run(["-shared", "-o", "functions.so", *names, "-lm"], folder)
-        assert process.returncode == 0, process.stderr
+        link_shared(find_linker(), folder, names, "functions.so")
         return ctypes.CDLL(str(folder / "functions.so"))
 
 
