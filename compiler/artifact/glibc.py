@@ -10,6 +10,7 @@ that it lacks does not link: the lists contain the functions that the runtime, k
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 BASE_VERSIONS: Mapping[str, str] = {"x86_64": "2.2.5", "aarch64": "2.17"}
 """The first version of glibc for a machine, which most symbols have. riscv64 has had glibc since 2.27 only."""
@@ -40,6 +41,7 @@ roundeven@2.25
 """The functions of f64; those of f32 are named likewise, with an `f`. Only CPUs without SSE4.1 call `roundeven`."""
 
 
+@cache
 def stub_sources(machine: str) -> Mapping[str, tuple[str, str]]:
     """Returns for the file name of each library a C source, and the version script for linking it."""
     base = BASE_VERSIONS[machine]

@@ -7,6 +7,7 @@ field is aligned to its size, as in C on all machines that artifacts are made fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from ...dialect.lazy_dataclass import dataclass
 
@@ -35,7 +36,7 @@ class Scalar:
 I32, I64, ADDRESS = Scalar(4), Scalar(8), Scalar(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Struct:
     """A struct, by its name in C. A value is the mapping of all its fields."""
 
@@ -43,20 +44,14 @@ class Struct:
     fields: Mapping[str, Kind]
 
     def alignment(self, address: int) -> int:
-        return max(kind.alignment(address) for kind in self.fields.values())
+        return _lay_out(self, address)[2]
 
     def width(self, address: int) -> int:
-        *_, last = self.offsets(address)
-        end = last + list(self.fields.values())[-1].width(address)
-        return _align(end, self.alignment(address))
+        return _lay_out(self, address)[1]
 
     def offsets(self, address: int) -> tuple[int, ...]:
         """Returns the offset of each field; an address takes `address` bytes."""
-        offsets, end = [], 0
-        for kind in self.fields.values():
-            offsets.append(_align(end, kind.alignment(address)))
-            end = offsets[-1] + kind.width(address)
-        return tuple(offsets)
+        return _lay_out(self, address)[0]
 
     def cells(self, value: object, address: int) -> Iterator[tuple[int, Cell]]:
         assert isinstance(value, Mapping) and value.keys() == self.fields.keys(), (self.name, value)
@@ -73,6 +68,17 @@ class Struct:
 Kind = Scalar | Struct
 Row = Mapping[str, object]
 """The value of a struct."""
+
+
+@cache
+def _lay_out(struct: Struct, address: int) -> tuple[tuple[int, ...], int, int]:
+    """Returns the offsets of the fields, the size and the alignment."""
+    offsets, end, alignment = [], 0, 1
+    for kind in struct.fields.values():
+        offsets.append(_align(end, kind.alignment(address)))
+        end = offsets[-1] + kind.width(address)
+        alignment = max(alignment, kind.alignment(address))
+    return tuple(offsets), _align(end, alignment), alignment
 
 
 def _align(offset: int, alignment: int) -> int:

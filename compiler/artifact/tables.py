@@ -52,9 +52,10 @@ def feature_bits() -> Mapping[str, int]:
     return {name: 1 << number for number, name in enumerate(re.findall(r"^ +X\((\w+),", text, re.MULTILINE))}
 
 
-def feature_name(feature: str) -> str:
-    """Returns the name in `cpu.h` of a feature with this name in LLVM."""
-    return re.sub("[.-]", "_", feature)
+@lru_cache(maxsize=32)
+def _feature_mask(features: tuple[str, ...]) -> int:
+    """Returns the bits of features with these names in LLVM."""
+    return sum(feature_bits()[name] for name in {re.sub("[.-]", "_", feature) for feature in features})
 
 
 def _size(out: Assembly, size: Size, index: Mapping[Symbol, int]) -> Row:
@@ -92,8 +93,7 @@ def _binding(out: Assembly, binding: Binding, index: Mapping[Symbol, int]) -> Ro
 
 
 def _level(out: Assembly, level: LevelSpec | Variant) -> Row:
-    features = sum(feature_bits()[name] for name in set(map(feature_name, level.features)))
-    return {"name": out.text(level.name), "features": features}
+    return {"name": out.text(level.name), "features": _feature_mask(level.features)}
 
 
 def _code(out: Assembly, prefix: str, symbols: Sequence[str], observed: Sequence[str]) -> Row:
