@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from nacre.compiler.artifact.link import find_linker, merge_objects
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.codegen.llvm.machine import Machine, Options
+from nacre.compiler.codegen.llvm.machine import Machine, Options, Pipeline
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.writer import ITEMS
@@ -236,3 +236,33 @@ def test_trees_avoid_slow_instructions(cpu: str, gathers: bool, tmp_path: Path) 
     assert len(byte_comparisons) >= 3 and not [line for line in byte_comparisons if "%k" in line]
     assert "vpextrb" not in text.split("_part1:")[1].split("ret")[0]
     assert ("vgather" in text) == gathers
+
+
+_PRODUCT = """
+define float @product(ptr %p, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %before = phi float [ 1.0, %entry ], [ %after, %loop ]
+  %address = getelementptr float, ptr %p, i64 %i
+  %x = load float, ptr %address
+  %after = fmul float %before, %x
+  %next = add nuw nsw i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %end
+end:
+  ret float %after
+}
+"""
+
+
+def test_scalar_loops_are_unrolled_from_level_2_on() -> None:
+    products = {}
+    for level in (1, 2):
+        machine = Machine(Target("x86-64-v3", "x86_64-unknown-linux-gnu"), Options(level))
+        module = machine.parse(_PRODUCT)
+        machine.optimize(module, Pipeline.LOOPS)
+        products[level] = str(module).count(" fmul ")
+    assert products[1] == 1
+    assert products[2] > 4
