@@ -7,8 +7,9 @@ teams here process the last work items first.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -19,15 +20,17 @@ from ...dialect.graph import Function
 from ...dialect.interpreter import Load
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.index_checks import RECORD
-from ...dialect.types import Array
+from ...dialect.types import Array, TensorType
 from ..codegen.jit import fill_weights, link_objects
 from ..codegen.objects import Program
 from ..host.entry import FAILURE_WORDS
+from ..host.plan import LoweredEntry
 from .array_errors import same_bits
 from .guarded_memory import Memory
 from .judge import Difference, Judge
 
 _ALIGNMENT = 64
+_ALIGNMENTS = {"workspace": _ALIGNMENT}
 _MOST_CALLS = 50
 
 _TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -88,6 +91,18 @@ class Outcome:
         return None if self.failed else self.results
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an entry, ready to run: its arguments, the types and shapes of its results, the bytes of its buffers,
+    and the sizes of its dims, in the order of the entry."""
+
+    entry: LoweredEntry
+    inputs: Mapping[str, Array]
+    results: Mapping[str, tuple[TensorType, tuple[int, ...]]]
+    sizes: Mapping[str, int]
+    dims: Sequence[int]
+
+
 class Library:
     """The entries of a program, loaded into this process. They must be visible symbols in the objects."""
 
@@ -104,6 +119,16 @@ class Library:
         memory.freeze()
         return memory
 
+    def prepare(self, function: Function, arguments: Sequence[Array], binding: Mapping[str, int]) -> Call:
+        """Returns a call of a function, which may run several times."""
+        entry = self._entries[function.name]
+        inputs = {f"argument {i}": np.ascontiguousarray(a).reshape(a.shape) for i, a in enumerate(arguments)}
+        results = {f"result {i}": (v.type, v.type.concrete(binding)) for i, v in enumerate(function.results)}
+        sizes = {name: a.nbytes for name, a in inputs.items()}
+        sizes |= {name: math.prod(shape) * type.dtype.bytes for name, (type, shape) in results.items()}
+        sizes |= {"workspace": evaluate(entry.workspace, binding)}
+        return Call(entry, inputs, results, sizes, [binding[s.name] for s in entry.dims])
+
     def run(
         self,
         function: Function,
@@ -114,30 +139,30 @@ class Library:
         team: Team | None = None,
         at_end: bool,
     ) -> Outcome:
-        """Runs one call on guarded memory, with read-only arguments. The initial bytes of the results and the workspace
-        depend on `at_end`. `suffix` is the symbol suffix of a target."""
-        entry = self._entries[function.name]
-        inputs = {f"argument {i}": np.ascontiguousarray(a).reshape(a.shape) for i, a in enumerate(arguments)}
-        shapes = {f"result {i}": (v.type, v.type.concrete(binding)) for i, v in enumerate(function.results)}
-        sizes = {name: a.nbytes for name, a in inputs.items()}
-        sizes |= {name: int(np.prod(shape)) * type.dtype.bytes for name, (type, shape) in shapes.items()}
-        sizes |= {"workspace": evaluate(entry.workspace, binding)}
-        memory = Memory(sizes, at_end=at_end, alignments={"workspace": _ALIGNMENT})
-        for name, buffer in memory.buffers.items():
-            # NaN in every float dtype, or large numbers in any dtype: reads of uninitialized memory become visible.
-            buffer.data[:] = inputs[name].reshape(-1).view(np.uint8) if name in inputs else (0xFF if at_end else 0x4B)
-        memory.freeze(inputs)
+        """Prepares a call of a function, and runs it once."""
+        return self.run_prepared(self.prepare(function, arguments, binding), suffix=suffix, team=team, at_end=at_end)
 
-        def table(names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
+    def run_prepared(self, call: Call, *, suffix: str = "", team: Team | None = None, at_end: bool) -> Outcome:
+        """Runs a call on guarded memory, with read-only arguments. The initial bytes of the results and the workspace
+        depend on `at_end`. `suffix` is the symbol suffix of a target."""
+        memory = Memory(call.sizes, at_end=at_end, alignments=_ALIGNMENTS)
+        # NaN in every float dtype, or large numbers in any dtype: reads of uninitialized memory become visible.
+        unset = 0xFF if at_end else 0x4B
+        for name, buffer in memory.buffers.items():
+            buffer.data[:] = call.inputs[name].reshape(-1).view(np.uint8) if name in call.inputs else unset
+        memory.freeze(call.inputs)
+
+        def table(names: Collection[str]) -> ctypes.Array[ctypes.c_void_p]:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.buffers[n].address for n in names))
 
-        dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
+        entry = call.entry
+        dims = (ctypes.c_int64 * max(1, len(call.dims)))(*call.dims)
         passed = (ctypes.c_int8 * max(1, len(entry.checks)))()
         failure = (ctypes.c_int64 * FAILURE_WORDS)()
         failure[FAILURE_WORDS - 1] = ctypes.addressof(passed)
         failed = self._library[entry.symbol + suffix](
-            table(list(inputs)),
-            table(list(shapes)),
+            table(call.inputs),
+            table(call.results),
             ctypes.c_void_p(memory.buffers["workspace"].address),
             ctypes.c_void_p(self._weights(at_end).buffers["weights"].address),
             dims,
@@ -147,7 +172,7 @@ class Library:
         damage = memory.check()
         results = tuple(
             memory.buffers[name].data.copy().view(type.dtype.numpy).reshape(shape)
-            for name, (type, shape) in shapes.items()
+            for name, (type, shape) in call.results.items()
         )
         return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure[:RECORD]))
 
@@ -164,7 +189,8 @@ class Finding:
 def check_call(library: Library, function: Function, judge: Judge, suffix: str = "") -> Finding | None:
     """Calls a function three times, with other orders of work items and other threads, and judges its results."""
     trial = judge.trial
-    first = library.run(function, trial.arguments, trial.dims, suffix=suffix, at_end=True)
+    call = library.prepare(function, trial.arguments, trial.dims)
+    first = library.run_prepared(call, suffix=suffix, at_end=True)
     if first.damage:
         return Finding("memory", first.damage)
     found = judge.difference(first.judged)
@@ -172,7 +198,7 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
         return Finding("numbers", str(found), found)
     for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
         team = make_team(chunk, threads)
-        again = library.run(function, trial.arguments, trial.dims, suffix=suffix, team=team, at_end=at_end)
+        again = library.run_prepared(call, suffix=suffix, team=team, at_end=at_end)
         how = f"with items by {chunk} from the last to the first, in {threads} threads"
         if again.damage:
             return Finding("memory", f"{again.damage} {how}")

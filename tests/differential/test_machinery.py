@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nacre.compiler.validate.guarded_memory import Memory
-from nacre.compiler.validate.native import Library, Outcome, make_team
+from nacre.compiler.validate.native import Call, Library, Outcome, make_team
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
@@ -68,8 +68,11 @@ class Broken(Library):
     def __init__(self, library: Library, fault: str) -> None:
         self.library, self.fault = library, fault
 
-    def run(self, *given: Any, suffix: str = "", team: Any = None, at_end: bool) -> Outcome:
-        outcome = self.library.run(*given, team=team, at_end=at_end)
+    def prepare(self, *given: Any) -> Call:
+        return self.library.prepare(*given)
+
+    def run_prepared(self, call: Call, *, suffix: str = "", team: Any = None, at_end: bool) -> Outcome:
+        outcome = self.library.run_prepared(call, team=team, at_end=at_end)
         if self.fault == "read":
             memory = Memory({"x": 8}, at_end=True, alignments={})
             ctypes.string_at(memory.buffers["x"].address, 9)
