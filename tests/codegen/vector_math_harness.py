@@ -82,7 +82,7 @@ def _library(text: str, target: Target) -> ctypes.CDLL:
     with ir.Context():
         module = ir.Module.parse(text)
         actions = ROUTES["loops"].stages[-1].actions
-        lower = [split_action(action)[1] for action in actions if not action.startswith(":")]
+        lower = [passes for _, passes in map(split_action, actions) if not passes.startswith(":")]
         for pipeline in ("inline,symbol-dce", *lower):
             passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
         machine = Machine(target, Options(2))

@@ -32,7 +32,7 @@ from ..tiler.functions import replace_math
 from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
 from .job import KERNEL, WRITTEN, Job
-from .routes import ASSEMBLY, CUBIN, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
+from .routes import ASSEMBLY, CANONICALIZE, CUBIN, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
 from .serve import Task, serve
 
 CONTEXT: Any = mlir.ir.Context()
@@ -92,13 +92,13 @@ def _lower(task: Task, text: str) -> str:
     for stage in stages[[FIRST, *(stage.name for stage in stages)].index(start) :]:
         with task.timed(stage.name):
             actions = stage.actions_of(task.report.tiled)
-            found = _dialects(module) if any("?" in action for action in actions) else frozenset()
-            for action in actions:
-                if action.startswith(":"):
-                    ACTIONS[action](module, task)
+            found = _names(module) if any("?" in action for action in actions) else frozenset()
+            for names, passes in map(split_action, actions):
+                if names and found.isdisjoint(names):
                     continue
-                dialects, passes = split_action(action)
-                if not dialects or not found.isdisjoint(dialects):
+                if passes.startswith(":"):
+                    ACTIONS[passes](module, task)
+                else:
                     _run_passes(passes, module)
         task.dump(f"{stage.name}.mlir", lambda: _print(module))
     with task.timed("translate"):
@@ -174,8 +174,8 @@ def kept_functions(task: Task) -> frozenset[str]:
     return frozenset(part_name(kernel, n) + name.removeprefix(kernel) for n in parts for name in names)
 
 
-def _dialects(module: Any) -> frozenset[str]:
-    """Returns the dialects of the operations of a module."""
+def _names(module: Any) -> frozenset[str]:
+    """Returns the names of the operations of a module, and those of their dialects."""
     names: set[str] = set()
 
     def visit(operation: Any) -> Any:
@@ -183,7 +183,7 @@ def _dialects(module: Any) -> frozenset[str]:
         return mlir.ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return frozenset(name.partition(".")[0] for name in names)
+    return frozenset(names | {name.partition(".")[0] for name in names})
 
 
 def _operations(module: Any, *names: str) -> list[Any]:
@@ -317,7 +317,7 @@ def _tile(module: Any, task: Task) -> None:
     task.report = replace(task.report, schedules=report.schedules, reason=report.reason, steps=report.steps)
     if task.report.tiled:
         # This applies only to tiled kernels: inlining also simplifies, and then bufferization would need memory.
-        _run_passes("inline{default-pipeline=},symbol-dce,canonicalize,cse", module)
+        _run_passes(f"inline{{default-pipeline=}},symbol-dce,{CANONICALIZE}", module)
 
 
 def _outline(module: Any, task: Task) -> None:

@@ -17,9 +17,9 @@ class Stage:
     """A step with a dump named `name`. `actions` are pass pipelines of the builtin module, or the names of the worker's
     own actions, which begin with `:`.
 
-    An action `dialects? passes` applies only to a module with operations of one of these dialects at the beginning of
-    the stage: a pass without work still collects its patterns. `tiled` replaces the actions for a kernel that the tiler
-    has written.
+    An action `names? passes` applies only to a module with one of these operations, or operations of one of these
+    dialects, at the beginning of the stage: a pass without work still collects its patterns. `tiled` replaces the
+    actions for a kernel that the tiler has written.
     """
 
     name: str
@@ -31,9 +31,10 @@ class Stage:
 
 
 def split_action(action: str) -> tuple[frozenset[str], str]:
-    """Returns the dialects of an action `dialects? passes`, and its passes. Without dialects, it applies always."""
-    dialects, _, passes = action.rpartition("? ")
-    return frozenset(dialects.split(", ") if dialects else ()), passes
+    """Returns the operations and dialects of an action `names? passes`, and its passes. Without names, it applies
+    always."""
+    names, _, passes = action.rpartition("? ")
+    return frozenset(names.split(", ") if names else ()), passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class Route:
     name: str
     stages: tuple[Stage, ...]
 
+
+CANONICALIZE = "canonicalize{max-iterations=1}"
+"""Canonicalisation of code that LLVM optimises next. A second iteration hardly finds anything, and takes as long."""
+_SETTLE_ROUNDING = "math.roundeven, arith.sitofp, arith.uitofp? :settle-rounding"
 
 _BUFFERIZED = Stage(
     "bufferized",
@@ -67,12 +72,12 @@ _TO_LLVM = (
     "convert-arith-to-llvm",
     "index? convert-index-to-llvm",
     "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
-    "canonicalize,cse,reconcile-unrealized-casts",
+    f"{CANONICALIZE},cse,reconcile-unrealized-casts",
 )
 _LLVM = Stage(
     "llvm-dialect",
     (
-        ":settle-rounding",
+        _SETTLE_ROUNDING,
         # The conversion to libm comes first: converted to LLVM, expm1(x) would be exp(x) - 1. It scalarises vectors.
         "math? convert-math-to-libm",
         *_TO_LLVM,
@@ -93,7 +98,7 @@ _DEVICE = Stage(
         ":assert-device-math",
     ),
 )
-_DEVICE_LLVM = Stage("llvm-dialect", (":settle-rounding", *_TO_LLVM, ":assert-llvm"))
+_DEVICE_LLVM = Stage("llvm-dialect", (_SETTLE_ROUNDING, *_TO_LLVM, ":assert-llvm"))
 
 DEVICE, TILED = "device", "tiled"
 """The routes of kernels for a device and of vector code. The former ends with an object that holds the device code."""
