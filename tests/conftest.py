@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 # Threads of the interpreter's products would only be in each other's way: in two threads on a busy machine, a small
 # product takes 20 times the processor time, and a small fit of scikit-learn 80 times. The libraries read the variables
@@ -107,6 +108,10 @@ _MEMORY, _MEMORY_BYTES = Path("/dev/shm"), 8 << 30
 """A file system in memory, and the room that it must have; a run takes less than half of that."""
 
 
+_SHOWN_SECONDS = 0.005
+"""The default of `--durations-min`."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update", action="store_true", help="rewrite the expectations of the file tests; read the diff afterwards"
@@ -153,6 +158,18 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 50, 100)
     _freeze()
     use_huge_pages()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Runs a test as pytest does, and leaves out the reports of fixtures that pass, print nothing, and take less time
+    than `--durations` shows. Sending three reports from a worker takes as long as running a short test."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed or report.sections or report.duration >= _SHOWN_SECONDS:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> None:
