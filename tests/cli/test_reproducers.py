@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_harness import Cli, nacre_process, rerun_arguments
@@ -67,6 +70,13 @@ class Mistake:
     exit: int = 70
     in_worker: bool = False
 
+    def plant_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Plants the error in this process."""
+        imported, attribute, mistake = re.fullmatch(r"(.*) as t; t\.(\w+) = (\w+)", self.plant).groups()  # type: ignore[union-attr]  # all statements have this form
+        names: dict[str, Any] = {}
+        exec(f"{SITE}{imported} as t", names)
+        monkeypatch.setattr(names["t"], attribute, names[mistake])
+
     @property
     def site(self) -> str:
         return f"{SITE}if ('worker' in ' '.join(sys.orig_argv)) is {self.in_worker}:\n    {self.plant}\n"
@@ -121,6 +131,11 @@ FAULTS: Mapping[str, Mistake] = {
 }
 
 
+HERE = ("invalid-graph", "assert-in-lowering", "assert-in-planning", "assert-in-assembling")
+"""Faults that are planted in the process of the tests: those of others, which take a second to start, have the same
+code around them as in the fault of a pass, and differ in the stage alone."""
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Path]:
     """Where reproducers are made."""
@@ -154,31 +169,42 @@ def test_an_error_has_a_short_message_and_a_reproducer(
     source.mkdir()
     (source / "main.nacre").write_text(MODEL)
     (source / "layers.nacre").write_text(LAYERS)
-    done = nacre_process("compile", source / "main.nacre", *fault.options, env=variables)
-    assert done.code == fault.exit, done.err
-    first, *_, last = lines = [line for line in done.err.splitlines() if not line.endswith("are compiled")]
-    # A time-out is a diagnostic of the kernel, with its origin and a help.
-    assert len(lines) <= (3 if fault.exit == 70 else 4) and fault.message in first, done.err
-    head = (
-        f"nacre: the compiler failed at stage {fault.stage}" if fault.exit == 70 else "error[timeout]: code generation"
-    )
-    assert first.startswith(head)
-    assert not (source / "main.so").exists()
+    with monkeypatch.context() as planted:
+        if name in HERE:
+            planted.setattr(tempfile, "tempdir", str(made))
+            fault.plant_here(planted)
+            done = cli("compile", source / "main.nacre")
+        else:
+            done = nacre_process("compile", source / "main.nacre", *fault.options, env=variables)
+        assert done.code == fault.exit, done.err
+        first, *_, last = lines = [line for line in done.err.splitlines() if not line.endswith("are compiled")]
+        # A time-out is a diagnostic of the kernel, with its origin and a help.
+        assert len(lines) <= (3 if fault.exit == 70 else 4) and fault.message in first, done.err
+        failed = f"nacre: the compiler failed at stage {fault.stage}"
+        assert first.startswith(failed if fault.exit == 70 else "error[timeout]: code generation")
+        assert not (source / "main.so").exists()
 
-    (folder,) = made.glob("nacre-error-*")
-    assert last == f"reproduce with `sh rerun.sh` in {folder}"
-    # It needs nothing of what was there.
-    shutil.rmtree(source)
-    assert (folder / "model" / "main.nacre").read_text() == MODEL
-    assert (folder / "model" / "layers.nacre").read_text() == LAYERS
-    assert "-O2" in (folder / "options.txt").read_text()
-    assert "llvmlite" in (folder / "versions.txt").read_text()
-    texts = [p for p in folder.iterdir() if p.suffix in (".graph", ".mlir", ".ll")]
-    assert len(texts) == 1 and ("main" in (text := texts[0].read_text()) or "func" in text)
-    again = subprocess.run(["sh", folder / "rerun.sh"], env=variables, capture_output=True, text=True, cwd=tmp_path)
-    assert again.returncode == fault.code, again.stderr
-    if fault.code == 70:
-        assert fault.message in " ".join(again.stderr.split())
+        (folder,) = made.glob("nacre-error-*")
+        assert last == f"reproduce with `sh rerun.sh` in {folder}"
+        # It needs nothing of what was there.
+        shutil.rmtree(source)
+        assert (folder / "model" / "main.nacre").read_text() == MODEL
+        assert (folder / "model" / "layers.nacre").read_text() == LAYERS
+        assert "-O2" in (folder / "options.txt").read_text()
+        assert "llvmlite" in (folder / "versions.txt").read_text()
+        texts = [p for p in folder.iterdir() if p.suffix in (".graph", ".mlir", ".ll")]
+        assert len(texts) == 1 and ("main" in (text := texts[0].read_text()) or "func" in text)
+        if name in HERE:
+            planted.chdir(folder)
+            done = cli(*rerun_arguments(folder))
+            code, said = done.code, done.err
+        else:
+            command = ["sh", folder / "rerun.sh"]
+            again = subprocess.run(command, env=variables, capture_output=True, text=True, cwd=tmp_path)
+            code, said = again.returncode, again.stderr
+        assert code == fault.code, said
+        if fault.code == 70:
+            assert fault.message in " ".join(said.split())
     # Without the fault, the same command ends well: in this process, which has none.
     if not fault.in_worker:
         monkeypatch.chdir(folder)
