@@ -174,7 +174,7 @@ def _take_movements(flow: Flow, members: set[int], last: int, dtype: DType) -> s
 def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_blocks: bool = False) -> None:
     """Adds linear movements of operands of contractions, if the group contains all their readers. With `in_blocks`, the
     group computes its rows in blocks, otherwise all at once. With them come gathers of pages: the kernel reads the
-    pages where they are.
+    pages where they are; and conversions of fewer bits, beside a mask or where kernels read matrices in place.
 
     Movements of values that are known at compile time stay outside, because they can be folded.
     """
@@ -190,7 +190,8 @@ def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_bloc
         node = flow.nodes[number]
         if not flow.is_free(number) or not fits_type(flow, node, dtype):
             continue
-        if in_blocks and (_joins_pages(node) or (masks and _widens(node))) and flow.stays_inside(number, members):
+        is_wider = (masks or flow.in_place) and _widens(node)
+        if in_blocks and (_joins_pages(node) or is_wider) and flow.stays_inside(number, members):
             members.add(number)
             pending.update(flow.sources(number))
             continue

@@ -41,6 +41,11 @@ model odd(q: f16[3, T, 20], k: f16[3, 20, S], v: f16[3, S, 20], keep: bool[T, S]
 EXACT = "exact_"
 _MODEL = re.compile(r"model (?:grouped|wide|decode|odd)\(.*?\n}\n", re.DOTALL)
 SOURCE += "".join(text.replace("model ", f"model {EXACT}").replace("f16", "f32") for text in _MODEL.findall(SOURCE))
+SOURCE += """
+model exact_narrow(q: f32[2, 4, T, 64], k: f16[2, 2, S, 64], v: f16[2, 2, S, 64]) -> f32[2, 4, T, 64] {
+  return attention(q, cast(k, f32), cast(v, f32), causal=true)
+}
+"""
 SIZES = [(1, 1), (3, 0), (5, 130), (65, 65), (67, 67), (0, 3), (70, 9)]
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "bool": np.bool_}
 
@@ -55,7 +60,7 @@ def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None
     """The results in f64."""
     q, k, v = (array.astype(np.float64) for array in (q, k, v))
     name = name.removeprefix(EXACT)
-    if name in ("grouped", "decode"):
+    if name in ("grouped", "decode", "narrow"):
         k, v = (np.repeat(array, 2, axis=1) for array in (k, v))
     if name == "odd":
         assert mask is not None

@@ -4,8 +4,8 @@
     total = sum of wide[i]           =>   total = sum of extf(x[i])
     y[i] = wide[i] - total                y[i] = extf(x[i]) - total
 
-A tensor is widened in registers by each operation that reads it, which reads half of the bytes. The widened tensor must
-be memory of the kernel alone, and nothing else may read it or write `x`.
+A tensor is widened in registers by each operation that reads it, which reads half of the bytes, perhaps in another
+shape. The widened tensor must be memory of the kernel alone, and nothing else may read it or write `x`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...base.mlir import ir
 from .bodies import iterators, maps_of, operands_of
 from .groups import GENERIC, root_of, touches
 
+_RESHAPES = ("memref.expand_shape", "memref.collapse_shape")
 _FLOAT, _INTEGER = "arith.extf", "arith.sitofp"
 
 
@@ -30,7 +31,8 @@ def fold_widening(computing: Sequence[Any], scratch: Collection[Any]) -> list[An
         (source,), (result,) = operands_of(op)
         memory, others = root_of(result), [other for other in left if other != op]
         readers = [other for other in others if touches(other, memory)]
-        if memory not in scratch or not all(reads_only(reader, result, memory) for reader in readers):
+        reshaped = _have_one_layout(source, result)
+        if memory not in scratch or not all(reads_only(each, result, memory, reshaped=reshaped) for each in readers):
             continue
         if any(_writes(other, root_of(source)) for other in others):
             continue
@@ -54,12 +56,29 @@ def _widens(op: Any) -> bool:
     return operations[0].operands[0] == op.regions[0].blocks[0].arguments[0] and all(m == own for m in maps_of(op))
 
 
-def reads_only(op: Any, value: Any, memory: Any) -> bool:
-    """Returns whether an op reads memory as inputs that are this value, and in no other way."""
+def reads_only(op: Any, value: Any, memory: Any, *, reshaped: bool = False) -> bool:
+    """Returns whether an op reads memory as inputs that are this value, or perhaps `reshaped` ones, and in no other
+    way."""
     if op.name != GENERIC or any(each.regions for each in _inside(op) if touches(each, memory)):
         return False
     inputs, results = operands_of(op)
-    return all(root_of(i) != memory or i == value for i in inputs) and all(root_of(r) != memory for r in results)
+    is_read = all(root_of(i) != memory or i == value or (reshaped and _is_shape_of(i, value)) for i in inputs)
+    return is_read and all(root_of(r) != memory for r in results)
+
+
+def _is_shape_of(view: Any, value: Any) -> bool:
+    """Returns whether a view is a value, or has its elements in another shape."""
+    while view != value:
+        if isinstance(view.owner, ir.Block) or view.owner.name not in _RESHAPES:
+            return False
+        view = view.owner.operands[0]
+    return True
+
+
+def _have_one_layout(source: Any, wide: Any) -> bool:
+    """Returns whether a reshape of one tensor is one of the other too."""
+    own, other = ir.MemRefType(source.type), ir.MemRefType(wide.type)
+    return list(own.shape) == list(other.shape) and own.layout == other.layout
 
 
 def _inside(op: Any) -> list[Any]:
@@ -90,7 +109,7 @@ def read_narrow(op: Any, source: Any, wide: Any, widening: str) -> None:
     inputs, _ = operands_of(op)
     element = ir.MemRefType(source.type).element_type
     for number, value in enumerate(inputs):
-        if value != wide:
+        if root_of(value) != root_of(wide) or not _is_shape_of(value, wide):
             continue
         argument = block.arguments[number]
         before = argument.type
@@ -98,4 +117,19 @@ def read_narrow(op: Any, source: Any, wide: Any, widening: str) -> None:
         with ir.InsertionPoint.at_block_begin(block), op.location:
             made = ir.Operation.create(widening, results=[before], operands=[argument])
         argument.replace_all_uses_except(made.results[0], made)
-        op.operands[number] = source
+        op.operands[number] = _reshape_as(op, source, value, wide)
+
+
+def _reshape_as(op: Any, source: Any, view: Any, wide: Any) -> Any:
+    """Returns a source, before an op, in the shape in which a view has the elements of the widened tensor."""
+    if view == wide:
+        return source
+    made, inner = view.owner, _reshape_as(op, source, view.owner.operands[0], wide)
+    type, element = ir.MemRefType(view.type), ir.MemRefType(source.type).element_type
+    with ir.InsertionPoint(op), op.location:
+        return ir.Operation.create(
+            made.name,
+            results=[ir.MemRefType.get(type.shape, element, type.layout, type.memory_space)],
+            operands=[inner, *list(made.operands)[1:]],
+            attributes={name: made.attributes[name] for name in made.attributes},
+        ).results[0]
