@@ -7,7 +7,8 @@ from pathlib import Path
 
 import nacre
 import pytest
-from cli.cli_harness import nacre_process
+from cli.cli_harness import Done, nacre_process
+from nacre.compiler.cli.main import run
 from nacre.compiler.tools.stored_trees import compare_trees, read_trees
 
 DATA = Path(__file__).parents[1] / "readers" / "trees" / "data"
@@ -43,7 +44,7 @@ def test_sets_and_shapes() -> None:
     assert first.startswith("  A has 3 trees for each of 3 outputs, ")
 
 
-def test_commands(tmp_path: Path) -> None:
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Artifacts have no values of leaves in the form of trees; their nodes are compared."""
     other = changed(r"(Tree=3.*?\nthreshold=\S+ )\S+", r"\g<1>0.125", tmp_path)
     for path, name in ((DATA / "lgb_zero.txt", "a.so"), (other, "b.so")):
@@ -52,9 +53,11 @@ def test_commands(tmp_path: Path) -> None:
     assert [e.extent() for e in read.ensembles] == ["5 trees, 35 nodes, 40 leaves, depths 4 to 5, 2 features read"]
     assert read.operators["raw"] == [["row_ranks", "ranked_rows"], ["feature_ranks", "ranked_trees"]]
     assert read.operators["leaves"] == [["tree_leaves"]]
-    shown = nacre_process("inspect", tmp_path / "a.so")
+    assert run(["inspect", str(tmp_path / "a.so")]) == 0
+    shown = Done(0, capsys.readouterr().out, "", "inspect")
     assert "trees: 5 trees, 35 nodes" in shown.out and "few rows: row_ranks, ranked_rows" in shown.sentences
-    output = nacre_process("inspect", tmp_path / "a.so", "--json").json
+    assert run(["inspect", str(tmp_path / "a.so"), "--json"]) == 0
+    output = Done(0, capsys.readouterr().out, "", "inspect").json
     assert output["trees"]["operators"]["leaves"] == [["tree_leaves"]]
     output = nacre_process("diff", tmp_path / "a.so", tmp_path / "b.so", "--json").json
     assert output["trees"][0] == "trees that differ: 1 of 5" and "tree 3: A has node 22" in output["trees"][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -160,7 +161,8 @@ def test_the_same_model_gives_the_same_page(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "decoder.nacre").write_text(decoder(2))
         command = [sys.executable, "-c", program, str(folder / "decoder.nacre"), str(folder / "page.html")]
-        subprocess.run(command, check=True, capture_output=True, env={"PYTHONHASHSEED": seed, "PATH": ""})
+        variables = {"PYTHONHASHSEED": seed, "PATH": "", "NACRE_CACHE": os.environ["NACRE_CACHE"]}
+        subprocess.run(command, check=True, capture_output=True, env=variables)
         pages.append((folder / "page.html").read_bytes())
     assert pages[0] == pages[1]
 
