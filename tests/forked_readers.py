@@ -12,6 +12,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import IO, Any, NoReturn
@@ -26,7 +27,10 @@ class ForkedReaders:
         assert command[:2] == [sys.executable, "-m"] and options["capture_output"], command
         import_module(command[2])  # before the fork: the next one has it too
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            child = os.fork()
+            with warnings.catch_warnings():
+                # Python 3.12 warns where a process has threads. None of those of the tests holds what a child needs.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
             if child == 0:
                 _run_module(command[2:], out, err)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
