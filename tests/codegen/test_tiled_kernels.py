@@ -36,20 +36,25 @@ LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 @pytest.mark.parametrize("passes", [None, "check-indices,unroll-repeat,fold-constants,dce"], ids=["default", "no-fuse"])
 def test_kernels_are_tiled(passes: str | None) -> None:
     build = Build(read_model(TEXT), Options(level=2, passes=passes))
-    machines = [t.family.choose_unit(vector_features(t)) for t in parse_targets(",".join(LEVELS)) if t.family]
+    machines = units_of(*LEVELS)
     kernels = build.lower(build.optimize()).kernels
     assert len(kernels) > 10 and len(machines) == len(LEVELS)
     left = [f"{k.origins}: {line}" for k in kernels for line in find_untiled(Tiled(k.text()), machines)]
     assert not left, "\n".join(left)
 
 
-def test_units_that_answer_differently_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault is found in exactly the units that have it; units that differ elsewhere share one kernel."""
-    levels = ("x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16")
-    units = [t.family.choose_unit(vector_features(t)) for t in parse_targets(",".join(levels)) if t.family]
+def units_of(*levels: str) -> list[VectorUnit]:
+    return [t.family.choose_unit(vector_features(t)) for t in parse_targets(",".join(levels)) if t.family]
+
+
+def relu_kernel() -> Tiled:
     build = Build(read_model("model f(x: f32[9]) -> f32[9] { return relu(x) }"))
     (lowered,) = build.lower(build.optimize()).kernels
-    kernel = Tiled(lowered.text())
+    return Tiled(lowered.text())
+
+
+def test_units_that_answer_differently_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault is found in exactly the units that have it; units that differ elsewhere share one kernel."""
     written: list[VectorUnit] = []
 
     def write(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> None:
@@ -58,6 +63,24 @@ def test_units_that_answer_differently_are_told_apart(monkeypatch: pytest.Monkey
             raise Unsupported("planted")
 
     monkeypatch.setattr(untiled, "write_kernel", write)
-    lines = list(find_untiled(kernel, units))
+    lines = list(find_untiled(relu_kernel(), units_of("x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16")))
     assert len(lines) == 2 and all("planted" in line and "avx512vnni" in line for line in lines)
     assert len(written) == 2
+
+
+@pytest.mark.parametrize(("asked", "kernels"), [(True, 3), (False, 1)])
+def test_units_of_other_sizes_are_told_apart_where_they_are_read(
+    monkeypatch: pytest.MonkeyPatch, asked: bool, kernels: int
+) -> None:
+    """A method reads the fields of the unit, too."""
+    written: list[VectorUnit] = []
+
+    def write(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> None:
+        written.append(unit)
+        if asked and unit.lanes(32) == 8:
+            raise Unsupported("planted")
+
+    monkeypatch.setattr(untiled, "write_kernel", write)
+    lines = list(find_untiled(relu_kernel(), units_of("x86-64-v2", "x86-64-v3", "x86-64-v4")))
+    assert len(lines) == asked and all("32 bytes" in line for line in lines)
+    assert len(written) == kernels
