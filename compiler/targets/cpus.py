@@ -14,13 +14,19 @@ from functools import lru_cache
 _MODULE = "nacre.compiler.targets.features"
 _ENTRY = re.compile(r"  (\S+) +- ")
 _FEATURES = "Available features"
+_REFUSED = "LLVM ERROR: "
 
 
 @lru_cache(maxsize=64)
 def ask_features(cpu: str, features: str) -> frozenset[str]:
-    """Returns the features of a CPU that the runtime can detect; none if LLVM has no such CPU."""
+    """Returns the features of a CPU that the runtime can detect; none if LLVM has no such CPU, or no code for it.
+
+    Raises RuntimeError if the process ends in any other way: no features would mean slow code, without a word.
+    """
     done = _ask(cpu, features)
-    return frozenset(done.stdout.split()) if done.returncode == 0 else frozenset()
+    if done.returncode and _REFUSED not in done.stderr:
+        raise RuntimeError(f"the process that asks LLVM for the features of `{cpu}` ended with {done.returncode}")
+    return frozenset() if done.returncode else frozenset(done.stdout.split())
 
 
 @lru_cache(maxsize=8)

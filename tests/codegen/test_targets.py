@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import signal
+import subprocess
 from itertools import pairwise
 
 import llvmlite.binding as llvm
@@ -12,6 +14,7 @@ from nacre.compiler.codegen.llvm.machine import vector_features
 from nacre.compiler.codegen.objects import CodeOptions, Untiled, generate_objects
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.readers.language import load_module
+from nacre.compiler.targets.cpus import ask_features
 from nacre.compiler.targets.features import find_features, native_features, target_features
 from nacre.compiler.targets.target import Target, choose_panels, parse_targets
 from nacre.compiler.targets.variants import VARIANTS
@@ -84,6 +87,15 @@ def test_features_of_variants() -> None:
 
 
 HERE = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86 CPU")
+
+
+def test_a_process_without_an_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU without features would get slow code."""
+    assert ask_features("i386", "") == frozenset(), "LLVM has no code for it"
+    killed = subprocess.CompletedProcess((), -signal.SIGKILL, "", "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed)
+    with pytest.raises(RuntimeError, match="asks LLVM for the features of `znver4` ended with -9"):
+        ask_features("znver4", "+avx")
 
 
 @HERE
