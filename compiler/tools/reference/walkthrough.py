@@ -44,8 +44,9 @@ def _linalg(text: str) -> str:
 
 def _tiled(text: str) -> str:
     """Returns the loop of the tile of one row, without computations of addresses and prefetches."""
-    tile = text[text.index("case 1 {") :]
-    loop = tile[tile.index("%") :]
+    begin = re.compile(r"%\S+ = scf\.for ").search(text, text.index("case 1 {"))
+    assert begin is not None
+    loop = text[begin.start() :]
     end = re.search(r"^ *scf.yield.*\n *}\n", loop, re.MULTILINE)
     assert end is not None
     kept = [line for line in loop[: end.end()].splitlines() if not re.search(r"= arith\.|memref\.prefetch", line)]
