@@ -83,7 +83,7 @@ def test_keys_of_objects() -> None:
         "keep": ("g",),
         "route": "tiled",
         "visible": True,
-        "dump": True,
+        "dump": ("tiled",),
         "strict": True,
         "debug": True,
         "start": "llvm-ir",

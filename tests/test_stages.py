@@ -55,6 +55,29 @@ def test_texts(level: int) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("dumps", "made"),
+    [
+        (Dumps(keep=["tiled"]), {"tiled.mlir"}),
+        (Dumps(after=["03-llvm-ir", "cse"]), {"llvm-ir.ll"}),
+        (Dumps(keep=["cse"]), set()),
+    ],
+)
+def test_only_requested_texts_are_made(dumps: Dumps, made: set[str]) -> None:
+    build = Build(read_model(MODEL), Options(), dumps)
+    build.make("program")
+    assert build.program is not None
+    (kernels,) = build.program.kernels.values()
+    assert [set(code.dumps) for code in kernels.values()] == [made]
+
+
+def test_the_input_of_a_stage_is_a_text_of_another() -> None:
+    stages = ("linalg", "tiled", "llvm-ir")
+    assert Dumps(before=["tiled"]).wanted(stages, whole=()) == stages
+    assert Dumps(keep=["llvm-ir"]).wanted(stages, whole=["llvm-ir"]) == stages
+    assert Dumps(before=["graph"], keep=["llvm-ir", "linalg"]).wanted(stages, whole=()) == ("linalg", "llvm-ir")
+
+
 def test_only_needed_stages_run() -> None:
     options = Options()
     assert result_with_text("03-unroll-repeat", options.route, options.pipeline) == PASSES.gives

@@ -91,7 +91,7 @@ class CodeOptions:
         """Returns the suffix of the symbols for a target."""
         return target.suffix if len(self.targets) > 1 or target.is_device else ""
 
-    def job(self, target: Target, keep: Sequence[str], *, dump: bool) -> Job:
+    def job(self, target: Target, keep: Sequence[str], *, dump: tuple[str, ...] = ()) -> Job:
         # Level 0 selects a route, not slow machine code.
         level = 0 if self.quick else max(self.level, 1)
         cpu, triple, features = target.cpu, target.triple, target.features
@@ -220,8 +220,9 @@ class CodeGenerator:
     """The symbols of the kernels that loops may need copies of."""
 
     @property
-    def _dump(self) -> bool:
-        return self.dumps.wants((*code_stages(self.options.route), *MODULES))
+    def _dump(self) -> tuple[str, ...]:
+        """The stages whose texts are requested."""
+        return self.dumps.wanted((*code_stages(self.options.route), *MODULES), whole=MODULES)
 
     def compile_kernels(self, lowered: Lowered) -> Program:
         options = self.options

@@ -82,10 +82,13 @@ class Dumps:
     def active(self) -> bool:
         return self.directory is not None or self.changed or bool({*self.before, *self.after, *self.keep})
 
-    def wants(self, stages: Collection[str]) -> bool:
-        """Returns whether the text of one of the stages is requested."""
-        names = {plain_name(name) for name in (*self.before, *self.after, *self.keep)}
-        return self.directory is not None or not names.isdisjoint(stages)
+    def wanted(self, stages: Sequence[str], whole: Collection[str]) -> tuple[str, ...]:
+        """Returns the stages whose texts are requested: all of them for a directory, for the input of one of them, and
+        for the text of one that is made of the others, which are those in `whole`."""
+        before, names = ({*map(plain_name, given)} for given in (self.before, (*self.after, *self.keep)))
+        if self.directory is not None or not before.isdisjoint(stages) or not names.isdisjoint(whole):
+            return tuple(stages)
+        return tuple(stage for stage in stages if stage in names)
 
     def keeps(self, stages: Collection[str]) -> bool:
         """Returns whether the text of one of the stages is kept for the caller."""

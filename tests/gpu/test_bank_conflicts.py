@@ -23,6 +23,7 @@ from nacre.compiler.codegen.gpu.fragments import Tile
 from nacre.compiler.codegen.objects import CodeGenerator
 from nacre.compiler.codegen.workers.kernel_worker import compile_kernel
 from nacre.compiler.codegen.workers.messages import Request
+from nacre.compiler.codegen.workers.routes import ASSEMBLY
 from nacre.compiler.codegen.workers.serve import Task
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -138,7 +139,7 @@ def test_rows_without_padding_are_found(
     for kernel in build.program.lowered.kernels:
         if kernel.symbol in kernels_of(build, name):
             source = CodeGenerator(build.options.code())._source(kernel, target)
-            task = Task(Request(replace(source.job, dump=True), source.files))
+            task = Task(Request(replace(source.job, dump=(ASSEMBLY,)), source.files))
             compile_kernel(task)
             changed[kernel.symbol] = task.dumps["assembly.s"]
 

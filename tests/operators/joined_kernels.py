@@ -75,7 +75,7 @@ def _compile(kernels: Sequence[LoweredKernel], options: CodeOptions, inner: set[
 
 def _task(kernels: Sequence[LoweredKernel], options: CodeOptions, *, inner: bool = False) -> Task:
     names = [name for kernel in kernels for name in (kernel.symbol, kernel.symbol + ITEMS)]
-    job = options.job(options.targets[0], names, dump=False)
+    job = options.job(options.targets[0], names)
     has_alarm = any(kernel.kernel.alarm is not None for kernel in kernels)
     job = replace(job, route=options.route, inner=inner, alarm=has_alarm)
     return Task(Request(job, {text_name(KERNEL, FIRST): "\n".join(kernel.text() for kernel in kernels)}))
@@ -88,7 +88,7 @@ def _compile_at_once(kernels: Sequence[LoweredKernel], options: CodeOptions) -> 
 
 def _compile_tiled(kernels: Sequence[LoweredKernel], options: CodeOptions, inner: set[str]) -> _Made:
     target = options.targets[0]
-    level = options.job(target, (), dump=False).level
+    level = options.job(target, ()).level
     made = _Made()
     found: dict[Pipeline, list[tuple[Task, str]]] = {}
     for kernel in kernels:

@@ -36,9 +36,8 @@ def make_object(task: Task, text: str, stage: str, kept: frozenset[str], pipelin
                 text = rewrite_single_lanes(str(module))
                 module = machine.parse(text)
     _dump(task, OPTIMIZED, text)
-    if job.dump:
-        # Emitting a module changes it.
-        _dump(task, ASSEMBLY, machine.emit_assembly(machine.parse(text)))
+    # Emitting a module changes it.
+    task.dump(dump_name(ASSEMBLY), lambda: machine.emit_assembly(machine.parse(text)))
     with task.timed("emit"):
         code = machine.emit_object(module)
         if calls_rounding(code):

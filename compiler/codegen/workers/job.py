@@ -82,9 +82,9 @@ class Job:
     if `visible`, else to the objects that it is linked with. `strict` code rounds as the text specifies, except for the
     order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at that
     stage. With `inner`, the report holds the kernel in LLVM IR, for loops that are one function. A kernel with an
-    `alarm` sets it for an index out of range. For a device, the last `scratch` tensors of a kernel are its own, and
-    products may be `tf32`. The assembler at the path `ptxas`, of a version, makes its machine code; the path does not
-    affect the object."""
+    `alarm` sets it for an index out of range. The texts of the stages `dump` are reported. For a device, the last
+    `scratch` tensors of a kernel are its own, and products may be `tf32`. The assembler at the path `ptxas`, of a
+    version, makes its machine code; the path does not affect the object."""
 
     level: int
     cpu: str
@@ -93,7 +93,7 @@ class Job:
     keep: tuple[str, ...]
     route: str = ""
     visible: bool = False
-    dump: bool = False
+    dump: tuple[str, ...] = ()
     strict: bool = False
     debug: bool = False
     start: str = FIRST
@@ -114,7 +114,8 @@ class Job:
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Job:
-        return Job(**{**fields, "keep": tuple(fields["keep"]), "known": Report.from_fields(fields["known"])})
+        lists = {name: tuple(fields[name]) for name in ("keep", "dump")}
+        return Job(**{**fields, **lists, "known": Report.from_fields(fields["known"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ...base.compiler_errors import CompilerError, new_reproducer, write_reprodu
 from .child import Outcome, Source
 from .forking import worker_command
 from .job import job_path
+from .routes import MODULES, TILED, code_stages
 
 
 def make_error(source: Source, outcome: Outcome, timeout: float) -> CompilerError:
@@ -18,7 +19,7 @@ def make_error(source: Source, outcome: Outcome, timeout: float) -> CompilerErro
     files = {
         **source.files,
         # A second run reports the stage that it reaches.
-        job_path(Path()).name: replace(source.job, dump=True).to_json(),
+        job_path(Path()).name: replace(source.job, dump=(*code_stages(source.job.route or TILED), *MODULES)).to_json(),
         "output.txt": f"{result.error}\n\n{outcome.output}",
     }
     # A job that hung will hang again.

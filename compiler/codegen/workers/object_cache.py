@@ -46,7 +46,7 @@ class ObjectCache:
         """Returns the key of an object: everything that determines its bytes, and nothing else."""
         digest = hashlib.sha256()
         host = identify_host() if job.cpu == "native" else ""
-        for part in (_generator(), host, to_json(replace(job, dump=False, ptxas=""), sort_keys=True), identity):
+        for part in (_generator(), host, to_json(replace(job, dump=(), ptxas=""), sort_keys=True), identity):
             digest.update(hashlib.sha256(part.encode()).digest())
         return digest.hexdigest()
 

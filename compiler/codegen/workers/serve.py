@@ -48,7 +48,7 @@ class Task:
 
     def dump(self, name: str, text: Callable[[], str]) -> None:
         """Keeps the text of a stage, if it was requested."""
-        if not self.job.dump:
+        if name.partition(".")[0] not in self.job.dump:
             return
         self.dumps[name] = text()
         if self._folder is not None:
