@@ -13,10 +13,10 @@ from math import prod
 from pathlib import Path
 
 from chip.cases import CALLS, Packed
+from chip.clock import CALLS as TIMED
 from chip.report import table
 from chip.stages import SHARES
 from chip.timing import BYTES, Timing, calls_before, copies_for
-from chip.timing import CALLS as TIMED
 from nacre.compiler.targets.chips import CHIPS
 from nacre.compiler.tools.profile.device_code import modules_of
 from nacre.runtime.library import open_library

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 import run as program
+from assembler import assemble, find_ptxas
 from chip.cases import DATA, pack_data, packed_of, read_index, unpack_data, write_index
+from chip.ceilings import measure_ceilings, products_of_warpgroups, products_of_warps
+from chip.clock import CALLS, WARM_UP
 from chip.drawn import Drawn
 from chip.records import out_of_time, read_records
 from chip.report import describe
 from chip.stages import SHARES, Run, run_checks
 from compile_kernels import build_driver
-from fake_driver import environment_of
+from fake_driver import Machine, environment_of
 from packing import Amount, Pack, pack_all
 
 MOST_BYTES = 20_000
 """The bytes of a folder of few cases for each of these, with artifacts, inputs and expected results."""
-STAGES = {"operators": 10, "graphs": 3, "samples": 4, "threads": 4, "errors": 7, "timings": 8}
+STAGES = {"operators": 10, "graphs": 3, "samples": 4, "threads": 4, "errors": 7, "timings": 10}
 """The least cases of each stage."""
 
 
@@ -70,9 +74,11 @@ def test_all_checks_pass(packed: Path, machine_folder: Path, tmp_path: Path) -> 
     for name, least in STAGES.items():
         assert stages[name]["cases"] >= least, (name, stages[name])
         assert all(reason.startswith("peers: torch ") for reason in stages[name]["skipped"]), stages[name]
-    times = {row["name"]: row["seconds"] for row in stages["timings"]["details"][0]["rows"]}
+    rows = {detail["name"]: detail["rows"] for detail in stages["timings"]["details"] if "rows" in detail}
+    times = {row["name"]: row["seconds"] for row in rows["timings"]}
     assert {"resnet50_1", "minilm_1_8", "matmul_int4_1_64_64", "attention_1_2_64_64", "relu_f32_8_64"} < set(times)
     assert min(times.values()) > 0
+    assert {row["name"] for row in rows["ceilings"] if row["rate"] > 0} == {"copy", "products"}
 
 
 def test_cases_without_time_are_reported(packed: Path, machine_folder: Path, tmp_path: Path) -> None:
@@ -95,6 +101,19 @@ def test_large_inputs_are_drawn(data: Path) -> None:
         replace(drawn[0], seed=drawn[0].seed + 1).array()
     values = Drawn(1, "f64", (4000,)).draw()
     assert abs(values.mean()) < 0.05 and abs(values.std() - 1) < 0.05
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_products_are_measured(machine: Machine, capability: int) -> None:
+    """Both kernels run, and are assembled without registers in memory."""
+    machine.reset(capability=capability)
+    text = products_of_warpgroups() if capability == 90 else products_of_warps()
+    architecture = "sm_90a" if capability == 90 else "sm_80"
+    with tempfile.TemporaryDirectory() as folder:
+        assert assemble(find_ptxas(), text, architecture, Path(folder)) == []
+    for record in measure_ceilings("cuda:0", 1, quick=True):
+        assert "row" not in record or record["row"]["rate"] > 0
+    assert machine.launches == WARM_UP + CALLS and not machine.error
 
 
 def test_folder_that_is_too_large_is_an_error(

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from .clock import CALLS
 from .peer_models import make_arguments, make_model
 from .records import NO_TIME, Record, began, ended, fact
-from .timing import CALLS, Timing, calls_before, copies_for
+from .timing import Timing, calls_before, copies_for
 
 COMPILE_SECONDS = 60
 """The least time that must be left before a compilation begins."""

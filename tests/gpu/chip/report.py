@@ -73,7 +73,9 @@ def describe_timings(details: Sequence[Mapping[str, Any]]) -> list[str]:
     if ours is None:
         return []
     peers = next((detail for detail in details if detail["name"] == "peers"), {"rows": []})
-    copied = ours["copy_bytes_per_second"]
+    ceilings = next((detail for detail in details if detail["name"] == "ceilings"), {"rows": []})
+    rates = {row["name"]: row["rate"] for row in ceilings["rows"]}
+    copied = rates.get("copy")
     rows = []
     for row in ours["rows"]:
         seconds = row["seconds"]
@@ -86,13 +88,16 @@ def describe_timings(details: Sequence[Mapping[str, Any]]) -> list[str]:
                 row["name"],
                 f"{seconds * 1e6:.1f}",
                 f"{rate / 1e9:.0f}",
-                f"{100 * rate / copied:.0f} %",
+                f"{100 * rate / copied:.0f} %" if copied else "",
                 f"{row['flops'] / seconds / 1e12:.1f}" if row["flops"] else "",
                 *(f"{theirs[kind] / seconds:.2f}" if kind in theirs else "" for kind in ("eager", "compiled")),
             )
         )
     head = ("call", "microseconds", "GB/s", "of a copy", "TFLOP/s", "torch / ours", "compiled torch / ours")
-    about = f"Medians by events. A copy within the device reads and writes {copied / 1e9:.0f} GB/s."
+    about = "Medians by events."
+    about += f" A copy within the device reads and writes {copied / 1e9:.0f} GB/s." if copied else ""
+    products = rates.get("products")
+    about += f" Products of bf16 on tensor cores reach {products / 1e12:.3g} TFLOP/s." if products else ""
     version = f" PyTorch {peers['torch']}." if "torch" in peers else " PyTorch was not there."
     return ["## Times", "", about + version, "", *table(head, rows)]
 

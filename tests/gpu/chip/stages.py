@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import Packed, check_artifact, packed_of, read_index
+from .ceilings import CEILINGS, measure_ceilings
 from .errors import CHECKS, check_errors
 from .peers import time_peers
 from .records import Record, append_record, count_begun, ended, open_case, out_of_time, summarize
@@ -73,7 +74,9 @@ def run_part(data: Path, part: str, name: str, device: str, deadline: float, fir
         timings = [Timing.read(each) for each in index["timings"]]
         if part == "peers":
             return time_peers(timings, device, deadline, first)
-        return time_all(data, timings, device, first, deadline, quick=index["rounds"] == 1)
+        return time_all(data, timings, device, first, deadline)
+    if part == "ceilings":
+        return measure_ceilings(device, first, quick=index["rounds"] == 1)
     if part == "errors":
         return check_errors(data, device, index["rounds"], first)
     packed = next(each for each in packed_of(index) if each.name == name)
@@ -156,7 +159,7 @@ def run_checks(run: Run, stages: Sequence[str], tell: Callable[[dict[str, Any]],
             results.append(run_stage(run, stage, [_part(run, "threads", each) for each in chosen], 1))
         elif stage == "timings":
             # One after the other: a device that two processes use has no time of its own.
-            planned = {"timings": len(index["timings"]), "peers": 0}
+            planned = {"ceilings": len(CEILINGS), "timings": len(index["timings"]), "peers": 0}
             parts = [_begin(run, part, part, count) for part, count in planned.items()]
             results.append(run_stage(run, stage, parts, 1))
         elif stage == "errors":

@@ -20,14 +20,13 @@ import nacre
 import numpy as np
 
 from .cases import load
+from .clock import CALLS, WARM_UP, Clock
 from .compare import Array
 from .driver import Driver, device_number, is_lost
-from .records import DeviceLostError, Record, began, ended, fact, out_of_time
+from .records import DeviceLostError, Record, began, ended, out_of_time
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8}
 """The bytes of an element."""
-WARM_UP, CALLS = 5, 40
-COPIED = 1 << 30
 MOST_COPIES = 64
 
 
@@ -66,49 +65,6 @@ def random_bits(dtype: str, shape: Sequence[int], rng: np.random.Generator) -> A
     if dtype == "bf16":
         return (values.view(np.uint32) >> 16).astype(np.uint16)
     return values.astype({"f32": np.float32, "f16": np.float16}[dtype])
-
-
-class Clock:
-    """Events of a stream."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.stream = ctypes.c_void_p()
-        driver.call("cuStreamCreate", ctypes.byref(self.stream), 1)
-
-    def record(self) -> ctypes.c_void_p:
-        event = ctypes.c_void_p()
-        self.driver.call("cuEventCreate", ctypes.byref(event), 0)
-        self.driver.call("cuEventRecord", event, self.stream)
-        return event
-
-    def seconds(self, marks: Sequence[tuple[ctypes.c_void_p, ctypes.c_void_p]]) -> list[float]:
-        """Waits, and returns the time between each two events, which are released."""
-        self.driver.call("cuStreamSynchronize", self.stream)
-        found = []
-        for begin, end in marks:
-            value = ctypes.c_float()
-            self.driver.call("cuEventElapsedTime", ctypes.byref(value), begin, end)
-            found.append(value.value * 1e-3)
-            for event in (begin, end):
-                self.driver.call("cuEventDestroy_v2", event)
-        return found
-
-
-def measure_copy(driver: Driver, clock: Clock, bytes: int = COPIED) -> float:
-    """Returns the bytes per second that a copy within the device reads and writes."""
-    source, target = driver.allocate(bytes), driver.allocate(bytes)
-    driver.call("cuMemcpyHtoD_v2", ctypes.c_uint64(source), b"\1" * bytes, ctypes.c_size_t(bytes))
-    marks = []
-    for _ in range(WARM_UP + CALLS):
-        begin = clock.record()
-        pointers = ctypes.c_uint64(target), ctypes.c_uint64(source)
-        driver.call("cuMemcpyDtoDAsync_v2", *pointers, ctypes.c_size_t(bytes), clock.stream)
-        marks.append((begin, clock.record()))
-    times = clock.seconds(marks)[WARM_UP:]
-    driver.release(source)
-    driver.release(target)
-    return 2 * bytes / median(times)
 
 
 class Frames:
@@ -176,15 +132,11 @@ def time_entry(driver: Driver, clock: Clock, model: nacre.Model, timing: Timing,
     return median(times)
 
 
-def time_all(
-    folder: Path, timings: Sequence[Timing], device: str, first: int, deadline: float, *, quick: bool
-) -> Iterator[Record]:
+def time_all(folder: Path, timings: Sequence[Timing], device: str, first: int, deadline: float) -> Iterator[Record]:
     """Times everything in this process, and nothing of a peer. After the deadline, no timing begins."""
     driver = Driver()
     opened = driver.open(device_number(device))
     clock = Clock(driver)
-    if first == 0:
-        yield fact(copy_bytes_per_second=measure_copy(driver, clock, 1 << 16 if quick else COPIED))
     artifact = ""
     for timing in timings[first:]:
         if time.monotonic() > deadline:
