@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from ...dialect.wrapping import WIDTH
+from ...dialect.wrapping import WIDTH, counted
 from ...runtime.library import Library, open_library
 from ...runtime.observe import evaluate, read_calls
 from ..base.text_tables import Column
@@ -99,10 +99,12 @@ def model_tables(
 ) -> Iterator[Text]:
     total = sum(bound.seconds for bound in bounds)
     sizes = ", ".join(f"{name}={size}" for name, size in dims.items())
-    launches = sum(len(bound.code) for bound in bounds)
+    count = sum(len(bound.code) for bound in bounds)
+    # A call may choose some of them by its sizes.
+    launches = f"{'at most ' * (count > 1)}{counted(count, 'launch', 'launches')}"
     yield Text(
         f"{entry}{f' at {sizes}' if sizes else ''}: at least {show_seconds(total)} on {chip.name},\n"
-        f"in {launches} launches; {chip.bandwidth / 1e9:,.0f} GB/s, {chip.flops / 1e12:.4g} TFLOP/s, "
+        f"in {launches}; {chip.bandwidth / 1e9:,.0f} GB/s, {chip.flops / 1e12:.4g} TFLOP/s, "
         f"{chip.rate('f16') / 1e12:.4g} in products of f16"
     )
     titles = ("bound", "share", "operations", "bytes", "bound by")

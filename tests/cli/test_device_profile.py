@@ -101,7 +101,7 @@ def test_code_decides_the_rate_of_products(
 
 def test_tables(cli: Cli, device_so: Path) -> None:
     done = cli("profile", device_so, "--model", "a100")
-    assert done.code == 0 and "launches on a100" in done.out and "at B=64" in done.out
+    assert done.code == 0 and "launches on a100" in done.out and "at B=64" in done.out and "\nin 1 launch;" in done.out
     assert "launches on a100" in cli("inspect", device_so).out
     assert len(cli("inspect", device_so, "--json").json["launches"]) == 1
 

@@ -11,6 +11,7 @@ import pytest
 from assembler import check_assembly
 from fake_driver import Machine, schedules_of
 from nacre.compiler.api import read_model
+from nacre.compiler.cli.main import run
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
@@ -50,6 +51,13 @@ def test_schedules(built: tuple[Build, Path], tmp_path: Path) -> None:
         assert len(product) == (2 if name in ONE else 1), (name, product)
         assert name not in ONE or product[0].startswith(ONE[name]), (name, product)
     check_assembly(built[1], tmp_path, "sm_80", "sm_90")
+
+
+def test_profile_tells_that_calls_choose_launches(
+    built: tuple[Build, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", str(built[1]), "--model", "a100", "--entry", "half"]) == 0
+    assert "in at most 2 launches" in capsys.readouterr().out
 
 
 def arrays_of(name: str, batch: int, rows: int) -> list[np.ndarray]:
