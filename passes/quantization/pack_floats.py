@@ -11,13 +11,14 @@ from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import axis_order
 from ...dialect.ops.packed_floats import HALF, TOGETHER
-from ...dialect.types import BF16, F32, DType
+from ...dialect.types import BF16, F32, DType, TensorType
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 
 FEW_ROWS = 8
-MOST_GROUPS = 16
-"""The most groups of steps in a block, which the kernel unpacks into the nearest cache for many rows."""
+MOST_BYTES = 512
+"""The most bytes of a column in a block of steps, which the kernel unpacks into the nearest cache for many rows: in the
+format of the rows."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,28 @@ class PackFloats(Pass):
             return module
         dtypes = frozenset({F32, BF16}) if self.bfloats else frozenset({F32})
         read_elsewhere = {name for function in module.functions for name in _read_elsewhere(function, dtypes)}
-        rows: dict[str, set[Size]] = {}
+        rows: dict[str, list[TensorType]] = {}
         for name, each in (pair for function in module.functions for pair in _rows_of_products(function, dtypes)):
-            rows.setdefault(name, set()).add(each)
-        of_few_rows = {name for name, found in rows.items() if _has_few_rows(found)}
-        chosen = {name: count for name, count in counts.items() if name in of_few_rows - read_elsewhere}
+            rows.setdefault(name, []).append(each)
+        chosen = {
+            name: _Planes(counts[name], _steps_of_blocks(found))
+            for name, found in rows.items()
+            if name in counts.keys() - read_elsewhere and _has_few_rows({product(each.shape[:-1]) for each in found})
+        }
         return module.map_functions(lambda function: _Packer(function, context, chosen, dtypes).run())
+
+
+@dataclass(frozen=True, slots=True)
+class _Planes:
+    """The length of the list of escapes of a parameter, and the most steps of a block."""
+
+    escapes: int
+    steps: int
+
+
+def _steps_of_blocks(rows: Iterable[TensorType]) -> int:
+    """Returns the most steps of a block of a parameter, which are the same for all of its products."""
+    return MOST_BYTES // max(each.dtype.bytes for each in rows)
 
 
 def _read_elsewhere(function: Function, dtypes: AbstractSet[DType]) -> Iterator[str]:
@@ -96,14 +113,14 @@ def _has_few_rows(rows: Iterable[Size]) -> bool:
     return len(unknown) <= 1 and any(isinstance(each, int) and each <= FEW_ROWS for each in rows)
 
 
-def _rows_of_products(function: Function, dtypes: AbstractSet[DType]) -> Iterator[tuple[str, Size]]:
-    """Yields the parameters that products read, with the number of rows of the other operand."""
+def _rows_of_products(function: Function, dtypes: AbstractSet[DType]) -> Iterator[tuple[str, TensorType]]:
+    """Yields the parameters that products read, with the type of the other operand."""
     definitions = {value.name: node for node in walk(function.body) for value in node.outputs}
     for node in (node for node in walk(function.body) if _is_product(node, dtypes)):
-        rows, made = product(node.inputs[0].type.shape[:-1]), definitions.get(node.inputs[1].name)
+        made = definitions.get(node.inputs[1].name)
         name = None if made is None else _transposed(made, definitions)
         if name is not None:
-            yield name, rows
+            yield name, node.inputs[0].type
 
 
 def _transposed(node: Node, definitions: Mapping[str, Node]) -> str | None:
@@ -136,29 +153,29 @@ def _in_pairs(b: NodeBuilder, x: Value) -> Value:
 
 class _Packer(Rewriter):
     def __init__(
-        self, function: Function, context: Context, counts: Mapping[str, int], dtypes: AbstractSet[DType]
+        self, function: Function, context: Context, chosen: Mapping[str, _Planes], dtypes: AbstractSet[DType]
     ) -> None:
         super().__init__(function)
-        self.context, self.counts, self.dtypes = context, counts, dtypes
+        self.context, self.chosen, self.dtypes = context, chosen, dtypes
 
     def visit(self, node: Node) -> Replacement | None:
         if not _is_product(node, self.dtypes):
             return None
         made = self.definitions.get(node.inputs[1].name)
         name = None if made is None else _transposed(made, self.definitions)
-        if made is None or name is None or name not in self.counts or not self.context.allow("matmul", node):
+        if made is None or name is None or name not in self.chosen or not self.context.allow("matmul", node):
             return None
         b = NodeBuilder(self.names, node)
-        result = self.product(b, node, made.inputs[0], self.counts[name])
+        result = self.product(b, node, made.inputs[0], self.chosen[name])
         return Replacement(tuple(b.nodes), (result,))
 
-    def product(self, b: NodeBuilder, node: Node, w: Value, escapes: int) -> Value:
+    def product(self, b: NodeBuilder, node: Node, w: Value, planes: _Planes) -> Value:
         words = b.packed_words(w)
         columns, groups, each = words.type.shape
         assert isinstance(groups, int), words
-        width = max(n for n in range(1, MOST_GROUPS + 1) if groups % n == 0)
+        width = max(n for n in range(1, planes.steps // TOGETHER + 1) if groups % n == 0)
         blocks = b.reshape(words, shape=(columns, groups // width, width, each))
-        start = [self.corrections(b, node, w, escapes)] if escapes else []
+        start = [self.corrections(b, node, w, planes.escapes)] if planes.escapes else []
         x = node.inputs[0]
         paired = x.type.dtype is BF16
         rows = _in_pairs(b, x) if paired else x

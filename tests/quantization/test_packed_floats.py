@@ -66,7 +66,7 @@ def test_every_number_is_restored(w: Numbers) -> None:
 
 
 MODEL = """language 1
-dim M in 0..200
+dim M in 0..300
 model products(x: f32[M, 120], row: f32[1, 120]) -> f32[M, 50], f32[1, 50] {
   param w: bf16[50, 120]
   return x @ cast(w.T, f32), row @ cast(w.T, f32)
@@ -227,7 +227,7 @@ def test_rows_in_bf16_are_multiplied_in_pairs(tmp_path: Path) -> None:
     (tiled,) = tmp_path.glob("*-tiled.mlir")
     assert "dpbf16ps" in tiled.read_text() and "vector.fma" not in tiled.read_text()
     wide = w.astype(np.float32)
-    x = np.random.default_rng(7).standard_normal((131, 120)).astype(BF16).astype(np.float32)
+    x = np.random.default_rng(7).standard_normal((291, 120)).astype(BF16).astype(np.float32)  # more than share a block
     most = np.abs(x) @ np.abs(wide).T * np.finfo(np.float32).eps * (1 + 0.3 * np.sqrt(120))
     many, one = (np.asarray(result) for result in model(x, x[:1]))
     expected = x.astype(np.float64) @ wide.T
@@ -236,6 +236,27 @@ def test_rows_in_bf16_are_multiplied_in_pairs(tmp_path: Path) -> None:
         assert np.array_equal(np.asarray(model(x[:rows], x[:1])[0]), many[:rows]), rows
     identity = np.eye(120, dtype=np.float32)
     assert np.array_equal(np.asarray(model(identity, identity[:1])[0]).T, wide)
+
+
+TWO = """language 1
+dim M in 1..300
+model many(x: f32[M, 256]) -> f32[M, 48] {
+  param w: bf16[48, 256]
+  return x @ cast(w.T, f32)
+}
+model one(x: f32[1, 256]) -> f32[1, 48] {
+  param w: bf16[48, 256]
+  return x @ cast(w.T, f32)
+}
+quantize many { activations matmul to bf16 }
+"""
+
+
+@pytest.mark.skipif(not parse_targets(PAIRS)[0].runs_here, reason="this CPU has no AVX-512 BF16")
+def test_products_in_two_precisions_read_one_copy(tmp_path: Path) -> None:
+    """The blocks of steps of a weight are equal for both."""
+    model = nacre.compile(TWO, tmp_path / "two.so", weights={"w": normal(48, 256)}, target=PAIRS)
+    assert len(stored_words(model)) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
+COMPOSED_ROWS = 256
+"""That of rows that share numbers composed of bits: their blocks have more steps, so that the sums of as many rows are
+read and written less often."""
 PREFETCHES = Prefetches(((4096, 1),))
 """The prefetches of a weight that a single tile of rows decodes in registers, while it multiplies."""
 FEWEST_FETCHING = 3
@@ -56,7 +59,8 @@ def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
     most = 1 if roles.row is None else bounds(stage.sizes[roles.row])[1]
     if scaled.quantized is None and (most <= roles.rows or not _are_worth_it(stage, op, roles, scaled)):
         return None
-    return replace(roles, block=BLOCK_ROWS if most > BLOCK_ROWS else max(int(most), roles.rows))
+    block = COMPOSED_ROWS if op.composed else BLOCK_ROWS
+    return replace(roles, block=block if most > block else max(int(most), roles.rows))
 
 
 def _sum_of(op: Op) -> Scaled | None:
