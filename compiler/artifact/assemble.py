@@ -10,18 +10,19 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from .blob import Files, emit_blob
+from .blob import BLOB_FORMATS, Files, emit_blob
 from .dim_bindings import check_artifact
+from .elf_weights import write_weights_object
 from .graphs import pack_graphs
 from .json_descriptions import describe_artifact, describe_calls, to_json
 from .link import Linker, find_linker, link
-from .spec import ArtifactSpec, c_identifier
+from .spec import ArtifactSpec, DeviceSpec, c_identifier
 from .tables import DEVICE_WEIGHTS, WEIGHTS
 from .weights import WrittenWeights, write_blob, write_safetensors
 
@@ -44,6 +45,14 @@ def _digest(texts: Sequence[str], objects: Sequence[bytes]) -> bytes:
     return digest.digest()
 
 
+def _embedded(spec: ArtifactSpec) -> Iterator[tuple[str, ArtifactSpec | DeviceSpec]]:
+    """Yields the weights that an artifact embeds, by symbol."""
+    if spec.weight_bytes:
+        yield WEIGHTS, spec
+    if spec.device is not None and spec.device.weight_bytes:
+        yield DEVICE_WEIGHTS, spec.device
+
+
 def _write(
     spec: ArtifactSpec, objects: Sequence[bytes], folder: Path, placement: Placement, linker: Linker, kept: Path | None
 ) -> bool:
@@ -52,27 +61,32 @@ def _write(
     external = placement == "external" and len(spec.file_weights) > 0
     if external:
         written = write_safetensors(replace(spec, weights=spec.file_weights), weights_path(folder / "artifact"))
-    elif spec.weight_bytes:
-        written = write_blob(spec, folder / "weights.bin")
+    included: dict[str, str] = {}
+    weights: list[str] = []
+    format = BLOB_FORMATS[linker.system.format]
+    for symbol, blob in _embedded(spec) if not external else ():
+        if format.weights is None:
+            weights.append(f"{symbol}.o")
+            made = write_weights_object(blob, folder / weights[-1], symbol, objects[0])
+        else:
+            included[symbol] = f"{symbol}.bin"
+            made = write_blob(blob, folder / included[symbol])
+        written = made if blob is spec else written
     description = describe_artifact(spec, placement="external" if external else "embedded", weights_hash=written.sha256)
     calls = to_json(describe_calls(spec))
     digest = _digest([to_json(description), calls], objects)
     (folder / "calls.json").write_text(calls)
     (folder / "description.json").write_text(to_json({**description, "hash": digest.hex()}))
-    weights = {WEIGHTS: "weights.bin"} if spec.weight_bytes and not external else {}
-    if spec.device is not None and spec.device.weight_bytes and not external:
-        write_blob(spec.device, folder / "device_weights.bin")
-        weights[DEVICE_WEIGHTS] = "device_weights.bin"
     graphs = pack_graphs(spec)
     (folder / "graphs.bin").write_bytes(graphs)
-    files = Files(folder, "description.json", "calls.json", weights, "graphs.bin" if graphs else None)
+    files = Files(folder, "description.json", "calls.json", included, "graphs.bin" if graphs else None)
     alias = f"nacre_get_api_{c_identifier(spec.name)}"
-    blob = emit_blob(spec, written, files, digest, alias, linker.jump, linker.system.format)
-    (folder / "data.s").write_text(blob)
+    text = emit_blob(spec, written, files, digest, alias, linker.jump, linker.system.format)
+    (folder / "data.s").write_text(text)
     names = [f"code_{i}.o" for i in range(len(objects))]
     for name, data in zip(names, objects, strict=True):
         (folder / name).write_bytes(data)
-    link(linker, folder, names, ["nacre_get_api", alias], "artifact", kept)
+    link(linker, folder, [*weights, *names], ["nacre_get_api", alias], "artifact", kept)
     return external
 
 

@@ -1,5 +1,5 @@
-"""The data object of an artifact, as assembly: tables, description, note, weights and graphs, and the exported function
-that is named like the artifact."""
+"""The data object of an artifact, as assembly: tables, description, note, graphs, included weights, and the exported
+function that is named like the artifact."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...dialect.lazy_dataclass import dataclass
 from .assembly import FORMATS, Assembly, quote
-from .graphs import SECTION, WEIGHTS
+from .graphs import SECTION
 from .json_descriptions import ABI_VERSION
 from .spec import ArtifactSpec
 from .tables import CALLS, DESCRIPTION, write_tables
@@ -19,23 +19,21 @@ from .weights import WrittenWeights
 class BlobFormat:
     """The parts of the data object that depend on the object format.
 
-    weights: the directives that begin the section of weights, for the weights of a symbol.
-    alignment: that of the weights.
+    weights: the directives that begin a section of weights, for those of a symbol, and their alignment. None: weights
+        are an object of their own, see `elf_weights.py`.
     note: the directives of a note with the given contents.
     graphs: the directives of the section of graphs, for the name of their file.
     alias: the directives of an exported function that jumps to another one, by the instructions for that.
     """
 
-    weights: Callable[[str], str]
-    alignment: int
+    weights: tuple[Callable[[str], str], int] | None
     note: Callable[[bytes], tuple[str, ...]]
     graphs: Callable[[str], tuple[str, ...]]
     alias: Callable[[str, str, tuple[str, ...]], tuple[str, ...]]
 
 
 ELF = BlobFormat(
-    weights=lambda symbol: f'.section {WEIGHTS},"a",%progbits',
-    alignment=4096,
+    weights=None,
     note=lambda content: (
         '.section .note.nacre,"a",%note',
         ".p2align 2",
@@ -56,8 +54,7 @@ ELF = BlobFormat(
     ),
 )
 WASM = BlobFormat(
-    weights=lambda symbol: f'.section .rodata.{symbol},"",@',
-    alignment=64,
+    weights=(lambda symbol: f'.section .rodata.{symbol},"",@', 64),
     # The note is a custom section of the module.
     note=lambda content: ('.section .custom_section.nacre,"",@', f".ascii {quote(content)}"),
     graphs=lambda file: (),
@@ -109,8 +106,9 @@ def emit_blob(
     for symbol, file in ((DESCRIPTION, files.description), (CALLS, files.calls)):
         out.include(symbol, file, files.size(file), text=True)
     for symbol, file in files.weights.items():
-        section, align = format.weights(symbol), format.alignment
-        out.include(symbol, file, files.size(file), section=section, align=align, text=False)
+        assert format.weights is not None, symbol
+        begin, align = format.weights
+        out.include(symbol, file, files.size(file), section=begin(symbol), align=align, text=False)
     out.lines += format.note(ABI_VERSION.to_bytes(4, "little") + digest)
     if files.graphs is not None:
         out.lines += format.graphs(files.graphs)

@@ -1,4 +1,4 @@
-"""Writes the weight blob: bare for the assembler, or as a safetensors file beside the artifact.
+"""Writes the weight blob: bare for an assembler, or as a safetensors file beside the artifact.
 
 Tensors are read one after another and streamed, so that memory never holds all weights.
 """
@@ -42,7 +42,8 @@ def _chunks(array: Array) -> Iterator[memoryview]:
         yield flat[start : start + _CHUNK].data
 
 
-def _stream(spec: ArtifactSpec | DeviceSpec, file: BinaryIO) -> str:
+def stream_weights(spec: ArtifactSpec | DeviceSpec, file: BinaryIO) -> str:
+    """Writes the blob to a file, and returns its hash."""
     digest = hashlib.sha256()
 
     def write(data: bytes | memoryview) -> None:
@@ -64,7 +65,7 @@ def _stream(spec: ArtifactSpec | DeviceSpec, file: BinaryIO) -> str:
 
 def write_blob(spec: ArtifactSpec | DeviceSpec, path: Path) -> WrittenWeights:
     with path.open("wb") as file:
-        return WrittenWeights(_stream(spec, file))
+        return WrittenWeights(stream_weights(spec, file))
 
 
 def _header(spec: ArtifactSpec, sha256: str) -> bytes:
@@ -94,7 +95,7 @@ def write_safetensors(spec: ArtifactSpec, path: Path) -> WrittenWeights:
     """Writes the blob as a standard safetensors file; its metadata contain the hash of the data."""
     with path.open("wb") as file:
         file.write(_header(spec, "0" * 64))
-        sha256 = _stream(spec, file)
+        sha256 = stream_weights(spec, file)
         header = _header(spec, sha256)
         file.seek(0)
         file.write(header)

@@ -96,7 +96,9 @@ FAULTS: Mapping[str, Mistake] = {
         "from nacre.compiler.host import plan as t; t.plan_memory = fail", "kernels", "AssertionError: planted"
     ),
     "assert-in-assembling": Mistake(
-        "from nacre.compiler.artifact import assemble as t; t.write_blob = fail", "link", "AssertionError: planted"
+        "from nacre.compiler.artifact import assemble as t; t.write_weights_object = fail",
+        "link",
+        "AssertionError: planted",
     ),
     "error-of-a-kernel": Mistake(
         "from nacre.compiler.codegen.tiler import kernels as t; t.plan_stages = fail",
