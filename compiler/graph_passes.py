@@ -26,12 +26,14 @@ def _optimizing(
 
 
 _FAST = _optimizing(
-    "qdq-propagation,narrow-weights,dce,pack-floats,fold-batch-norm,im2col,sub-pixel,channels-last,winograd,batch-last",
+    "qdq-propagation,narrow-weights,dce,pack-floats,fold-batch-norm,im2col,sub-pixel,channels-last,winograd,batch-last,"
+    "ordered-last",
     "fold-parameters",
     last="triangular-products,sparse-products,dce,",
 )
 _STRICT = _optimizing(
-    "qdq-propagation{requantize=false},narrow-weights,dce,pack-floats,im2col,sub-pixel,channels-last,batch-last",
+    "qdq-propagation{requantize=false},narrow-weights,dce,pack-floats,im2col,sub-pixel,channels-last,batch-last,"
+    "ordered-last",
     "fold-parameters{stepwise=true}",
     last="triangular-products,dce,",
 )

@@ -14,6 +14,7 @@ from .layout.channels_last import ChannelsLast
 from .layout.depth_last import DepthLast
 from .layout.einsum_order import EinsumOrder
 from .layout.im2col import Im2col
+from .layout.ordered_last import OrderedLast
 from .layout.split_reductions import SplitReductions
 from .layout.split_scans import SplitScans
 from .layout.split_sums import SplitSums
@@ -65,6 +66,7 @@ _ALL: tuple[type[Pass], ...] = (
     InlineCustom,  # a block with a custom gradient becomes its nodes
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
+    OrderedLast,  # rows are sorted along the last axis
     PackFloats,  # bf16 matrices take 12 bits a number, with unchanged values
     ParallelOrder,  # rows are sorted by counting and merging, in parallel
     QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values

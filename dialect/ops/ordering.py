@@ -1,6 +1,6 @@
 """Sorting: sort, argsort, top_k. Equal elements keep their order; NaN counts as greater than every number.
 
-`support/sorting` implements the order of rows.
+`support/row_order` implements the order of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..types import COMPUTED, I64, TensorType
 from .support.accumulate import Numbers, widen
 from .support.arguments import read_size
 from .support.common import normalize_axis, same_type
-from .support.sorting import order_rows
+from .support.row_order import order_rows
 
 
 def _order(x: Numbers, axis: int, descending: bool) -> Numbers:

@@ -15,6 +15,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     "layout/channels_last_rules.py": ("a table with one rule for each operator", {"_BY_NAME"}),
     "layout/depth_last.py": ("lays out the constant matrix of `matmul`", {"matmul"}),
     "layout/einsum_order.py": ("turns the results of `einsum`", {"einsum"}),
+    "layout/ordered_last.py": ("moves the axis of the three operators of order", {"_ORDERS"}),
     "layout/split_reductions.py": (
         "a table with one rule for each operator; a mean divides its sum",
         {"_COMBINING", "_POSITIONS", "mean"},

@@ -12,7 +12,7 @@ from nacre.compiler.codegen.tiler.vector_math import circular, exponential
 from nacre.compiler.lower import arithmetic, packing
 from nacre.dialect.dims import add, ceil_divide, floor_divide, multiply
 from nacre.dialect.ops import pooling
-from nacre.dialect.ops.support import sorting
+from nacre.dialect.ops.support import selecting
 from nacre.dialect.types import Array
 
 from .planted import Planted
@@ -87,16 +87,16 @@ def lost_rows(setter: Setter) -> None:
 
 def lost_block(setter: Setter) -> None:
     """The last element of a row is not considered if the row ends with a whole block."""
-    write = sorting._Selection.write
+    write = selecting.Selection.write
 
     def wrong(self: Any, s: Any, row: Any, work: Any) -> Any:
         size = self.order.size
-        blocks, whole = ceil_divide(size, sorting.BLOCK), floor_divide(size, sorting.BLOCK)
+        blocks, whole = ceil_divide(size, selecting.BLOCK), floor_divide(size, selecting.BLOCK)
         # One element less where `whole` is `blocks`.
         taken = add(add(size, -1), add(blocks, multiply(whole, -1)))
-        return write(sorting._Selection(replace(self.order, size=taken), self.count), s, row, work)
+        return write(selecting.Selection(replace(self.order, size=taken), self.count), s, row, work)
 
-    setter.attribute(sorting._Selection, "write", wrong)
+    setter.attribute(selecting.Selection, "write", wrong)
 
 
 def wrong_optimization(setter: Setter) -> None:

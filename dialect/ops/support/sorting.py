@@ -1,13 +1,10 @@
-"""Orders rows sequentially: short rows by counting, long ones by radix, and the first few of a long row by selection.
+"""Orders rows sequentially: short rows by counting, long ones by radix. `selecting` orders the first few elements.
 
 Elements are compared by keys: integers in the order of the elements, equal for equal elements, the greatest for NaN. A
 descending order complements them. Elements move as pairs of key and index, and all orders are stable.
 
 - Counting: the position of an element is the number of elements that are smaller, or equal and before it.
 - Radix: bytes of the keys from the lowest to the highest. Each pass moves every pair after those of smaller bytes.
-- Selection: a row has at least k elements up to the k-th of the least elements of its blocks. This bound skips most
-  blocks. From the other blocks, a buffer collects the pairs within the bound; when it is full, it is ordered and cut to
-  k, and the last of these is the new bound.
 
 An example of a radix pass over keys 31 12 11, by the last digit: two keys end in 1, so these begin at 0, and the key
 that ends in 2 begins at 2; the result is 31 11 12.
@@ -17,21 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...dims import Size, bounds, ceil_divide
+from ...dims import Size, bounds
 from ...emitter import Emitter, Scalar, ScalarEmitter, SequenceEmitter, Tensor
 from ...lazy_dataclass import dataclass
 from ...types import I32, I64, SIGNED, DType, TensorType
 
 COUNTED = 96
-"""The longest row that is ordered by counting."""
+"""The largest number of collected pairs that are ordered by counting."""
 RADIX = 256
 _SIGNED = {dtype.bits: dtype for dtype in SIGNED}
-BLOCK = 64
-"""The number of elements in a block; the least element is compared with the bound."""
-SLACK = 448
-"""The pairs that a selection collects beyond k before it orders them."""
-SELECTED = 8
-"""The least ratio of a row's length to the number of selected elements."""
 _MOST_I32 = (1 << 31) - 1
 
 Turned = tuple[Sequence[Tensor], Sequence[Scalar]]
@@ -101,44 +92,26 @@ class Row:
         return self.order.key_of(s, s.load(self.x, self.at(number)))
 
 
-def order_rows(
-    e: Emitter, x: Tensor, axis: int, descending: bool, count: Size, *, with_values: bool, with_indices: bool
-) -> list[Tensor]:
-    """Returns the first `count` elements of each row along the axis in order, and their indices, as i64."""
-    order = Order(x.type.dtype, x.type.shape[axis], descending)
-    shape = tuple(count if a == axis else n for a, n in enumerate(x.type.shape))
-    types = [TensorType(x.type.dtype, shape)] * with_values + [TensorType(I64, shape)] * with_indices
-    method = _choose(order, count)
-    scratch = method.scratch(e)
-    outer = tuple(n for a, n in enumerate(x.type.shape) if a != axis)
-
-    def body(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        before, after = tuple(indices)[:axis], tuple(indices)[axis : len(outer)]
-
-        def at(number: Scalar) -> Sequence[Scalar]:
-            return (*before, number, *after)
-
-        results, work = list(tensors[: len(types)]), list(tensors[len(types) :])
-        work, positions = method.write(s, Row(x, at, order), work)
-
-        def copy(number: Scalar, done: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
-            position = s.cast(s.load(work[positions], [number]), I64)
-            found = ([s.load(x, at(position))] if with_values else []) + ([position] if with_indices else [])
-            return [s.store(t, at(number), v) for t, v in zip(done, found, strict=True)], []
-
-        results = list(s.repeat(s.size(count), results, [], copy)[0])
-        return [*results, *work]
-
-    done = e.scan(outer or (1,), [*(e.full(type, 0) for type in types), *scratch], body)
-    return list(done[: len(types)])
-
-
-class _Method:
+class Method:
     """A method that orders a row. `write` returns the working tensors, and the index of the one with the ordered
     indices."""
 
     def __init__(self, order: Order, count: Size) -> None:
         self.order, self.count = order, count
+
+    @property
+    def length(self) -> int:
+        """The greatest length of a row."""
+        return bounds(self.order.size)[1]
+
+    @property
+    def kept(self) -> int:
+        """The greatest number of ordered elements."""
+        return bounds(self.count)[1]
+
+    def cost(self) -> float:
+        """Returns the time of a row in cycles, as measured on Zen 4 and fitted."""
+        raise NotImplementedError
 
     def scratch(self, e: Emitter) -> list[Tensor]:
         raise NotImplementedError
@@ -147,14 +120,10 @@ class _Method:
         raise NotImplementedError
 
 
-def _choose(order: Order, count: Size) -> _Method:
-    most, length = bounds(count)[1], bounds(order.size)[1]
-    if length <= COUNTED:
-        return _Counting(order, count)
-    return _Selection(order, count) if most * SELECTED <= length else _Radix(order, count)
+class Counting(Method):
+    def cost(self) -> float:
+        return self.length * (self.length / 4 + 16)
 
-
-class _Counting(_Method):
     def scratch(self, e: Emitter) -> list[Tensor]:
         size = (self.order.size,)
         return [e.full(TensorType(self.order.key, size), 0), e.full(TensorType(self.order.index, size), 0)]
@@ -183,16 +152,19 @@ def rank_of(s: SequenceEmitter, order: Order, keys: Tensor, size: Scalar, i: Sca
     return s.cast(rank, I64)
 
 
-def _buffers(e: Emitter, order: Order, size: Size) -> list[Tensor]:
+def pair_buffers(e: Emitter, order: Order, size: Size) -> list[Tensor]:
     """Returns two buffers of pairs, and a histogram for each byte of a key."""
     pair = (TensorType(order.key, (size,)), TensorType(order.index, (size,)))
     counts = TensorType(order.index, (order.passes, RADIX))
     return [e.full(type, 0) for type in (*pair, *pair, counts)]
 
 
-class _Radix(_Method):
+class Radix(Method):
+    def cost(self) -> float:
+        return self.order.passes * (1700 + 7 * self.length)
+
     def scratch(self, e: Emitter) -> list[Tensor]:
-        return _buffers(e, self.order, self.order.size)
+        return pair_buffers(e, self.order, self.order.size)
 
     def write(self, s: SequenceEmitter, row: Row, work: Sequence[Tensor]) -> tuple[list[Tensor], int]:
         keys, positions, *rest = work
@@ -287,77 +259,3 @@ def order_some(s: SequenceEmitter, order: Order, size: Scalar, work: Sequence[Te
 
     (*here,), _ = s.repeat(counted, [keys, positions], [], back)
     return order_pairs(s, order, s.select(is_short, zero, size), radix, [*here, *moved, counts])
-
-
-class _Selection(_Method):
-    """Selection of the first elements. It is faster only if a row is at least `SELECTED` times as long as the
-    selection."""
-
-    @property
-    def kept(self) -> int:
-        return bounds(self.count)[1]
-
-    @property
-    def room(self) -> int:
-        """The number of pairs that the buffer holds."""
-        return self.kept + SLACK + BLOCK
-
-    def scratch(self, e: Emitter) -> list[Tensor]:
-        # One more than the number of blocks, which the last iteration reads.
-        least = e.full(TensorType(self.order.key, (ceil_divide(self.order.size, BLOCK) + 1,)), 0)
-        return [*_buffers(e, self.order, self.room), least]
-
-    def write(self, s: SequenceEmitter, row: Row, work: Sequence[Tensor]) -> tuple[list[Tensor], int]:
-        order = self.order
-        size, block = s.size(order.size), s.constant(BLOCK, I64)
-        zero, one = s.constant(0, I64), s.constant(1, I64)
-        kept, full = s.constant(self.kept, I64), s.constant(self.kept + SLACK, I64)
-        last_kept = [s.constant(max(self.kept - 1, 0), I64)]
-        greatest = s.constant((1 << order.key.bits - 1) - 1, order.key)
-        blocks = s.binary("div", size, block)
-        *buffers, least = work
-
-        def find_least(number: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
-            first = s.binary("mul", number, block)
-
-            def smaller(_: object, j: Scalar, found: Sequence[Scalar]) -> Sequence[Scalar]:
-                return [s.binary("min", found[0], row.key(s, s.binary("add", first, j)))]
-
-            (found,) = s.iterate(block, [greatest], smaller)
-            return [s.store(t[0], [number], found)], []
-
-        (least,), _ = s.repeat(blocks, [least], [], find_least)
-        some = s.binary("min", blocks, s.constant(self.room, I64))
-        (*keys,), _ = s.repeat(some, buffers[:1], [], lambda i, t, _: ([s.store(t[0], [i], s.load(least, [i]))], []))
-        buffers = order_some(s, order, some, [*keys, *buffers[1:]])
-        # Keys that enter are smaller than the bound, so the bound is the key of the last needed block plus one.
-        bound = s.load(buffers[0], last_kept)
-        is_bounded = s.binary("and", s.compare("ge", some, kept), s.compare("lt", bound, greatest))
-        bound = s.select(is_bounded, s.binary("add", bound, s.constant(1, order.key)), greatest)
-
-        # Loops of zero iterations replace branches, and the elements after the last whole block are one more iteration,
-        # since bufferization takes very long for deeper nests.
-        def take(number: Scalar, tensors: Sequence[Tensor], state: Sequence[Scalar]) -> Turned:
-            held, bound, is_bounded = state
-            first, is_last = s.binary("mul", number, block), s.compare("eq", number, blocks)
-            enters_any = s.compare("lt", s.load(least, [number]), bound)
-            wanted = s.binary("or", enters_any, s.unary("not", is_bounded))
-            count = s.select(is_last, s.binary("sub", size, first), s.select(wanted, block, zero))
-
-            def append(j: Scalar, t: Sequence[Tensor], held: Sequence[Scalar]) -> Turned:
-                number = s.binary("add", first, j)
-                key = row.key(s, number)
-                enters = s.binary("or", s.compare("lt", key, bound), s.unary("not", is_bounded))
-                keys = s.store(t[0], [held[0]], key)
-                positions = s.store(t[1], [held[0]], s.cast(number, order.index))
-                return [keys, positions], [s.binary("add", held[0], s.cast(enters, I64))]
-
-            pair, (held,) = s.repeat(count, tensors[:2], [held], append)
-            is_full = s.compare("ge", held, full)
-            ready = s.binary("or", is_full, is_last)
-            ordered = order_some(s, order, s.select(ready, held, zero), [*pair, *tensors[2:]])
-            bound = s.select(is_full, s.load(ordered[0], last_kept), bound)
-            return ordered, [s.select(is_full, kept, held), bound, s.binary("or", is_bounded, is_full)]
-
-        done, _ = s.repeat(s.binary("add", blocks, one), buffers, [zero, bound, is_bounded], take)
-        return [*done, least], 1
