@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from nacre.compiler.checking import read_model
+from nacre.compiler.dumps.dumps import Dumps
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
 from schedules import generate, schedules
 
 ATTENTION = {
@@ -51,6 +56,18 @@ def test_matrices_in_bf16_are_read_in_place_too() -> None:
     types = "x: bf16[64, 32], w: bf16[32, 130], v: bf16[130, 32]"
     text = f"model m({types}) -> y: bf16[64, 130], z: bf16[64, 130] {{ return x @ w, x @ v.T }}\n"
     assert schedules(generate(text)) == [("copied tile",), ("copied tile",)]
+
+
+def test_products_of_bf16_of_few_or_transposed_rows_add_pairs() -> None:
+    """In one instruction, on CPUs that have it."""
+    types = "x: bf16[9, 40], w: bf16[40, 33], u: bf16[128, 64], v: bf16[128, 48]"
+    body = 'return x @ w, einsum("km,kn->mn", u, v)'
+    text = f"model m({types}) -> y: bf16[9, 33], z: bf16[64, 48] {{ {body} }}\n"
+    options, dumps = Options(targets=parse_targets("x86-64-v4+avx512bf16")), Dumps(keep=("tiled",))
+    Build(read_model(text), options, dumps).make("program")
+    kernels = dumps.texts["tiled"].split("// -----")[1:]
+    assert len(kernels) == 2
+    assert all("dpbf16ps" in kernel and "vector.fma" not in kernel for kernel in kernels)
 
 
 AVERAGES = """language 1

@@ -38,6 +38,7 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "shl": np.left_shift,
     "shr": np.right_shift,
 }
 COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {

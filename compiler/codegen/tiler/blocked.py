@@ -26,6 +26,7 @@ from ....dialect.lazy_dataclass import dataclass
 from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .order import Order
+from .paired import takes_pairs
 from .roles import Roles, even_groups
 from .row_loops import in_tiles
 from .stretches import SharingTiles, find_shared
@@ -65,10 +66,11 @@ class Blocks:
 
 
 def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
-    """Returns the copies for an op whose sizes are known and divide evenly; None for other ops."""
+    """Returns the copies for an op whose sizes are known and divide evenly; None for other ops. Products of bf16 are
+    summed in pairs where there is an instruction for it: see `paired`."""
     stage, lanes = evaluator.stage, evaluator.writer.lanes
     columns = find_shared(stage, op, roles)
-    if columns is None or roles.row is None:
+    if columns is None or roles.row is None or takes_pairs(evaluator, op, columns):
         return None
     (loop,), rows = op.reduced, 1 - columns
     access = op.reads[rows]

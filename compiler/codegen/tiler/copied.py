@@ -33,7 +33,7 @@ BLOCK_ROWS = 512
 """The most rows that share a panel: its copy then takes a few percent of the time."""
 FEWEST_ROWS = 64
 """The fewest rows that make a copy of columns profitable, and the fewest of a block that is lowered."""
-FEWEST_PAIRED_ROWS = 32
+FEWEST_PAIRED_ROWS = 9
 """The same for copies as words, which the tiles of other rows would have to widen each."""
 FEWEST_ITEMS = 16
 """Blocks are lowered where there would be fewer work items, which threads divide among them. For 128 to 2048 rows, 16

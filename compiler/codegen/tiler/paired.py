@@ -6,7 +6,8 @@ bf16 to each sum: the panel of columns on the stack is copied in pairs of steps,
     w[k + 1, n]  w[k + 1, n + 1]  ...       | w[k + 2, n] w[k + 3, n] | ...
 
 In `x @ w.T`, pairs of steps are adjacent in memory, and the panel is a transpose of words. The steps of x are adjacent
-in both cases. The second step of the last pair is 0 in both factors where the number of steps is odd.
+too, or, as in `x.T @ w`, a word is composed of two elements. The second step of the last pair is 0 in both factors
+where the number of steps is odd.
 
 The instruction treats denormal inputs as zero and flushes denormal sums, as for packed weights: see `dots.py`.
 """
@@ -39,7 +40,7 @@ def takes_pairs(evaluator: Evaluator, op: Op, number: int) -> bool:
     rows = op.reads[1 - number]
     if any(access.tensor.element != "bf16" or not is_plain(access) for access in op.reads):
         return False
-    return rows.step(loop) == 1 and rows.group is None and not evaluator.stage.holds(rows.tensor)
+    return rows.step(loop) is not None and rows.group is None and not evaluator.stage.holds(rows.tensor)
 
 
 class PairedTiles(StretchedTiles):
@@ -78,13 +79,16 @@ class PairedTiles(StretchedTiles):
     ) -> list[Value]:
         """Returns the sums after the word with the index `word` of the panel, of `count` steps."""
         writer, vectors, after = self.writer, len(iterations) // rows, list[Value]()
+        access, (loop,) = self.op.reads[1 - self.number], self.op.reduced
+        apart = access.step(loop)
+        assert apart is not None, self.op.location
         panel = [
             writer.load(self.panel, word.times(self.roles.width).plus(v * writer.lanes) + LANES) for v in range(vectors)
         ]
         for row in range(rows):
             at = {**iterations[row * vectors], self.sum: variable(first) + word.times(PAIR)}
-            memory = self.evaluator.home(self.op.reads[1 - self.number], self.op, at)
-            pair = writer.broadcast(writer.load_words(*memory, PAIR, count))
+            memory = self.evaluator.home(access, self.op, at)
+            pair = writer.broadcast(writer.load_words(*memory, PAIR, count, apart))
             for v in range(vectors):
                 with writer.at(self.op.body.location):
                     after.append(add_products(writer, _DOT, totals[row * vectors + v], [panel[v], pair]))
@@ -102,28 +106,34 @@ class PairedTiles(StretchedTiles):
     def _fill(
         self, iteration: Iteration, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept
     ) -> str | None:
-        pairs, odd = self._pairs(start, stop)
-        for v, mask in enumerate(masks):
-            lanes = column.plus(v * self.writer.lanes)
-            self._fill_vector({**iteration, self.roles.lane: lanes}, v * self.writer.lanes, mask, start, pairs, odd)
-        return None
-
-    def _fill_vector(self, at: Iteration, lane: int, mask: str | None, start: str, pairs: str, odd: str) -> None:
-        """Copies a vector of columns from `at` on to the lanes from `lane` on of all words."""
-        writer = self.writer
+        """Copies the columns, all vectors of a word before the next one: they share cache lines."""
+        writer, lanes = self.writer, self.writer.lanes
 
         def copy(word: Form, count: int) -> None:
-            step = variable(start) + word.times(PAIR)
-            there = [{**at, self.roles.lane: at[self.roles.lane] + LANES, self.sum: step.plus(i)} for i in range(count)]
-            with writer.masked(mask):
-                words = [self._as_word(writer.load(*self._bits(where))) for where in there]
-            if count == PAIR:
-                sixteen = writer.constant("16", WORD)
-                words[1] = writer.apply("arith.shli", "", [words[1], sixteen], WORD)
-                words[0] = writer.apply("arith.ori", "", words, WORD)
-            writer.store(self.panel, word.times(self.roles.width).plus(lane) + LANES, words[0])
+            for v, mask in enumerate(masks):
+                at = {**iteration, self.roles.lane: column.plus(v * lanes) + LANES}
+                with writer.masked(mask):
+                    joined = self._join(at, variable(start) + word.times(PAIR), count)
+                writer.store(self.panel, word.times(self.roles.width).plus(v * lanes) + LANES, joined)
 
-        self._each_word(pairs, odd, copy)
+        self._each_word(*self._pairs(start, stop), copy)
+        return None
+
+    def _join(self, at: Iteration, step: Form, count: int) -> Value:
+        """Returns words of `count` steps of the columns, from `step` on."""
+        writer = self.writer
+        first, *second = [self._as_word({**at, self.sum: step.plus(i)}) for i in range(count)]
+        if not second:
+            return first
+        sixteen = writer.constant("16", WORD)
+        shifted = writer.apply("arith.shli", "", [*second, sixteen], WORD)
+        return writer.apply("arith.ori", "", [first, shifted], WORD)
+
+    def _as_word(self, at: Iteration) -> Value:
+        """Returns numbers of the columns as bits, in the lower halves of words."""
+        buffer, form = self.evaluator.home(self.access, self.op, at)
+        bits = self.writer.load(replace(buffer, element=stored_type(buffer.element)), form)
+        return self.writer.apply("arith.extui", "", [bits], WORD)
 
     def _each_word(self, pairs: str, odd: str, copy: Callable[[Form, int], None], begin: str | None = None) -> None:
         """Writes the words of pairs from `begin` on, and the word of a single step."""
@@ -134,19 +144,21 @@ class PairedTiles(StretchedTiles):
             with writer.loop(pairs, writer.let(f"arith.addi {pairs}, {odd} : index"), 1) as word:
                 copy(variable(word), 1)
 
-    def _bits(self, at: Iteration) -> tuple[Buffer, Form]:
-        """Returns the memory of the columns, as integers."""
-        buffer, form = self.evaluator.home(self.access, self.op, at)
-        return replace(buffer, element=stored_type(buffer.element)), form
-
-    def _as_word(self, bits: Value) -> Value:
-        return self.writer.apply("arith.extui", "", [bits], WORD)
-
 
 class TurnedPairs(PairedTiles):
     """The writer of blocks of rows of one op, whose columns are rows of memory."""
 
+    def _fill(
+        self, iteration: Iteration, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept
+    ) -> str | None:
+        pairs, odd = self._pairs(start, stop)
+        for v, mask in enumerate(masks):
+            lanes = column.plus(v * self.writer.lanes)
+            self._fill_vector({**iteration, self.roles.lane: lanes}, v * self.writer.lanes, mask, start, pairs, odd)
+        return None
+
     def _fill_vector(self, at: Iteration, lane: int, mask: str | None, start: str, pairs: str, odd: str) -> None:
+        """Copies a vector of columns from `at` on to the lanes from `lane` on of all words."""
         writer, lanes, column = self.writer, self.writer.lanes, at[self.roles.lane]
         end = writer.size(self.stage.sizes[self.roles.lane])
 
