@@ -136,6 +136,8 @@ def _decompose_fold(b: Builder, operands: Sequence[Value], attributes: Attribute
 
         image[(o + a) * stride + r] += column[a * stride + r, o]
         blocks[b, r] = sum of column[a * stride + r, b - a] over a
+
+    One axis after the other, the last one first: sums along it leave a fraction of the columns for the next one.
     """
     (columns,) = operands
     w = _fold_windows(**attributes)
@@ -151,27 +153,32 @@ def _decompose_fold(b: Builder, operands: Sequence[Value], attributes: Attribute
     split = tuple(n for offsets, step in zip(shifts, w.stride, strict=True) for n in (len(offsets), step))
     x = b.reshape(x, shape=(*outer, *split, *w.counts))
     most = [max(offsets) for offsets in shifts]
-    x = b.pad(x, widths=(*((0, 0),) * (2 + 2 * rank), *((m, m) for m in most)))
-    total: Value | None = None
-    for taps in combinations(*(range(len(offsets)) for offsets in shifts)):
-        moved = [offsets[tap] for offsets, tap in zip(shifts, taps, strict=True)]
-        starts = (m - s for m, s in zip(most, moved, strict=True))
-        stops = (-s if s else None for s in moved)
-        part = b.slice(
-            x,
-            starts=(None, None, *(n for tap in taps for n in (tap, None)), *starts),
-            stops=(None, None, *(n for tap in taps for n in (tap + 1, None)), *stops),
-        )
-        total = part if total is None else b.add(total, part)
-    assert total is not None
+    for i in reversed(range(rank)):
+        x = _add_shifted(b, x, 2 + 2 * i, 2 + 2 * rank + i, shifts[i])
     blocks = [count + m for count, m in zip(w.counts, most, strict=True)]
-    image = b.reshape(total, shape=(*outer, *w.stride, *blocks))
+    image = b.reshape(x, shape=(*outer, *w.stride, *blocks))
     order = (0, 1, *(axis for i in range(rank) for axis in (2 + rank + i, 2 + i)))
     whole = [multiply(block, step) for block, step in zip(blocks, w.stride, strict=True)]
     image = b.reshape(b.transpose(image, axes=order), shape=(*outer, *whole))
     for axis, (length, low, kept) in enumerate(zip(whole, integers(w.low), w.sizes, strict=True), 2):
         image = _cut(b, image, axis, length, low, kept)
     return [b.cast(image, dtype=dtype) if is_half(dtype) else image]
+
+
+def _add_shifted(b: Builder, x: Value, taps: int, axis: int, offsets: Sequence[int]) -> Value:
+    """Returns the sum of the elements of axis `taps`, where that of each tap is moved along another axis by its offset
+    of blocks. The axis of taps has one element then."""
+    rank, most = x.type.rank, max(offsets)
+    if len(offsets) == 1:
+        return x
+    x = b.pad(x, widths=tuple((most, most) if a == axis else (0, 0) for a in range(rank)))
+    total: Value | None = None
+    for tap, offset in enumerate(offsets):
+        first, last = {taps: tap, axis: most - offset}, {taps: tap + 1, axis: -offset or None}
+        part = b.slice(x, starts=tuple(map(first.get, range(rank))), stops=tuple(map(last.get, range(rank))))
+        total = part if total is None else b.add(total, part)
+    assert total is not None
+    return total
 
 
 def _phased(b: Builder, x: Value, axis: int, size: int, step: int, spread: int) -> tuple[Value, list[int]]:
