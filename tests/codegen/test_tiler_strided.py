@@ -1,4 +1,4 @@
-"""Neighbours that lie two apart, in reverse, or in rows of a computed number, on watched memory and with units in any
+"""Neighbours that lie a few apart, in reverse, or in rows of a computed number, on watched memory and with units in any
 order; and what is written over."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
 from nacre.compiler.checking import read_model
+from nacre.compiler.dumps.dumps import Dumps
 from nacre.compiler.pipeline import Build
 from nacre.dialect.types import Array
 
@@ -25,6 +26,10 @@ def pooled(op: str, **attributes: Any) -> Any:
 
 def depthwise(b: Any, x: Any, w: Any) -> Any:
     return b.conv2d(x, w, stride=2, padding=(1, 0), groups=3)
+
+
+def depthwise_by(stride: int) -> Any:
+    return lambda b, x, w: b.conv2d(x, w, stride=stride, padding=(1, 0), groups=3)
 
 
 def bags(b: Any, table: Any, ids: Any) -> Any:
@@ -55,6 +60,12 @@ def graphs() -> list[Graph]:
         case("depthwise", depthwise, "f32[1, 3, 9, L + 1]", "f32[3, 1, 3, 2]", sizes=LENGTHS),
         case("depthwise_f64", depthwise, "f64[1, 3, 5, 70]", "f64[3, 1, 3, 3]"),
         case("depthwise_bf16", depthwise, "bf16[1, 3, 5, 70]", "bf16[3, 1, 3, 3]"),
+        case("depthwise_by_3", depthwise_by(3), "f32[1, 3, 9, L + 1]", "f32[3, 1, 3, 2]", sizes=LENGTHS),
+        case("depthwise_by_4", depthwise_by(4), "f32[1, 3, 9, L + 2]", "f32[3, 1, 3, 3]", sizes=LENGTHS),
+        case("depthwise_f64_by_3", depthwise_by(3), "f64[1, 3, 5, 70]", "f64[3, 1, 3, 3]"),
+        case("depthwise_bf16_by_4", depthwise_by(4), "bf16[1, 3, 5, 70]", "bf16[3, 1, 3, 3]"),
+        case("depthwise_7x7", depthwise_by(2), "f32[1, 3, 9, 41]", "f32[3, 1, 7, 7]"),
+        case("pool_u8_by_3", pooled("max_pool1d", kernel=3), "u8[2, 2, 109]"),
         case("pool_f16", pooled("max_pool1d", kernel=2), "f16[2, 2, 70]"),
         case("pool_u8", pooled("max_pool1d", kernel=2), "u8[2, 2, 70]"),
         case("pool_i64", pooled("max_pool1d", kernel=2), "i64[2, 2, 70]"),
@@ -85,11 +96,16 @@ def test_results_are_right(level: Level) -> None:
         ("t: f32[50, 64], i: i64[8, 4]", "f32[8, 64]", 'sum(embedding(t, i, mode="clamp"), axis=1)'),
         ("x: f32[1, 4, 8, 64]", "f32[1, 4, 4, 32]", "max_pool2d(x, kernel=2)"),
         ("x: f32[1, 4, 9, 65], w: f32[4, 1, 3, 3]", "f32[1, 4, 4, 32]", "conv2d(x, w, stride=2, groups=4)"),
+        ("x: f32[1, 4, 9, 65], w: f32[4, 1, 7, 7]", "f32[1, 4, 2, 30]", "conv2d(x, w, stride=2, groups=4)"),
+        ("x: f32[1, 4, 9, 98], w: f32[4, 1, 3, 3]", "f32[1, 4, 3, 32]", "conv2d(x, w, stride=3, groups=4)"),
+        ("x: f32[1, 4, 9, 127], w: f32[4, 1, 3, 3]", "f32[1, 4, 2, 32]", "conv2d(x, w, stride=4, groups=4)"),
         ("x: f32[1, 4, 128]", "f32[1, 4, 64]", "avg_pool1d(x, kernel=2)"),
     ],
 )
 def test_vectors_are_along_the_result(arguments: str, result: str, body: str) -> None:
-    build = Build(read_model(f"model m({arguments}) -> {result} {{\n  return {body}\n}}\n"))
+    dumps = Dumps(keep=("tiled",))
+    build = Build(read_model(f"model m({arguments}) -> {result} {{\n  return {body}\n}}\n"), dumps=dumps)
     program = build.generate(build.lower(build.optimize()))
+    assert "gather" not in dumps.texts["tiled"]
     (kernels,) = program.kernels.values()
     assert [kernel.report.schedules[0] for kernel in kernels.values()] == ["tile"]

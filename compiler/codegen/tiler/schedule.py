@@ -18,6 +18,7 @@ from dataclasses import field
 
 from ....dialect.dims import Size, bounds, multiply
 from ....dialect.lazy_dataclass import dataclass
+from .strided import APART
 from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step, plain
 from .windows import is_window
 
@@ -298,8 +299,8 @@ def _is_vector(op: Op, loop: int) -> bool:
     steps += [(extract_step(n, loop), 1) for n in op.body.walk() if n.kind == "extract"]
     if any(step == width for step, width in steps):
         return all(step in (0, width) for step, width in steps)
-    # Windows that begin two elements apart, also beside weights that all of them share.
-    apart = [step == 2 and width == 1 for step, width in steps if step != 0]
+    # Windows that begin a few elements apart, also beside weights that all of them share.
+    apart = [step in APART and width == 1 for step, width in steps if step != 0]
     return is_window(op) and bool(apart) and all(apart)
 
 

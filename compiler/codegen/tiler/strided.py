@@ -1,4 +1,4 @@
-"""Vectors of elements that are two apart, or in reverse: contiguous loads and a shuffle, where a gather is slow.
+"""Vectors of elements that are a few apart, or in reverse: contiguous loads and shuffles, where a gather is slow.
 
 No load leaves the range from the first to the last wanted element. Four lanes two apart, for example, are elements 0,
 2, 4 and 6 of memory: one load takes elements 0 to 3, another one elements 3 to 6. Under a mask, each load reads only
@@ -7,9 +7,10 @@ the elements of its lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-STEPS = (2, -1)
+APART = (2, 3, 4)
+STEPS = (*APART, -1)
 """The supported distances of neighbouring lanes."""
 
 Let = Callable[[str], str]
@@ -31,10 +32,28 @@ def load_strided(
         turned = None if mask is None else shuffle(mask, mask, backward, masks)
         loaded = load(1 - lanes, turned)
         return shuffle(loaded, loaded, backward, vector)
-    assert step == 2 and lanes % 2 == 0, (step, lanes)
-    half, low, high = lanes // 2, None, None
-    if mask is not None:
-        low = shuffle(mask, none, [lanes if n % 2 else n // 2 for n in range(lanes)], masks)
-        high = shuffle(mask, none, [half + n // 2 if n % 2 else lanes for n in range(lanes)], masks)
-    parts = load(0, low), load(lanes - 1, high)
-    return shuffle(*parts, [2 * n if n < half else lanes + 2 * (n - half) + 1 for n in range(lanes)], vector)
+    result, position = "", dict[int, int]()
+    for first, group in _groups(step, lanes):
+        own = {lane: step * lane - first for lane in group}
+        wanted = None
+        if mask is not None:
+            lane_of = {element: lane for lane, element in own.items()}
+            wanted = shuffle(mask, none, [lane_of.get(element, lanes) for element in range(lanes)], masks)
+        loaded = load(first, wanted)
+        if not position:
+            result, position = loaded, own
+            continue
+        position |= {lane: lanes + element for lane, element in own.items()}
+        result = shuffle(result, loaded, [position.get(lane, 0) for lane in range(lanes)], vector)
+        position = {lane: lane for lane in position}
+    return result
+
+
+def _groups(step: int, lanes: int) -> Iterator[tuple[int, range]]:
+    """Yields the offset of each load, and the lanes that it holds."""
+    last, begin = (step - 1) * (lanes - 1), 0
+    while begin < lanes:
+        first = min(step * begin, last)
+        end = min(lanes, (first + lanes - 1) // step + 1)
+        yield first, range(begin, end)
+        begin = end

@@ -23,7 +23,7 @@ from ....dialect.dims import static_size
 from ....dialect.emitter import Index
 from .structure import Op
 
-WINDOW = 32
+WINDOW = 49
 """The most steps of a reduction that is unrolled where rows share only overlapping reads."""
 
 
