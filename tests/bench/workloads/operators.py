@@ -571,6 +571,11 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
         "top_k",
         Usual((Given((16, 4096)),), lambda x: tuple(torch.topk(x, 2048)), None, {"k": 2048}),
     ),
+    "top_k, 10 of 100": ("top_k", Usual((Given((256, 100)),), lambda x: tuple(torch.topk(x, 10)), None, {"k": 10})),
+    "top_k, 10 of 256, columns": (
+        "top_k",
+        Usual((_X,), lambda x: tuple(torch.topk(x, 10, 0)), None, {"k": 10, "axis": 0}),
+    ),
     # An inverse spectral transform: most products of a naive loop are with zeros.
     "conv_transpose1d, 514 to 1": (
         "conv_transpose1d",
@@ -585,6 +590,17 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
     "einsum, x @ w.T": ("einsum", _einsum("mk,nk->mn", Given((128, 1024)), Given((4096, 1024)))),
     "matmul, bf16": ("matmul", Usual((Given((512, 512), BF16), Given((512, 512), BF16)), torch.matmul)),
     "einsum, bf16, bqd,bkd->bqk": ("einsum", _einsum("bqd,bkd->bqk", *(Given((8, 128, 64), BF16),) * 2)),
+    "einsum, bf16, x.T @ y": ("einsum", _einsum("km,kn->mn", *(Given((512, 512), BF16),) * 2)),
+    "matmul, bf16, 16 rows": ("matmul", Usual((Given((16, 768), BF16), Given((768, 3072), BF16)), torch.matmul)),
+    "conv2d, depthwise of stride 3": (
+        "conv2d",
+        Usual(
+            (Given((1, 64, 112, 112)), Given((64, 1, 3, 3))),
+            lambda x, w: f.conv2d(x, w, stride=3, padding=1, groups=64),
+            Onnx("Conv", {"strides": [3, 3], "pads": [1] * 4, "group": 64}),
+            {"stride": 3, "padding": 1, "groups": 64},
+        ),
+    ),
     "conv2d, depthwise of stride 2": (
         "conv2d",
         Usual(
@@ -614,6 +630,10 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
     "searchsorted, 100 numbers": (
         "searchsorted",
         Usual((Given((100,), made=np.sort), Given((65536,))), torch.searchsorted),
+    ),
+    "fold, 5x5 of 4 images": (
+        "fold",
+        Usual((Given((4, 800, 64)),), lambda x: f.fold(x, (12, 12), 5), None, {"sizes": (12, 12), "kernel": (5, 5)}),
     ),
     "fold, patches of 16": (
         "fold",
