@@ -58,15 +58,16 @@ def test_matrices_in_bf16_are_read_in_place_too() -> None:
     assert schedules(generate(text)) == [("copied tile",), ("copied tile",)]
 
 
-def test_products_of_bf16_of_few_or_transposed_rows_add_pairs() -> None:
+def test_products_of_bf16_with_few_any_or_transposed_rows_add_pairs() -> None:
     """In one instruction, on CPUs that have it."""
-    types = "x: bf16[9, 40], w: bf16[40, 33], u: bf16[128, 64], v: bf16[128, 48]"
-    body = 'return x @ w, einsum("km,kn->mn", u, v)'
-    text = f"model m({types}) -> y: bf16[9, 33], z: bf16[64, 48] {{ {body} }}\n"
+    types = "x: bf16[4, 40], w: bf16[40, 33], u: bf16[128, 64], v: bf16[128, 48], t: bf16[M, 40]"
+    body = 'return x @ w, einsum("km,kn->mn", u, v), t @ w'
+    results = "bf16[4, 33], z: bf16[64, 48], s: bf16[M, 33]"
+    text = f"dim M in 0..64\nmodel m({types}) -> y: {results} {{ {body} }}\n"
     options, dumps = Options(targets=parse_targets("x86-64-v4+avx512bf16")), Dumps(keep=("tiled",))
     Build(read_model(text), options, dumps).make("program")
     kernels = dumps.texts["tiled"].split("// -----")[1:]
-    assert len(kernels) == 2
+    assert len(kernels) == 3
     assert all("dpbf16ps" in kernel and "vector.fma" not in kernel for kernel in kernels)
 
 

@@ -66,7 +66,8 @@ def unpacked() -> list[Graph]:
         case("both_apart_bf16", of_rows, "bf16[130, 64]", "bf16[130, 48]"),
         case("both_apart_bf16_odd", of_rows, "bf16[33, 9]", "bf16[33, 35]"),
         case("both_apart_bf16_rows", of_rows, "bf16[40, M]", "bf16[40, 17]", sizes=rows),
-        case("apart_bf16_few_rows", product, "bf16[9, 33]", "bf16[33, 50]"),
+        case("apart_bf16_few_rows", product, "bf16[4, 33]", "bf16[33, 50]"),
+        case("apart_bf16_any_rows", product, "bf16[M, 33]", "bf16[33, 50]", sizes=rows),
         case("apart_f16", product, "f16[64, 33]", "f16[33, 50]"),
     ]
 

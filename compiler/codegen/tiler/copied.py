@@ -33,8 +33,9 @@ BLOCK_ROWS = 512
 """The most rows that share a panel: its copy then takes a few percent of the time."""
 FEWEST_ROWS = 64
 """The fewest rows that make a copy of columns profitable, and the fewest of a block that is lowered."""
-FEWEST_PAIRED_ROWS = 9
-"""The same for copies as words, which the tiles of other rows would have to widen each."""
+FEWEST_PAIRED_ROWS = 4
+"""The same for copies as words, which the tiles of other rows would have to widen each. If the rows are known in the
+call only, it is compared with the most of them: fewer rows take about as long with the copy as without it."""
 FEWEST_ITEMS = 16
 """Blocks are lowered where there would be fewer work items, which threads divide among them. For 128 to 2048 rows, 16
 items take one thread up to 8 % longer, and 64 items up to 11 %."""
@@ -90,9 +91,9 @@ def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
     access, (loop,) = op.reads[number], op.reduced
     if any(isinstance(position, Panel) for position in access.index) or access.step(loop) is None:
         return None
-    rows, steps = (bounds(size)[0] for size in (stage.sizes[roles.row], op.loops[loop]))
+    (rows, most_rows), (steps, _) = (bounds(size) for size in (stage.sizes[roles.row], op.loops[loop]))
     if takes_pairs(evaluator, op, number):
-        return None if rows < FEWEST_PAIRED_ROWS or steps < FEWEST_STEPS else number
+        return None if most_rows < FEWEST_PAIRED_ROWS or steps < FEWEST_STEPS else number
     near = access.step(loop) == roles.width and stage.sizes[roles.lane] == roles.width
     return None if near or rows < FEWEST_ROWS or steps < FEWEST_STEPS else number
 
