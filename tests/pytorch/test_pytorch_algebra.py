@@ -82,6 +82,12 @@ def test_linear_algebra_agrees_with_eager() -> None:
     assert_same(algebra, a + 3 * torch.eye(3, dtype=torch.float64), b, v, tolerance=1e-14)
 
 
+def test_the_logarithm_of_a_determinant_is_finite_where_that_overflows_or_underflows() -> None:
+    x = torch.randn(30, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrices = torch.stack([x * 1e12, x * 1e-12, torch.diag(torch.arange(30.0, dtype=torch.float64)), -1e300 * x])
+    assert_same(lambda a: tuple(torch.linalg.slogdet(a)), matrices, tolerance=1e-14)
+
+
 def test_a_singular_matrix_is_reported_by_its_number_alone() -> None:
     def statuses(a: Tensor) -> Sequence[Tensor]:
         inverse, wrong = torch.linalg.inv_ex(a)

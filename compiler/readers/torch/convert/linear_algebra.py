@@ -38,10 +38,16 @@ def _inverse(use: Use) -> Sequence[Tensor]:
 
 
 def _sign_and_logarithm(use: Use) -> Sequence[Tensor]:
-    """The logarithm is that of a determinant, which overflows where the logarithm of a large matrix would not."""
+    """The rows are divided by the sums of their absolute values, whose logarithms are added: the determinant of the
+    quotients is at most 1, and that of a large matrix overflows nowhere."""
     g = use.g
-    found = g.determinant(g.cast(_matrices(use, "A"), dtype=F64))
-    return [use.to(each, use.dtype) for each in (g.sign(found), g.log(g.abs(found)))]
+    x = g.cast(_matrices(use, "A"), dtype=F64)
+    total = g.sum(g.abs(x), axis=(x.rank - 1,), keepdims=True)
+    is_usual = g.logical_and(g.greater(total, g.like(0.0, total)), g.less(total, g.like(float("inf"), total)))
+    scale = g.where(is_usual, total, g.like(1.0, total))
+    found = g.determinant(g.divide(x, scale))
+    logarithm = g.add(g.log(g.abs(found)), g.sum(g.log(scale), axis=(x.rank - 2, x.rank - 1)))
+    return [use.to(each, use.dtype) for each in (g.sign(found), logarithm)]
 
 
 def _solve(use: Use) -> Sequence[Tensor | None]:
