@@ -2,6 +2,7 @@
 
 import pytest
 from nacre.compiler.checking import read_model
+from nacre.compiler.codegen.workers.routes import ROUTES
 from nacre.compiler.dumps import Dumps
 from nacre.compiler.options import Options
 from nacre.compiler.outputs import EMIT_KINDS
@@ -98,3 +99,10 @@ def test_emit_kinds_need_results_of_stages() -> None:
         assert set(kind.needs) <= given
         assert not kind.text or kind.text in {"linalg", "module-ir", "module-assembly"}
     assert "linalg" in options.stages
+
+
+def test_the_inliner_sets_up_no_passes_of_its_own() -> None:
+    """Its default pipeline takes longer than most kernels of a device; each route canonicalises at a later stage."""
+    actions = [action for route in ROUTES.values() for stage in route.stages for action in stage.actions]
+    inlined = [action for action in actions if "inline" in action]
+    assert inlined and all("inline{default-pipeline=}" in action for action in inlined)

@@ -45,6 +45,8 @@ class Route:
 
 CANONICALIZE = "canonicalize{max-iterations=1}"
 """Canonicalisation of code that LLVM optimises next. A second iteration hardly finds anything, and takes as long."""
+_INLINE = "inline{default-pipeline=},symbol-dce"
+"""By default, each run of the inliner would set up a canonicalisation of its own; a later stage canonicalises."""
 _SETTLE_ROUNDING = "math.roundeven, arith.sitofp, arith.uitofp? :settle-rounding"
 
 _BUFFERIZED = Stage(
@@ -59,7 +61,7 @@ _BUFFERIZED = Stage(
     tiled=(),
 )
 _TILE = Stage("tiled", (":tile",))
-_FAST_MATH = Stage("fast-math", (":fast-math", "inline,symbol-dce"), tiled=())
+_FAST_MATH = Stage("fast-math", (":fast-math", _INLINE), tiled=())
 _LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
 # A launch of a GPU may still have structured ops, a kernel of the tiler has none.
 _TILED_LOOPS = replace(_LOOPS, tiled=(":report-parts",))
@@ -92,9 +94,9 @@ _DEVICE = Stage(
         "func.func(linalg-generalize-named-ops)",
         ":outline",
         # The bodies of ops become functions, which their schedules call.
-        "inline,symbol-dce",
+        _INLINE,
         ":expand-math",
-        "inline,symbol-dce",
+        _INLINE,
         ":assert-device-math",
     ),
 )
