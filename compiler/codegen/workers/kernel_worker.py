@@ -32,7 +32,7 @@ from ..tiler.functions import replace_math
 from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
 from .job import KERNEL, WRITTEN, Job
-from .routes import ASSEMBLY, CANONICALIZE, CUBIN, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
+from .routes import ASSEMBLY, CUBIN, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES, split_action
 from .serve import Task, serve
 
 CONTEXT: Any = mlir.ir.Context()
@@ -317,7 +317,7 @@ def _tile(module: Any, task: Task) -> None:
     task.report = replace(task.report, schedules=report.schedules, reason=report.reason, steps=report.steps)
     if task.report.tiled:
         # This applies only to tiled kernels: inlining also simplifies, and then bufferization would need memory.
-        _run_passes(f"inline{{default-pipeline=}},symbol-dce,{CANONICALIZE}", module)
+        _run_passes("inline{default-pipeline=},symbol-dce,canonicalize,cse", module)
 
 
 def _outline(module: Any, task: Task) -> None:

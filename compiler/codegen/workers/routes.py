@@ -43,7 +43,7 @@ class Route:
     stages: tuple[Stage, ...]
 
 
-CANONICALIZE = "canonicalize{max-iterations=1}"
+_CANONICALIZE = "canonicalize{max-iterations=1}"
 """Canonicalisation of code that LLVM optimises next. A second iteration hardly finds anything, and takes as long."""
 _INLINE = "inline{default-pipeline=},symbol-dce"
 """By default, each run of the inliner would set up a canonicalisation of its own; a later stage canonicalises."""
@@ -74,7 +74,7 @@ _TO_LLVM = (
     "convert-arith-to-llvm",
     "index? convert-index-to-llvm",
     "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
-    f"{CANONICALIZE},cse,reconcile-unrealized-casts",
+    f"{_CANONICALIZE},cse,reconcile-unrealized-casts",
 )
 _LLVM = Stage(
     "llvm-dialect",
