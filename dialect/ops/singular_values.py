@@ -73,7 +73,8 @@ def _lower(
         return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), dtype)
 
     u_out, s_out, v_out = e.full(work.type, 0), e.full(types[1], 0), e.full(v_type, 0)
-    scratch = [e.full(TensorType(dtype, (size,)), 0) for size in (columns, CHAINS)]
+    # Each matrix has its own scratch memory, so that threads of a device compute several at once.
+    scratch = [e.full(TensorType(dtype, (*batch, size)), 0) for size in (columns, CHAINS)]
     tensors = [work, e.map(v_type, [], unit), *scratch, u_out, s_out, v_out]
 
     def matrix(s: SequenceEmitter, indices: Sequence[Scalar], given: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -114,16 +115,16 @@ class _Rotations:
             first = s.binary("mul", number, chains)
 
             def add(n: Scalar, sums: Tensor) -> Tensor:
-                total = s.binary("add", s.load(sums, (n,)), product(s.binary("add", first, n)))
-                stored: Tensor = s.store(sums, (n,), total)
+                total = s.binary("add", s.load(sums, (*self.at, n)), product(s.binary("add", first, n)))
+                stored: Tensor = s.store(sums, (*self.at, n), total)
                 return stored
 
             added: Tensor = for_each(s, chains, sums, add)
             return added
 
-        sums = for_each(s, chains, sums, lambda n, sums: s.store(sums, (n,), zero))
+        sums = for_each(s, chains, sums, lambda n, sums: s.store(sums, (*self.at, n), zero))
         sums = for_each(s, steps, sums, step)
-        apart = [s.load(sums, (s.constant(n, I64),)) for n in range(CHAINS)]
+        apart = [s.load(sums, (*self.at, s.constant(n, I64))) for n in range(CHAINS)]
         while len(apart) > 1:
             half = len(apart) // 2
             apart = [s.binary("add", a, b) for a, b in zip(apart[:half], apart[half:], strict=True)]
@@ -142,7 +143,7 @@ class _Rotations:
 
         def square(j: Scalar, norms: Tensor, sums: Tensor) -> list[Tensor]:
             total, sums = self.dot(work, j, j, sums)
-            return [s.store(norms, (j,), total), sums]
+            return [s.store(norms, (*self.at, j), total), sums]
 
         return list(for_each(s, s.size(self.columns), [norms, sums], square))
 
@@ -188,7 +189,7 @@ class _Rotations:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Scalar]:
         s, dtype = self.s, work.type.dtype
         one, zero = s.constant(1, dtype), s.constant(0, dtype)
-        alpha, beta = s.load(norms, (p,)), s.load(norms, (q,))
+        alpha, beta = (s.load(norms, (*self.at, c)) for c in (p, q))
         gamma, sums = self.dot(work, p, q, sums)
         bound = s.binary("mul", s.unary("sqrt", alpha), s.unary("sqrt", beta))
         bound = s.binary("mul", bound, s.constant(dtype.epsilon, dtype))
@@ -206,7 +207,7 @@ class _Rotations:
         moved = s.select(needed, s.binary("mul", t, gamma), zero)
         alpha = s.binary("max", s.binary("sub", alpha, moved), zero)
         beta = s.binary("max", s.binary("add", beta, moved), zero)
-        norms = s.store(s.store(norms, (p,), alpha), (q,), beta)
+        norms = s.store(s.store(norms, (*self.at, p), alpha), (*self.at, q), beta)
 
         def turn(row: Scalar, x: Tensor) -> Tensor:
             a, b = (s.load(x, (*self.at, c, row)) for c in (p, q))
@@ -233,10 +234,10 @@ class _Rotations:
 
         def column(j: Scalar, *tensors: Tensor) -> Sequence[Tensor]:
             u, singular, right = tensors
-            own = s.load(norms, (j,))
+            own = s.load(norms, (*self.at, j))
 
             def precede(_: Any, other: Scalar, count: Sequence[Scalar]) -> Sequence[Scalar]:
-                norm = s.load(norms, (other,))
+                norm = s.load(norms, (*self.at, other))
                 equal = s.binary("and", s.compare("eq", norm, own), s.compare("lt", other, j))
                 before = s.binary("or", s.compare("gt", norm, own), equal)
                 return [s.binary("add", count[0], s.cast(before, I64))]

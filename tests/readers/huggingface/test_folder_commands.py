@@ -17,7 +17,6 @@ from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.checking import read_model
 from nacre.compiler.cli.main import run
 from nacre.compiler.model.parameters import open_parameters
-from nacre.compiler.packed_weights import with_packed_floats
 from nacre.compiler.targets.target import parse_targets
 from nacre.compiler.tools.generate.vocabulary import read_vocabulary
 from nacre.dialect.diagnostics import DiagnosticError
@@ -123,9 +122,9 @@ def test_matrices_in_bf16_keep_their_format(tmp_path: Path, monkeypatch: pytest.
     np.testing.assert_array_equal(one.call("score", ids), other.call("score", ids))
     monkeypatch.setattr(packed_weights, "LEAST", 0)
     monkeypatch.setattr(packed_weights, "NUMBERS_OF_AN_ESCAPE", 30)
-    (found,) = with_packed_floats(
-        (PackFloats(),), sources[0].module, parse_targets("x86-64-v4"), open_parameters(sources[0])
-    )
+    passes, targets = (PackFloats(),), parse_targets("x86-64-v4")
+    parameters = packed_weights.packable(passes, sources[0].module, targets)
+    (found,) = packed_weights.with_packed_floats(passes, parameters, targets, open_parameters(sources[0]))
     assert isinstance(found, PackFloats)
     assert len(found.counts) == sum(len(shape) == 2 for shape in shapes.values())
 
