@@ -114,6 +114,7 @@ def test_products_are_measured(machine: Machine, capability: int) -> None:
     for record in measure_ceilings("cuda:0", 1, quick=True):
         assert "row" not in record or record["row"]["rate"] > 0
     assert machine.launches == WARM_UP + CALLS and not machine.error
+    assert machine.left == 0
 
 
 def test_folder_that_is_too_large_is_an_error(

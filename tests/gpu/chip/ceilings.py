@@ -165,3 +165,5 @@ def measure_ceilings(device: str, first: int, *, quick: bool) -> Iterator[Record
             steps = 1 if quick else STEPS
             rate = measure_products(driver, clock, opened.processors, has_warpgroups=has_warpgroups, steps=steps)
         yield ended(name, None, {"rate": rate})
+    clock.release()
+    driver.close(device_number(device))

@@ -35,3 +35,7 @@ class Clock:
             for event in (begin, end):
                 self.driver.call("cuEventDestroy_v2", event)
         return found
+
+    def release(self) -> None:
+        """Releases the stream."""
+        self.driver.call("cuStreamDestroy_v2", self.stream)

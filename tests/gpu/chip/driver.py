@@ -75,6 +75,13 @@ class Driver:
             name.value.decode(), capability, self.attribute(PROCESSORS, device), self.attribute(L2_BYTES, device), total
         )
 
+    def close(self, number: int) -> None:
+        """Releases the primary context of a device, which is the current one."""
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(device), number)
+        self.call("cuCtxPopCurrent_v2", ctypes.byref(context))
+        self.call("cuDevicePrimaryCtxRelease_v2", device)
+
     def attribute(self, attribute: int, device: ctypes.c_int) -> int:
         value = ctypes.c_int()
         self.call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
