@@ -27,6 +27,12 @@ from .tolerance import NoisyInterpreter, float_limits
 ROUNDS = ((3, 1.0), (40, 2.0))
 """The number of samples, and the amplitude of their noise, in each round. The last round is drawn before a difference
 is reported: comparisons may amplify a rounding error that the noise has missed."""
+_SAMPLES = tuple((F64 if n % 2 == 0 else None, amplitude) for count, amplitude in ROUNDS for n in range(count))
+"""The precision and the amplitude of each sample. Every second one uses the dtypes of the graph, so that sums overflow
+as they do there."""
+_COMPARED = (1, 2, 3, 5, 8, 13, 23, len(_SAMPLES))
+"""The numbers of samples with which a difference is compared again. Samples only widen the admissible range, so a
+result that is admissible with some of them is so with all."""
 FACTOR = 2.0
 """The multiple of the samples' spread that is allowed; correct programs reach about half of it."""
 UNBOUNDED = frozenset(name for name, control in CONTROL_FLOW.items() if not control.is_bounded)
@@ -179,10 +185,10 @@ _decompose = by_identity(Decompose().run, most=16)
 class Judge:
     """The admissible results of one call of a function.
 
-    A sample only widens the admissible range, and costs more than a run of the reference. So each of `ROUNDS` is drawn
-    only if results differ without it:
+    A sample only widens the admissible range, and costs more than a run of the reference. So samples are drawn only if
+    results differ without them:
 
-        exact and plain results -> differ? -> round 0 -> differ? -> round 1 -> differ: wrong
+        exact and plain results -> differ? -> sample 1 -> differ? -> sample 2 -> ... -> sample 43 -> differ: wrong
 
     `load` returns the data of parameters, which judges of calls of the same module share through `kept`. `in_blocks`:
     convolutions may be computed in blocks. A call in which a `while` does not end has no admissible results: it is
@@ -203,7 +209,7 @@ class Judge:
         self.rng = np.random.default_rng(seed)
         self.decomposed = _decompose(module)
         self._expected: list[Expectation] = []
-        self._rounds = 0
+        self._drawn = 0
         self.endless, self.refused = False, False
         try:
             exact, plain = (
@@ -233,19 +239,13 @@ class Judge:
     @property
     def expected(self) -> Sequence[Expectation]:
         """The admissible results, with the samples of the first round; none if the call is refused or endless."""
-        if self._rounds == 0:
-            self._sample()
+        self._sample(ROUNDS[0][0])
         return self._expected
 
-    def _sample(self) -> None:
-        """Draws the samples of the next round."""
-        count, amplitude = ROUNDS[self._rounds]
-        self._rounds += 1
-        if not self._expected:
-            return
-        for number in range(count):
-            # Every second sample uses the dtypes of the graph, so that sums overflow as they do there.
-            precision = F64 if number % 2 == 0 else None
+    def _sample(self, count: int) -> None:
+        """Draws samples until there are `count`."""
+        drawn, self._drawn = self._drawn, max(count, self._drawn)
+        for precision, amplitude in _SAMPLES[drawn:count] if self._expected else ():
             interpreter = NoisyInterpreter(
                 self.decomposed,
                 self.load,
@@ -274,15 +274,17 @@ class Judge:
             message = f"gives {actual} for an index out of range, expected {expected}"
             return None if expected == actual else Difference(0, message)
         found = self._difference(results)
-        while found is not None and self._rounds < len(ROUNDS):
-            self._sample()
-            found = self._difference(results)
+        for count in _COMPARED:
+            if found is None or found.message:
+                break  # no sample has another type
+            if count > self._drawn:
+                self._sample(count)
+                found = self._difference(results)
         return found
 
     def sample_more(self) -> None:
         """Draws the samples of a difference in advance, for results that are compared without this judge."""
-        while self._rounds < len(ROUNDS):
-            self._sample()
+        self._sample(len(_SAMPLES))
 
     def _difference(self, results: Sequence[Array]) -> Difference | None:
         for number, (expectation, actual) in enumerate(zip(self._expected, results, strict=True)):

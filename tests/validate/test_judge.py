@@ -9,6 +9,7 @@ import pytest
 from nacre.compiler.validate.cut import cut_function
 from nacre.compiler.validate.inputs import ORDINARY, SPECIAL, Trial, made_up, random_trial
 from nacre.compiler.validate.judge import Difference, Judge, run_trial
+from nacre.compiler.validate.tolerance import NoisyInterpreter
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.interpreter import Interpreter
@@ -61,6 +62,32 @@ def test_admissible_results_include_the_first_samples() -> None:
     judge = Judge(module, trial, made_up)
     assert judge.difference([np.full(7, 1e9, np.float32)]) is not None and judge.expected[0].spread.max() > spread.max()
     assert judge.expected is judge.expected
+
+
+def test_no_more_samples_are_drawn_than_a_result_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[float] = []
+
+    class Counted(NoisyInterpreter):
+        def run(self, *arguments: Any) -> Any:
+            drawn.append(self.amplitude)
+            return super().run(*arguments)
+
+    monkeypatch.setattr("nacre.compiler.validate.judge.NoisyInterpreter", Counted)
+    module = rows()
+    trial = random_trial(module.function("f"), {})
+    plain = Judge(module, trial, made_up)
+    (exact,) = Interpreter(module, made_up).run("f", trial.arguments)
+    assert plain.difference([exact]) is None and plain.difference([exact[1:]]) is not None and not drawn
+    counts = set()
+    for exponent in range(-24, -14):
+        judge, thorough = Judge(module, trial, made_up), Judge(module, trial, made_up)
+        thorough.sample_more()
+        drawn.clear()
+        moved = [exact * np.float32(1 + 2.0**exponent)]
+        assert (judge.difference(moved) is None) == (thorough.difference(moved) is None)
+        assert len(drawn) == 43 or judge.difference(moved) is None
+        counts.add(len(drawn))
+    assert {1, 43} < counts
 
 
 def test_the_element_with_the_largest_error_is_reported() -> None:
