@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from nacre.compiler.base.mlir import ir
@@ -26,6 +26,12 @@ def open_context() -> Any:
     context.enable_multithreading(False)
     context.allow_unregistered_dialects = True
     return context
+
+
+@lru_cache(maxsize=1)
+def _parse(text: str) -> Any:
+    """The module of a text, which reading does not change: parsed once for all units that ask in turn."""
+    return ir.Module.parse(text)
 
 
 class _Asked(AbstractSet[str]):
@@ -94,8 +100,7 @@ class Tiled:
 
     def _write(self, unit: _AskedUnit) -> str:
         with open_context():
-            module = ir.Module.parse(self._text)
-            kernel = module.body.operations[0]
+            kernel = _parse(self._text).body.operations[0]
             try:
                 # Writing moves tensors to the stack, so every unit gets a kernel of its own.
                 write_kernel(read_kernel(kernel), unit, strict=False)  # type: ignore[arg-type]  # it has the fields of a unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from nacre.compiler.codegen.llvm.machine import vector_features
 from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.model.policy import SHORT_FORMS
+from nacre.compiler.model.source import SourceModel
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import choose_panels, parse_targets
 from nacre.compiler.targets.vector_unit import PanelSizes, VectorUnit
@@ -81,11 +82,22 @@ def find_left(module: Module) -> list[str]:
     return left
 
 
+@pytest.fixture(scope="module")
+def read_sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SourceModel]:
+    """Reads a sample, once for all precisions."""
+    folder = tmp_path_factory.mktemp("minilm")
+    (folder / "config.json").write_text(json.dumps(MINILM), encoding="utf-8")
+
+    @cache
+    def read(sample: str) -> SourceModel:
+        return read_model(SAMPLES / f"{sample}.nacre", folder if sample.startswith("minilm") else None)
+
+    return read
+
+
 @pytest.mark.parametrize(("sample", "precision"), [(m, p) for m in MODELS for p in SHORT_FORMS if p in PRECISIONS[m]])
-def test_every_kernel_is_tiled(sample: str, precision: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(MINILM), encoding="utf-8")
-    weights = tmp_path if sample.startswith("minilm") else None
-    module = Build(in_precision(read_model(SAMPLES / f"{sample}.nacre", weights), precision)).optimize()
+def test_every_kernel_is_tiled(sample: str, precision: str, read_sample: Callable[[str], SourceModel]) -> None:
+    module = Build(in_precision(read_sample(sample), precision)).optimize()
     assert sum(map(len, units().values())) > 5
     graph = print_module(without_spans(module))
     if graph not in _left:
