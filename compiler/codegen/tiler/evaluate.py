@@ -110,8 +110,6 @@ class Evaluator:
         """The classes of an op's loops, in their order, by the identity of the op."""
         self._steps: dict[int, _Steps] = {}
         """The steps of accesses in memory, by the identity of the access."""
-        self._starts: dict[int, Access] = {}
-        """The reads of the initial values of sums, by the identity of the op."""
 
     def stack(self, kind: str, op: Op, elements: int, element: str | None = None) -> Buffer:
         """Returns memory on the stack for an op, for its results or for other elements; calls that ask for the same
@@ -403,11 +401,8 @@ class Evaluator:
         assert op.start is not None, op.location
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)
-        access = self._starts.get(id(op))
-        if access is None or access.tensor is not op.start or access.index is not op.map:
-            access = self._starts[id(op)] = Access(op.start, op.map)
         with self.writer.at(op.location):
-            return self.writer.load(*self.home(access, op, iteration))
+            return self.writer.load(*self.home(Access(op.start, op.map), op, iteration))
 
     def accumulate(self, op: Op, iteration: Iteration, total: Value) -> Value:
         """Returns the accumulator after one more iteration; a product of floats is added with one rounding."""

@@ -27,8 +27,8 @@ LANE = "lane"
 
 class Form(NamedTuple):
     """A linear form `sum(coefficient * variable) + constant`; terms are sorted by variable, none has the coefficient
-    0. LANE is last, since the names of all others begin with `%`. It is a tuple, since a kernel makes and hashes
-    thousands of forms, and a tuple takes a third of the time of a frozen dataclass."""
+    0. It is a tuple, since a kernel makes and hashes thousands of forms, and a tuple takes a third of the time of a
+    frozen dataclass."""
 
     terms: tuple[tuple[str, Size], ...] = ()
     constant: Size = 0
@@ -63,14 +63,15 @@ class Form(NamedTuple):
     @property
     def lane(self) -> Size:
         """The coefficient of LANE."""
-        terms = self.terms
-        return terms[-1][1] if terms and terms[-1][0] == LANE else 0
+        for variable, coefficient in self.terms:
+            if variable == LANE:
+                return coefficient
+        return 0
 
     @property
     def base(self) -> Form:
         """The form of the first lane."""
-        terms = self.terms
-        return Form(terms[:-1], self.constant) if terms and terms[-1][0] == LANE else self
+        return Form(tuple([t for t in self.terms if t[0] != LANE]), self.constant)
 
     def split(self, width: int, lanes: int) -> tuple[Form, Form] | None:
         """Returns the quotient and remainder by `width` where they are forms too: the variable parts are multiples of

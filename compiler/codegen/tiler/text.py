@@ -153,12 +153,9 @@ class Writer:
         """Returns the name of an expression without effects; an expression is written once per scope."""
         name = self._names.get(expression)
         if name is None:
-            # As `fresh` and `add` do: most lines are written here.
-            self._count += 1
-            name = self._names[expression] = f"%v{self._count}"
+            name = self._names[expression] = self.fresh()
             self._scopes[-1].names.append(expression)
-            self.lines.append(f"{'  ' * self.depth}{name} = {expression}")
-            self.locations.append(self.location)
+            self.add(f"{name} = {expression}")
         return name
 
     def recall(self, key: Hashable) -> Value | None:
@@ -193,16 +190,6 @@ class Writer:
         """Returns the value of a form without a lane."""
         if not form.terms:
             return self.size(form.constant)
-        ((name, coefficient), *others) = form.terms
-        if not others and coefficient == 1 and form.constant == 0:
-            return name
-        known = self._values.get(form)
-        if known is None:
-            known = Value(self._index(form), "index")
-            self.remember(form, known)
-        return known.name
-
-    def _index(self, form: Form) -> str:
         if form.constant != 0:
             base = self.index(Form(form.terms))
             return self.let(f"arith.addi {base}, {self.size(form.constant)} : index")
