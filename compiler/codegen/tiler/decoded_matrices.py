@@ -60,8 +60,7 @@ def find_decoded_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> Decoded
     """Returns the tiles of an op that sums products of bf16 rows and numbers that are rounded to bf16, where its sizes
     are whole tiles."""
     stage, writer, row = evaluator.stage, evaluator.writer, roles.row
-    product = amx.find_product("f32", WIDENED, writer.features)
-    if product is None or row is None or roles.windowed or len(op.reduced) != 2 or writer.lanes != amx.WORDS:
+    if row is None or roles.windowed or len(op.reduced) != 2 or writer.lanes != amx.WORDS:
         return None
     most = bounds(stage.sizes[row])[1]
     if not is_whole(stage.sizes[roles.lane], writer.lanes) or most < FEWEST_ROWS:
@@ -72,6 +71,9 @@ def find_decoded_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> Decoded
     block, inner = op.reduced
     blocks, width = op.loops[block], op.loops[inner]
     if not pairs or len(pairs) < len(factors) or not isinstance(blocks, int) or not isinstance(width, int):
+        return None
+    product = amx.find_product("f32", WIDENED, writer.features)
+    if product is None:
         return None
     steps = width * len(pairs)
     ordered = _in_order(op, pairs, inner, width)

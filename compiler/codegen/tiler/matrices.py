@@ -76,11 +76,11 @@ def find_matrices(evaluator: Evaluator, op: Op, roles: Roles) -> Matrices | None
     if not _is_packed(op.reads[reads[1]]):
         reads, widenings = reads[::-1], widenings[::-1]
     left, right = (op.reads[number] for number in reads)
-    product = amx.find_product(op.body.type, (widenings[0], widenings[1]), writer.features)
-    if product is None or not _is_packed(right) or not _is_in_rows(stage, op, left, roles):
+    if not _is_packed(right) or not _is_in_rows(stage, op, left, roles):
         return None
     distance = left.step(loop_of(stage, op, row))
-    if distance is None:
+    product = amx.find_product(op.body.type, (widenings[0], widenings[1]), writer.features)
+    if distance is None or product is None:
         return None
     block = BLOCK_ROWS if most > BLOCK_ROWS else int(most)
     taken = replace(roles, rows=amx.ROWS, block=block)
