@@ -46,6 +46,7 @@ _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
     "arith.shrsi": np.right_shift,
     "arith.shrui": lambda x, y: (x.view(np.uint32) >> y.astype(np.uint32)).view(np.int32),
 }
+_COMPUTED = frozenset({*_ARITHMETIC, "arith.select"})
 _SHIFTS = ("arith.shli", "arith.shrsi", "arith.shrui")
 
 
@@ -71,7 +72,7 @@ class Lookup:
 
 def find_lookup(node: Node) -> Lookup | None:
     """Returns the table of a node that computes a word of a half of a byte."""
-    if node.type != WORD or node.kind not in (*_ARITHMETIC, "arith.select"):
+    if not _is_computed(node):
         return None
     bytes: list[Node] = []
     results = _evaluate(node, bytes, {})
@@ -115,6 +116,10 @@ def _compute(node: Node, bytes: list[Node], done: dict[int, Any]) -> Any:
     return _ARITHMETIC[node.kind](*operands)
 
 
+def _is_computed(node: Node) -> bool:
+    return node.type == WORD and node.kind in _COMPUTED
+
+
 def _is_byte(node: Node) -> bool:
     return node.kind == "arith.extui" and node.type == WORD and node.operands[0].type == BYTE
 
@@ -125,7 +130,7 @@ def _is_byte(node: Node) -> bool:
 def find_floats(writer: Writer, node: Node) -> Lookup | None:
     """Returns the look-up that replaces a node, where the node is an integer of a table as f32 and the CPU is faster
     with a look-up."""
-    if node.kind != "arith.sitofp" or node.type != "f32":
+    if node.kind != "arith.sitofp" or node.type != "f32" or not _is_computed(node.operands[0]):
         return None
     if not _has_floats(writer) and writer.instruction("shuffle-bytes") is None:
         return None

@@ -35,12 +35,12 @@ _DOT = Node("dot", "f32", text="arith.extf arith.extf")
 def takes_pairs(evaluator: Evaluator, op: Op, number: int) -> bool:
     """Returns whether a product with the shared factor `number` may be summed in pairs of steps."""
     writer, (loop,) = evaluator.writer, op.reduced
-    if find("dot-bfloats", writer.lanes, writer.features) is None:
-        return False
     rows = op.reads[1 - number]
     if any(access.tensor.element != "bf16" or not is_plain(access) for access in op.reads):
         return False
-    return rows.step(loop) is not None and rows.group is None and not evaluator.stage.holds(rows.tensor)
+    if rows.step(loop) is None or rows.group is not None or evaluator.stage.holds(rows.tensor):
+        return False
+    return find("dot-bfloats", writer.lanes, writer.features) is not None
 
 
 class PairedTiles(StretchedTiles):
