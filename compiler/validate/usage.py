@@ -30,7 +30,7 @@ from .array_errors import same_bits
 from .boundaries import is_short, random_largest_dims
 from .c_calls import RefusedError, empty_like, open_session
 from .inputs import OUTSIDE, Trial, nearest_size, random_dims, random_trial
-from .isolated import Progress, run_isolated
+from .isolated import Died, Progress, run_isolated
 from .judge import may_be_endless
 from .stateful import call_function, check_session
 
@@ -69,12 +69,14 @@ def is_right_in_one_thread(artifact: Path, trial: Trial, is_right: Callable[[tup
     """Returns whether the results are correct with one thread, in a first call and in a later one. Another number of
     threads need not be wrong again: the division of a kernel among them depends on measured times."""
 
-    def call(report: Progress) -> bool:
+    def call(report: Progress) -> list[tuple[Array, ...]]:
         report("one thread")
         model = load_artifact(artifact, threads=1)
-        return all(is_right(call_function(model, trial.function, trial.arguments, trial.dims)) for _ in range(2))
+        return [call_function(model, trial.function, trial.arguments, trial.dims) for _ in range(2)]
 
-    return run_isolated([call]) == [True]
+    # This process judges, so that it keeps the samples of a wrong result for what it judges next.
+    (found,) = run_isolated([call])
+    return not isinstance(found, Died) and all(map(is_right, found))
 
 
 def random_shared_dims(function: Function) -> list[dict[str, int]]:
