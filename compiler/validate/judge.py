@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dialect.control_flow import CONTROL_FLOW
-from ...dialect.graph import Function, Module, walk
+from ...dialect.graph import Function, Module, Node, walk
 from ...dialect.interpreter import EndlessError, IndexRangeError, Interpreter, Load
 from ...dialect.lazy_dataclass import dataclass
+from ...dialect.ops import OPERATORS
 from ...dialect.remembered import KeptParameters, by_identity
 from ...dialect.types import F64, Array, DType
 from ...passes.simplify.decompose import Decompose
@@ -185,10 +186,10 @@ _decompose = by_identity(Decompose().run, most=16)
 class Judge:
     """The admissible results of one call of a function.
 
-    A sample only widens the admissible range, and costs more than a run of the reference. So samples are drawn only if
-    results differ without them:
+    Every further run only widens the admissible range, and a sample costs more than a plain run of the reference. So
+    each is made only if results differ without it:
 
-        exact and plain results -> differ? -> sample 1 -> differ? -> sample 2 -> ... -> sample 43 -> differ: wrong
+        exact results -> differ? -> plain results -> differ? -> sample 1 -> differ? -> ... -> sample 43 -> differ: wrong
 
     `load` returns the data of parameters, which judges of calls of the same module share through `kept`. `in_blocks`:
     convolutions may be computed in blocks. A call in which a `while` does not end has no admissible results: it is
@@ -207,34 +208,46 @@ class Judge:
     ) -> None:
         self.trial, self.load, self.in_blocks, self.kept = trial, load, in_blocks, kept or KeptParameters()
         self.rng = np.random.default_rng(seed)
-        self.decomposed = _decompose(module)
+        self.module, self.decomposed = module, _decompose(module)
         self._expected: list[Expectation] = []
         self._drawn = 0
-        self.endless, self.refused = False, False
-        try:
-            exact, plain = (
-                run_trial(
-                    Interpreter(module, load, precision=p, most_iterations=MOST_ITERATIONS, kept=self.kept), trial
-                )
-                for p in (F64, None)
-            )
-        except EndlessError:
-            self.endless = True
-            return
-        self.refused = exact is None or plain is None
-        if exact is None or plain is None:
-            return
+        self.endless, self.refused, self._is_plain_run = False, False, False
         function: Function = module.function(trial.function)
-        for value, wide, narrow in zip(function.results, exact, plain, strict=True):
+        exact = self._run(F64)
+        for value, wide in zip(function.results, exact or (), strict=exact is not None):
             nothing = np.zeros(wide.shape, np.uint8)
             dtype, is_float = value.type.dtype, value.type.dtype.is_float
             # The exact value rounded to its dtype is always right: an infinity beyond the range of the dtype.
             with np.errstate(all="ignore"):
                 classes = _classes(wide.astype(dtype.numpy)) if is_float else nothing
             zeros = _zeros(wide) if is_float else nothing
-            expectation = Expectation(dtype, wide, np.zeros(wide.shape), classes, zeros)
+            self._expected.append(Expectation(dtype, wide, np.zeros(wide.shape), classes, zeros))
+        if exact is None or any(map(_may_stop, walk(function.body))):
+            self._run_plain()
+
+    def _run(self, precision: DType | None) -> tuple[Array, ...] | None:
+        """Returns the results of the reference; None if there are none, which makes the call `endless` or `refused`."""
+        interpreter = Interpreter(
+            self.module, self.load, precision=precision, most_iterations=MOST_ITERATIONS, kept=self.kept
+        )
+        try:
+            results = run_trial(interpreter, self.trial)
+        except EndlessError:
+            self.endless = True
+            return None
+        self.refused |= results is None
+        return results
+
+    def _run_plain(self) -> None:
+        """Adds the results in the dtypes of the graph, once."""
+        if self._is_plain_run:
+            return
+        self._is_plain_run = True
+        results = None if self.endless else self._run(None)
+        if results is None:
+            self._expected.clear()
+        for expectation, narrow in zip(self._expected, results or (), strict=True):
             expectation.add(narrow)
-            self._expected.append(expectation)
 
     @property
     def expected(self) -> Sequence[Expectation]:
@@ -244,6 +257,7 @@ class Judge:
 
     def _sample(self, count: int) -> None:
         """Draws samples until there are `count`."""
+        self._run_plain()
         drawn, self._drawn = self._drawn, max(count, self._drawn)
         for precision, amplitude in _SAMPLES[drawn:count] if self._expected else ():
             interpreter = NoisyInterpreter(
@@ -274,6 +288,9 @@ class Judge:
             message = f"gives {actual} for an index out of range, expected {expected}"
             return None if expected == actual else Difference(0, message)
         found = self._difference(results)
+        if found is not None and not self._is_plain_run:
+            self._run_plain()
+            found = self._difference(results)
         for count in _COMPARED:
             if found is None or found.message:
                 break  # no sample has another type
@@ -292,6 +309,12 @@ class Judge:
             if found is not None:
                 return found
         return None
+
+
+def _may_stop(node: Node) -> bool:
+    """Returns whether a run may end without results in one precision, and not in another."""
+    operator = OPERATORS[node.op]
+    return node.op in UNBOUNDED or operator.addresses is not None or operator.has("checking")
 
 
 def may_be_endless(function: Function) -> bool:

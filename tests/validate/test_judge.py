@@ -90,6 +90,23 @@ def test_no_more_samples_are_drawn_than_a_result_needs(monkeypatch: pytest.Monke
     assert {1, 43} < counts
 
 
+def test_the_reference_runs_in_the_dtypes_of_the_graph_if_exact_results_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    precisions: list[DType | None] = []
+
+    class Counted(Interpreter):
+        def run(self, *arguments: Any) -> Any:
+            precisions.append(self.precision)
+            return super().run(*arguments)
+
+    monkeypatch.setattr("nacre.compiler.validate.judge.Interpreter", Counted)
+    module = rows()
+    trial = random_trial(module.function("f"), {})
+    (exact,) = Interpreter(module, made_up, precision=F64).run("f", trial.arguments)
+    judge = Judge(module, trial, made_up)
+    assert judge.difference([exact.astype(np.float32)]) is None and precisions == [F64]
+    assert judge.difference([np.ones_like(exact, np.float32)]) is not None and precisions == [F64, None]
+
+
 def test_the_element_with_the_largest_error_is_reported() -> None:
     def spoil(r: Any) -> None:
         r[1, 2] += 0.25
