@@ -9,14 +9,9 @@ is transposed first.
                (a + b) / sqrt(2) = (3, 9) / sqrt(2)      of length sqrt(45), the first singular value
                (b - a) / sqrt(2) = (-3, 1) / sqrt(2)     of length sqrt(5), the second one
 
-The pairs of a sweep are those of a round-robin tournament. Pairs in turn have no column in common, so that a processor
-need not finish one before it begins the next. For 5 columns:
-
-    0: 1 4, 2 3    1: 2 0, 3 4    2: 3 1, 4 0    3: 4 2, 0 1    4: 0 3, 1 2
-
-A sixth column would meet column 0 first in turn 0, column 1 in turn 1, and so on. The squares of the norms are computed
-once for a sweep, and follow the rotations. A sweep of [m, n] takes about 3 * m * n * n multiplications; each matrix is
-computed by one thread.
+A sweep of [m, n] takes about (7 * m + 4 * n) * n * n / 2 multiplications, all of vectors; each matrix is computed by
+one thread. The last sweep is the first one in which the largest cosine between two columns times the largest sine of a
+rotation is below the rounding error: another sweep would find nothing to rotate.
 """
 
 from __future__ import annotations
@@ -27,17 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Size, at_least, floor_divide, minimum, multiply
-from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, identity
+from ..dims import Shape, at_least, floor_divide, minimum
+from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
-from ..types import F32, F64, I64, TensorType
+from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
-from .support.elimination import for_each
+from .support.rotations import LANES, SWEEPS, TURNS, Rotations
 
 _DTYPES = (F32, F64)
-SWEEPS = 40
 
 
 def _is_tall(x: TensorType) -> bool:
@@ -62,210 +56,20 @@ def _lower(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (x,) = operands
-    rank, dtype = x.type.rank, x.type.dtype
+    dtype, tall = x.type.dtype, _is_tall(x.type)
     *batch, m, n = x.type.shape
-    rows, columns = (m, n) if _is_tall(x.type) else (n, m)
-    # Columns are rows of the tensors here, so that their elements are consecutive.
-    work = _transposed(e, x) if _is_tall(x.type) else e.map(x.type, [(x, identity(rank))], lambda s, element: element)
-    v_type = x.type.with_shape((*batch, columns, columns))
-
-    def unit(s: BodyEmitter) -> Scalar:
-        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), dtype)
-
-    u_out, s_out, v_out = e.full(work.type, 0), e.full(types[1], 0), e.full(v_type, 0)
-    # Each matrix has its own scratch memory, so that threads of a device compute several at once.
-    scratch = [e.full(TensorType(dtype, (*batch, size)), 0) for size in (columns, CHAINS)]
-    tensors = [work, e.map(v_type, [], unit), *scratch, u_out, s_out, v_out]
+    rows, columns = (m, n) if tall else (n, m)
+    pairs = LANES * floor_divide(columns + 2 * LANES - 1, 2 * LANES)
+    width = 2 * pairs + LANES
+    shapes: list[Shape] = [(rows + columns, width), (3, pairs), (TURNS, 2, 2, pairs), (2, pairs), *[(width,)] * 3]
+    tensors = [e.full(type, 0) for type in (*(TensorType(dtype, shape) for shape in shapes), *types)]
 
     def matrix(s: SequenceEmitter, indices: Sequence[Scalar], given: Sequence[Tensor]) -> Sequence[Tensor]:
-        body = _Rotations(s, tuple(indices)[: len(batch)], rows, columns)
-        return body.ordered(body.diagonalized(given))
+        body = Rotations(s, tuple(indices)[: len(batch)], rows, columns, pairs, tall=tall)
+        source, work, *others = given
+        return [source, *body.ordered([*body.diagonalized([body.filled(source, work), *others[:3]]), *others[3:]])]
 
-    u, singular, v = e.scan(batch or [1], tensors, matrix)[4:]
-    if _is_tall(x.type):
-        return [_transposed(e, u), singular, v]
-    return [_transposed(e, v), singular, u]
-
-
-def _transposed(e: Emitter, x: Tensor) -> Tensor:
-    shape, maps = x.type.shape, identity(x.type.rank)
-    swapped = x.type.with_shape((*shape[:-2], shape[-1], shape[-2]))
-    return e.map(swapped, [(x, (*maps[:-2], maps[-1], maps[-2]))], lambda s, element: element)
-
-
-CHAINS = 16
-"""The number of partial sums of a product of columns, a power of two: they are a vector."""
-
-
-class _Rotations:
-    """Writes the loops over one matrix, whose columns are rows of its tensor."""
-
-    def __init__(self, s: SequenceEmitter, at: tuple[Scalar, ...], rows: Size, columns: Size) -> None:
-        self.s, self.at, self.rows, self.columns = s, at, rows, columns
-
-    def dot(self, x: Tensor, p: Scalar, q: Scalar, sums: Tensor) -> tuple[Scalar, Tensor]:
-        """Returns the product p.q of two columns, and the tensor of its partial sums: a step adds a vector to it."""
-        s, zero, chains = self.s, self.s.constant(0, x.type.dtype), self.s.constant(CHAINS, I64)
-        steps = s.binary("div", s.size(self.rows), chains)
-
-        def product(row: Scalar) -> Scalar:
-            return s.binary("mul", *(s.load(x, (*self.at, c, row)) for c in (p, q)))
-
-        def step(number: Scalar, sums: Tensor) -> Tensor:
-            first = s.binary("mul", number, chains)
-
-            def add(n: Scalar, sums: Tensor) -> Tensor:
-                total = s.binary("add", s.load(sums, (*self.at, n)), product(s.binary("add", first, n)))
-                stored: Tensor = s.store(sums, (*self.at, n), total)
-                return stored
-
-            added: Tensor = for_each(s, chains, sums, add)
-            return added
-
-        sums = for_each(s, chains, sums, lambda n, sums: s.store(sums, (*self.at, n), zero))
-        sums = for_each(s, steps, sums, step)
-        apart = [s.load(sums, (*self.at, s.constant(n, I64))) for n in range(CHAINS)]
-        while len(apart) > 1:
-            half = len(apart) // 2
-            apart = [s.binary("add", a, b) for a, b in zip(apart[:half], apart[half:], strict=True)]
-        done = s.binary("mul", steps, chains)
-        rest = s.binary("sub", s.size(self.rows), done)
-
-        def remaining(_: Any, row: Scalar, totals: Sequence[Scalar]) -> Sequence[Scalar]:
-            return [s.binary("add", totals[0], product(s.binary("add", done, row)))]
-
-        (total,) = s.iterate(rest, apart, remaining)
-        return total, sums
-
-    def squares(self, work: Tensor, norms: Tensor, sums: Tensor) -> list[Tensor]:
-        """Writes the squares of the norms of the columns."""
-        s = self.s
-
-        def square(j: Scalar, norms: Tensor, sums: Tensor) -> list[Tensor]:
-            total, sums = self.dot(work, j, j, sums)
-            return [s.store(norms, (*self.at, j), total), sums]
-
-        return list(for_each(s, s.size(self.columns), [norms, sums], square))
-
-    def diagonalized(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        s, zero, one = self.s, self.s.constant(0, I64), self.s.constant(1, I64)
-        pairs = floor_divide(multiply(self.columns, self.columns - 1), 2)
-        # The last column of an even number of columns has a place of its own.
-        is_odd = s.binary("rem", s.size(self.columns), s.constant(2, I64))
-        ring = s.binary("sub", s.size(self.columns), s.binary("sub", one, is_odd))
-        last_step = s.binary("div", s.binary("sub", ring, one), s.constant(2, I64))
-
-        def sweep(
-            _: Scalar, tensors: Sequence[Tensor], left: Sequence[Scalar]
-        ) -> tuple[Sequence[Tensor], Sequence[Scalar]]:
-            # No rotation in one sweep: the loops of the next ones are empty.
-            count = s.select(s.compare("gt", left[0], zero), s.size(pairs), zero)
-            work, v, *norms = tensors
-
-            def pair(
-                _: Scalar, inner: Sequence[Tensor], state: Sequence[Scalar]
-            ) -> tuple[Sequence[Tensor], Sequence[Scalar]]:
-                turn, step, rotations = state
-                above, below = s.binary("add", turn, step), s.binary("sub", turn, step)
-                p = s.select(s.compare("ge", above, ring), s.binary("sub", above, ring), above)
-                q = s.select(s.compare("lt", below, zero), s.binary("add", below, ring), below)
-                q = s.select(s.compare("eq", step, zero), ring, q)
-                work, v, norms, sums = inner
-                *rotated, needed = self.rotated(work, v, norms, sums, p, q)
-                ends = s.compare("ge", step, last_step)
-                turn = s.select(ends, s.binary("add", turn, one), turn)
-                step = s.select(ends, is_odd, s.binary("add", step, one))
-                return rotated, [turn, step, s.binary("add", rotations, s.cast(needed, I64))]
-
-            start = [zero, is_odd, zero]
-            made, state = s.repeat(count, [work, v, *self.squares(work, *norms)], start, pair)
-            return made, [state[2]]
-
-        done, _ = s.repeat(s.constant(SWEEPS, I64), given[:4], [one], sweep)
-        return [*done, *given[4:]]
-
-    def rotated(
-        self, work: Tensor, v: Tensor, norms: Tensor, sums: Tensor, p: Scalar, q: Scalar
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Scalar]:
-        s, dtype = self.s, work.type.dtype
-        one, zero = s.constant(1, dtype), s.constant(0, dtype)
-        alpha, beta = (s.load(norms, (*self.at, c)) for c in (p, q))
-        gamma, sums = self.dot(work, p, q, sums)
-        bound = s.binary("mul", s.unary("sqrt", alpha), s.unary("sqrt", beta))
-        bound = s.binary("mul", bound, s.constant(dtype.epsilon, dtype))
-        needed = s.compare("gt", s.unary("abs", gamma), bound)
-        # tan(angle) = sign(z) / (|z| + sqrt(1 + z * z)), z = (beta - alpha) / (2 * gamma)
-        safe = s.select(needed, gamma, one)
-        z = s.binary("div", s.binary("sub", beta, alpha), s.binary("add", safe, safe))
-        root = s.unary("sqrt", s.binary("add", one, s.binary("mul", z, z)))
-        t = s.binary("div", one, s.binary("add", s.unary("abs", z), root))
-        t = s.select(s.compare("lt", z, zero), s.unary("neg", t), t)
-        cosine = s.binary("div", one, s.unary("sqrt", s.binary("add", one, s.binary("mul", t, t))))
-        cosine = s.select(needed, cosine, one)
-        sine = s.select(needed, s.binary("mul", cosine, t), zero)
-        # The squares of the norms after the rotation; rounding may leave less than nothing.
-        moved = s.select(needed, s.binary("mul", t, gamma), zero)
-        alpha = s.binary("max", s.binary("sub", alpha, moved), zero)
-        beta = s.binary("max", s.binary("add", beta, moved), zero)
-        norms = s.store(s.store(norms, (*self.at, p), alpha), (*self.at, q), beta)
-
-        def turn(row: Scalar, x: Tensor) -> Tensor:
-            a, b = (s.load(x, (*self.at, c, row)) for c in (p, q))
-            first = s.binary("sub", s.binary("mul", cosine, a), s.binary("mul", sine, b))
-            second = s.binary("add", s.binary("mul", sine, a), s.binary("mul", cosine, b))
-            x = s.store(x, (*self.at, p, row), first)
-            result: Tensor = s.store(x, (*self.at, q, row), second)
-            return result
-
-        # A pair that is orthogonal already stays as it is.
-        def count(size: Size) -> Scalar:
-            return s.select(needed, s.size(size), s.constant(0, I64))
-
-        work, v = for_each(s, count(self.rows), work, turn), for_each(s, count(self.columns), v, turn)
-        return work, v, norms, sums, needed
-
-    def ordered(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Writes the columns in the order of their norms; the greatest element of each column of u is positive."""
-        s = self.s
-        work, v, norms, sums, *outputs = given
-        norms, sums = self.squares(work, norms, sums)
-        dtype = work.type.dtype
-        one, zero, first = s.constant(1, dtype), s.constant(0, dtype), s.constant(0, I64)
-
-        def column(j: Scalar, *tensors: Tensor) -> Sequence[Tensor]:
-            u, singular, right = tensors
-            own = s.load(norms, (*self.at, j))
-
-            def precede(_: Any, other: Scalar, count: Sequence[Scalar]) -> Sequence[Scalar]:
-                norm = s.load(norms, (*self.at, other))
-                equal = s.binary("and", s.compare("eq", norm, own), s.compare("lt", other, j))
-                before = s.binary("or", s.compare("gt", norm, own), equal)
-                return [s.binary("add", count[0], s.cast(before, I64))]
-
-            (position,) = s.iterate(s.size(self.columns), [first], precede)
-
-            def peak(_: Any, row: Scalar, best: Sequence[Scalar]) -> Sequence[Scalar]:
-                value = s.load(work, (*self.at, j, row))
-                return [s.select(s.compare("gt", s.unary("abs", value), s.unary("abs", best[0])), value, best[0])]
-
-            (greatest,) = s.iterate(s.size(self.rows), [zero], peak)
-            sign = s.select(s.compare("lt", greatest, zero), s.constant(-1, dtype), one)
-            norm = s.unary("sqrt", own)
-            scale = s.binary("div", sign, s.select(s.compare("gt", norm, zero), norm, one))
-            singular = s.store(singular, (*self.at, position), norm)
-
-            def write(source: Tensor, target: Tensor, factor: Scalar, size: Size) -> Tensor:
-                def element(row: Scalar, x: Tensor) -> Tensor:
-                    value = s.binary("mul", factor, s.load(source, (*self.at, j, row)))
-                    stored: Tensor = s.store(x, (*self.at, position, row), value)
-                    return stored
-
-                made: Tensor = for_each(s, s.size(size), target, element)
-                return made
-
-            return [write(work, u, scale, self.rows), singular, write(v, right, sign, self.columns)]
-
-        return [work, v, norms, sums, *for_each(s, s.size(self.columns), list(outputs), column)]
+    return e.scan(batch or [1], [x, *tensors], matrix)[-3:]
 
 
 def _reference(x: Numbers) -> tuple[Any, ...]:

@@ -687,5 +687,5 @@ MISSING: Mapping[str, str] = {
     **dict.fromkeys(("row_ranks", "ranked_rows"), "measured by `trees.py`"),
     **dict.fromkeys(("leaf_indices_by_masks", "leaf_indices_by_borders", "add_leaf_values"), "measured by `trees.py`"),
     **dict.fromkeys(("roi_align", "nms"), "PyTorch has it in another package"),
-    "svd": "the signs of singular vectors are free; 64 columns take twice as long as in PyTorch, 128 three times",
+    "svd": "the signs of singular vectors are free; 64 columns take as long as in PyTorch, 128 twice as long",
 }
