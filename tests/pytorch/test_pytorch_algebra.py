@@ -88,6 +88,14 @@ def test_the_logarithm_of_a_determinant_is_finite_where_that_overflows_or_underf
     assert_same(lambda a: tuple(torch.linalg.slogdet(a)), matrices, tolerance=1e-14)
 
 
+def test_the_sign_of_a_determinant_that_is_no_number_is_0() -> None:
+    nan, infinity = float("nan"), float("inf")
+    matrices = torch.tensor(
+        [[[nan, 1.0], [1.0, 2.0]], [[1.0, 2.0], [3.0, nan]], [[infinity, 1.0], [1.0, 2.0]], [[0.0, 1.0], [1.0, 0.0]]]
+    )
+    assert_same(lambda a: tuple(torch.linalg.slogdet(a)), matrices, tolerance=1e-6)
+
+
 def test_a_singular_matrix_is_reported_by_its_number_alone() -> None:
     def statuses(a: Tensor) -> Sequence[Tensor]:
         inverse, wrong = torch.linalg.inv_ex(a)

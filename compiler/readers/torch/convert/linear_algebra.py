@@ -39,7 +39,7 @@ def _inverse(use: Use) -> Sequence[Tensor]:
 
 def _sign_and_logarithm(use: Use) -> Sequence[Tensor]:
     """The rows are divided by the sums of their absolute values, whose logarithms are added: the determinant of the
-    quotients is at most 1, and that of a large matrix overflows nowhere."""
+    quotients is at most 1, and that of a large matrix overflows nowhere. The sign of NaN is 0 here."""
     g = use.g
     x = g.cast(_matrices(use, "A"), dtype=F64)
     total = g.sum(g.abs(x), axis=(x.rank - 1,), keepdims=True)
@@ -47,7 +47,8 @@ def _sign_and_logarithm(use: Use) -> Sequence[Tensor]:
     scale = g.where(is_usual, total, g.like(1.0, total))
     found = g.determinant(g.divide(x, scale))
     logarithm = g.add(g.log(g.abs(found)), g.sum(g.log(scale), axis=(x.rank - 2, x.rank - 1)))
-    return [use.to(each, use.dtype) for each in (g.sign(found), logarithm)]
+    sign = g.where(g.isnan(found), g.like(0.0, found), g.sign(found))
+    return [use.to(each, use.dtype) for each in (sign, logarithm)]
 
 
 def _solve(use: Use) -> Sequence[Tensor | None]:
