@@ -62,7 +62,9 @@ def _lower(
     pairs = LANES * floor_divide(columns + 2 * LANES - 1, 2 * LANES)
     width = 2 * pairs + LANES
     shapes: list[Shape] = [(rows + columns, width), (3, pairs), (TURNS, 2, 2, pairs), (2, pairs), *[(width,)] * 3]
-    tensors = [e.full(type, 0) for type in (*(TensorType(dtype, shape) for shape in shapes), *types)]
+    # Each matrix has its own scratch memory, so that threads of a device compute several at once.
+    scratch = (TensorType(dtype, (*batch, *shape)) for shape in shapes)
+    tensors = [e.full(type, 0) for type in (*scratch, *types)]
 
     def matrix(s: SequenceEmitter, indices: Sequence[Scalar], given: Sequence[Tensor]) -> Sequence[Tensor]:
         body = Rotations(s, tuple(indices)[: len(batch)], rows, columns, pairs, tall=tall)

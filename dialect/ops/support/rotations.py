@@ -77,7 +77,7 @@ class Rotations:
         def row(i: Scalar, work: Tensor) -> Tensor:
             def element(j: Scalar, work: Tensor) -> Tensor:
                 value = s.load(x, (*self.at, i, j) if self.tall else (*self.at, j, i))
-                stored: Tensor = s.store(work, (i, self.place(j)), value)
+                stored: Tensor = s.store(work, (*self.at, i, self.place(j)), value)
                 return stored
 
             made: Tensor = for_each(s, s.size(self.columns), cleared(i, work), element)
@@ -85,11 +85,11 @@ class Rotations:
 
         def unit(i: Scalar, work: Tensor) -> Tensor:
             below = s.binary("add", s.size(self.rows), i)
-            made: Tensor = s.store(cleared(below, work), (below, self.place(i)), s.constant(1, x.type.dtype))
+            made: Tensor = s.store(cleared(below, work), (*self.at, below, self.place(i)), s.constant(1, x.type.dtype))
             return made
 
         def cleared(i: Scalar, work: Tensor) -> Tensor:
-            made: Tensor = for_each(s, s.size(self.width), work, lambda k, work: s.store(work, (i, k), zero))
+            made: Tensor = for_each(s, s.size(self.width), work, lambda k, work: s.store(work, (*self.at, i, k), zero))
             return made
 
         made: Tensor = for_each(s, s.size(self.columns), for_each(s, s.size(self.rows), work, row), unit)
@@ -119,7 +119,7 @@ class Rotations:
             start = s.binary("add", left[1], s.size(2 * half))
 
             def find(_: Any, k: Scalar, best: Sequence[Scalar]) -> Sequence[Scalar]:
-                found = (s.load(largest, (row, k)) for row in (self.zero, self.one))
+                found = (s.load(largest, (*self.at, row, k)) for row in (self.zero, self.one))
                 return [s.binary("max", a, b) for a, b in zip(best, found, strict=True)]
 
             cosine, sine = s.iterate(s.size(self.pairs), [zero, zero], find)
@@ -170,11 +170,11 @@ class Rotations:
     def put(self, target: Tensor, at: Sequence[Scalar], k: Scalar, values: Sequence[Scalar]) -> Tensor:
         """Stores the numbers of pair k."""
         for row, value in zip((self.zero, self.one, self.two), values, strict=False):
-            target = self.s.store(target, (*at, row, k), value)
+            target = self.s.store(target, (*self.at, *at, row, k), value)
         return target
 
     def pair(self, work: Tensor, row: Scalar, k: Scalar, shift: int) -> tuple[Scalar, Scalar]:
-        return self.s.load(work, (row, self.even(k, shift))), self.s.load(work, (row, k))
+        return self.s.load(work, (*self.at, row, self.even(k, shift))), self.s.load(work, (*self.at, row, k))
 
     def even(self, k: Scalar, shift: int) -> Scalar:
         return self.s.binary("add", self.s.size(self.pairs + shift), k)
@@ -203,7 +203,7 @@ class Rotations:
         sums, angles, largest = given
         dtype = sums.type.dtype
         zero, one, epsilon = s.constant(0, dtype), s.constant(1, dtype), s.constant(dtype.epsilon, dtype)
-        alpha, beta, gamma = (s.load(sums, (row, k)) for row in (self.zero, self.one, self.two))
+        alpha, beta, gamma = (s.load(sums, (*self.at, row, k)) for row in (self.zero, self.one, self.two))
         between = s.binary("div", gamma, s.binary("mul", s.unary("sqrt", alpha), s.unary("sqrt", beta)))
         between = s.unary("abs", between)
         needed = s.compare("gt", between, epsilon)
@@ -216,7 +216,7 @@ class Rotations:
         sine = s.select(needed, s.binary("mul", cosine, t), zero)
         cosine = s.select(needed, cosine, one)
         found = (s.select(needed, between, zero), s.unary("abs", sine))
-        known = (s.load(largest, (row, k)) for row in (self.zero, self.one))
+        known = (s.load(largest, (*self.at, row, k)) for row in (self.zero, self.one))
         largest = self.put(largest, (), k, [s.binary("max", a, b) for a, b in zip(known, found, strict=True)])
         # A quarter of a turn more undoes the exchange.
         moved = s.select(needed, s.binary("mul", t, gamma), zero)
@@ -236,7 +236,7 @@ class Rotations:
         s = self.s
 
         def products(k: Scalar, sums: Tensor) -> Tensor:
-            totals = [s.load(sums, (row, k)) for row in (self.zero, self.one, self.two)]
+            totals = [s.load(sums, (*self.at, row, k)) for row in (self.zero, self.one, self.two)]
             for row in rows:
                 a, b = self.pair(work, row, k, shift)
                 terms = [s.binary("mul", a, a), s.binary("mul", b, b), s.binary("mul", a, b)]
@@ -251,12 +251,12 @@ class Rotations:
         s, parity = self.s, self.s.constant(shift, I64)
 
         def element(k: Scalar, work: Tensor) -> Tensor:
-            cosine, sine = (s.load(angles, (number, parity, row, k)) for row in (self.zero, self.one))
+            cosine, sine = (s.load(angles, (*self.at, number, parity, row, k)) for row in (self.zero, self.one))
             for row in rows:
                 a, b = self.pair(work, row, k, shift)
                 first = s.binary("sub", s.binary("mul", cosine, a), s.binary("mul", sine, b))
                 second = s.binary("add", s.binary("mul", sine, a), s.binary("mul", cosine, b))
-                work = s.store(s.store(work, (row, self.even(k, shift)), second), (row, k), first)
+                work = s.store(s.store(work, (*self.at, row, self.even(k, shift)), second), (*self.at, row, k), first)
             return work
 
         made: Tensor = self.for_pairs(work, element)
@@ -271,15 +271,15 @@ class Rotations:
         one, zero = s.constant(1, dtype), s.constant(0, dtype)
 
         def clear(k: Scalar, *tensors: Tensor) -> Sequence[Tensor]:
-            return [s.store(tensor, (k,), zero) for tensor in tensors]
+            return [s.store(tensor, (*self.at, k), zero) for tensor in tensors]
 
         def squares(rows: Sequence[Scalar], total: Tensor) -> Tensor:
             def add(k: Scalar, total: Tensor) -> Tensor:
-                value = s.load(total, (k,))
+                value = s.load(total, (*self.at, k))
                 for row in rows:
-                    element = s.load(work, (row, k))
+                    element = s.load(work, (*self.at, row, k))
                     value = s.binary("add", value, s.binary("mul", element, element))
-                stored: Tensor = s.store(total, (k,), value)
+                stored: Tensor = s.store(total, (*self.at, k), value)
                 return stored
 
             made: Tensor = for_each(s, s.size(self.width), total, add)
@@ -287,11 +287,11 @@ class Rotations:
 
         def find(rows: Sequence[Scalar], peaks: Tensor) -> Tensor:
             def choose(k: Scalar, peaks: Tensor) -> Tensor:
-                best = s.load(peaks, (k,))
+                best = s.load(peaks, (*self.at, k))
                 for row in rows:
-                    value = s.load(work, (row, k))
+                    value = s.load(work, (*self.at, row, k))
                     best = s.select(s.compare("gt", s.unary("abs", value), s.unary("abs", best)), value, best)
-                stored: Tensor = s.store(peaks, (k,), best)
+                stored: Tensor = s.store(peaks, (*self.at, k), best)
                 return stored
 
             made: Tensor = for_each(s, s.size(self.width), peaks, choose)
@@ -302,9 +302,9 @@ class Rotations:
 
         def measure(k: Scalar, norms: Tensor, lengths: Tensor) -> Sequence[Tensor]:
             # Rounding makes the columns of x and of v longer or shorter by the same factor.
-            length = s.unary("sqrt", s.load(lengths, (k,)))
-            norm = s.binary("div", s.unary("sqrt", s.load(norms, (k,))), length)
-            return [s.store(norms, (k,), norm), s.store(lengths, (k,), length)]
+            length = s.unary("sqrt", s.load(lengths, (*self.at, k)))
+            norm = s.binary("div", s.unary("sqrt", s.load(norms, (*self.at, k))), length)
+            return [s.store(norms, (*self.at, k), norm), s.store(lengths, (*self.at, k), length)]
 
         norms, lengths, peaks = for_each(s, s.size(self.width), [norms, lengths, peaks], clear)
         norms, peaks = self.for_rows(self.rows, norms, squares), self.for_rows(self.rows, peaks, find)
@@ -313,22 +313,22 @@ class Rotations:
 
         def column(j: Scalar, *tensors: Tensor) -> Sequence[Tensor]:
             place = self.place(j)
-            norm = s.load(norms, (place,))
+            norm = s.load(norms, (*self.at, place))
 
             def precede(_: Any, other: Scalar, count: Sequence[Scalar]) -> Sequence[Scalar]:
-                found = s.load(norms, (self.place(other),))
+                found = s.load(norms, (*self.at, self.place(other)))
                 equal = s.binary("and", s.compare("eq", found, norm), s.compare("lt", other, j))
                 before = s.binary("or", s.compare("gt", found, norm), equal)
                 return [s.binary("add", count[0], s.cast(before, I64))]
 
             (position,) = s.iterate(s.size(self.columns), [self.zero], precede)
-            sign = s.select(s.compare("lt", s.load(peaks, (place,)), zero), s.constant(-1, dtype), one)
-            sign = s.binary("div", sign, s.load(lengths, (place,)))
+            sign = s.select(s.compare("lt", s.load(peaks, (*self.at, place)), zero), s.constant(-1, dtype), one)
+            sign = s.binary("div", sign, s.load(lengths, (*self.at, place)))
             scale = s.binary("div", sign, s.select(s.compare("gt", norm, zero), norm, one))
 
             def write(target: Tensor, factor: Scalar, first: Size, size: Size, *, upright: bool) -> Tensor:
                 def element(row: Scalar, x: Tensor) -> Tensor:
-                    value = s.load(work, (s.binary("add", s.size(first), row), place))
+                    value = s.load(work, (*self.at, s.binary("add", s.size(first), row), place))
                     at = (row, position) if upright else (position, row)
                     stored: Tensor = s.store(x, (*self.at, *at), s.binary("mul", factor, value))
                     return stored
