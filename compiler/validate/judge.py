@@ -36,6 +36,8 @@ _COMPARED = (1, 2, 3, 5, 8, 13, 23, len(_SAMPLES))
 result that is admissible with some of them is so with all."""
 FACTOR = 2.0
 """The multiple of the samples' spread that is allowed; correct programs reach about half of it."""
+_OF_TREES = frozenset({"tree_ensemble", "tree_leaves"})
+"""The operators that refuse the tables of a tree without an operator that checks them."""
 UNBOUNDED = frozenset(name for name, control in CONTROL_FLOW.items() if not control.is_bounded)
 MOST_ITERATIONS = 1024
 """The most iterations of a `while` in a call that can be judged. Programs that are examined get `PATIENCE` times as
@@ -314,7 +316,7 @@ class Judge:
 def _may_stop(node: Node) -> bool:
     """Returns whether a run may end without results in one precision, and not in another."""
     operator = OPERATORS[node.op]
-    return node.op in UNBOUNDED or operator.addresses is not None or operator.has("checking")
+    return node.op in UNBOUNDED | _OF_TREES or operator.addresses is not None or operator.has("checking")
 
 
 def may_be_endless(function: Function) -> bool:
