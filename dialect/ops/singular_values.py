@@ -108,6 +108,8 @@ def _decomposed(work: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         if not rotations:
             break
     squares = (work * work).sum(0)
+    if not np.isfinite(squares).all():
+        return np.full_like(work, np.nan), np.full(columns, np.nan, dtype), np.full_like(v, np.nan)
     u, s, turned = np.zeros_like(work), np.zeros(columns, dtype), np.zeros_like(v)
     for j in range(columns):
         position = sum(bool(squares[i] > squares[j] or (squares[i] == squares[j] and i < j)) for i in range(columns))

@@ -72,3 +72,10 @@ def test_decomposition_is_exact_up_to_rounding(kind: str) -> None:
             longer = longer[s > 100 * unit * largest]
             assert np.abs(longer @ longer.T - np.eye(len(longer))).max(initial=0.0) <= 30 * unit
             assert np.abs(shorter @ shorter.T - np.eye(k)).max() <= 60 * unit
+
+
+def test_a_matrix_with_a_number_that_is_not_finite_has_no_singular_values() -> None:
+    for wrong in (np.nan, np.inf):
+        x = make("any", (5, 3)).astype(np.float32)
+        x[4, 0] = wrong
+        assert all(np.isnan(result).all() for result in decompositions()[name(F32, (5, 3))]([x]))

@@ -25,7 +25,7 @@ from typing import Any
 
 from ...dims import Size, floor_divide
 from ...emitter import Scalar, SequenceEmitter, Tensor
-from ...types import I64
+from ...types import BOOL, I64
 from .elimination import for_each
 
 SWEEPS = 40
@@ -311,19 +311,26 @@ class Rotations:
         lengths = self.for_rows(self.columns, lengths, lambda rows, lengths: squares(below(rows), lengths))
         norms, lengths = for_each(s, s.size(self.width), [norms, lengths], measure)
 
+        def spoil(_: Any, j: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
+            norm = s.load(norms, (*self.at, self.place(j)))
+            return [s.binary("add", total[0], s.binary("mul", norm, zero))]
+
+        # 0, or NaN if a norm is an infinity or NaN: then all results are NaN.
+        (wrong,) = s.iterate(s.size(self.columns), [zero], spoil)
+
         def column(j: Scalar, *tensors: Tensor) -> Sequence[Tensor]:
             place = self.place(j)
-            norm = s.load(norms, (*self.at, place))
+            norm = s.binary("add", s.load(norms, (*self.at, place)), wrong)
 
             def precede(_: Any, other: Scalar, count: Sequence[Scalar]) -> Sequence[Scalar]:
                 found = s.load(norms, (*self.at, self.place(other)))
-                equal = s.binary("and", s.compare("eq", found, norm), s.compare("lt", other, j))
-                before = s.binary("or", s.compare("gt", found, norm), equal)
+                before = s.binary("or", s.compare("gt", found, norm), s.compare("lt", other, j))
+                before = s.select(s.compare("lt", found, norm), s.constant(False, BOOL), before)
                 return [s.binary("add", count[0], s.cast(before, I64))]
 
             (position,) = s.iterate(s.size(self.columns), [self.zero], precede)
             sign = s.select(s.compare("lt", s.load(peaks, (*self.at, place)), zero), s.constant(-1, dtype), one)
-            sign = s.binary("div", sign, s.load(lengths, (*self.at, place)))
+            sign = s.binary("div", s.binary("add", sign, wrong), s.load(lengths, (*self.at, place)))
             scale = s.binary("div", sign, s.select(s.compare("gt", norm, zero), norm, one))
 
             def write(target: Tensor, factor: Scalar, first: Size, size: Size, *, upright: bool) -> Tensor:
