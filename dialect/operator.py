@@ -311,10 +311,11 @@ class Operator:
 
     `row_axes` returns the axes of the first operand that a result element depends on as a whole; required for `rowwise`
     operators and for reductions over axes. `addresses` lists the operands with indices. With the attribute
-    `mode="error"`, an index out of range fails the call. An operator that reads elements by index has `inside`, which
-    computes the mask of result elements whose indices are in range. `magnitudes` computes the sums of the magnitudes of
-    the terms that a result rounds, where they differ from the reference of the float operands' magnitudes: terms that
-    are made of integers have signs too.
+    `mode="error"`, an index out of range fails the call. `positions` lists such operands of an internal operator, whose
+    indices are computed in range, or -1 for no element: nothing checks them. An operator that reads elements by index
+    has `inside`, which computes the mask of result elements whose indices are in range. `magnitudes` computes the sums
+    of the magnitudes of the terms that a result rounds, where they differ from the reference of the float operands'
+    magnitudes: terms that are made of integers have signs too.
 
     `resolve` returns the attributes for a call whose sizes are known, where a default depends on the sizes: a symbolic
     size is not 1, although it may be 1 in a call.
@@ -336,6 +337,7 @@ class Operator:
     summed_axes: SummedAxes | None = None
     channels: FindChannels | None = None
     addresses: Addresses | None = None
+    positions: Addresses | None = None
     inside: Inside | None = None
     magnitudes: Reference | None = None
     resolve: Resolve | None = None

@@ -141,17 +141,19 @@ def random_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], k
 @dataclass(frozen=True, slots=True)
 class Limit:
     """The range of indices: windows of axes of size `size` or more. `checked`: other indices make a call fail.
-    `from_end`: negative ones count from the end."""
+    `from_end`: negative ones count from the end. `computed`: no call has other ones, besides -1."""
 
     size: Size
     window: Size = 1
     checked: bool = False
     from_end: bool = True
+    computed: bool = False
 
     def both(self, other: Limit) -> Limit:
         """Returns the limit of indices that are used twice."""
         size, window = minimum(self.size, other.size), maximum(self.window, other.window)
-        return Limit(size, window, self.checked or other.checked, self.from_end and other.from_end)
+        from_end, computed = self.from_end and other.from_end, self.computed or other.computed
+        return Limit(size, window, self.checked or other.checked, from_end, computed)
 
 
 def random_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Limit | None = None) -> Array:
@@ -163,6 +165,8 @@ def random_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int,
         return random_array(rng, dtype, shape, kind, seed)
     size, window = evaluate(limit.size, dims), evaluate(limit.window, dims)
     least = -size if dtype.is_signed and window == 1 and limit.from_end else 0
+    if limit.computed:
+        return rng.integers(-1, size - window + 1, shape).astype(dtype.numpy)
     ids = rng.integers(least, max(size - window + 1, 1), shape)
     outside = rng.random(shape) < 0.03
     if limit.checked:
@@ -242,12 +246,13 @@ def place_limits(function: Function) -> dict[str, Limit]:
     makers = {v.name: node for node in function.body for v in node.outputs}
     limits: dict[str, Limit] = {}
     for node in walk(function.body):
-        addresses, attributes = OPERATORS[node.op].addresses, dict(node.attributes)
+        operator, attributes = OPERATORS[node.op], dict(node.attributes)
+        addresses, computed = operator.addresses or operator.positions, operator.positions is not None
         if addresses is None:
             continue
-        checked = attributes.get("mode", "error") == "error"
+        checked = not computed and attributes.get("mode", "error") == "error"
         for use in addresses([v.type for v in node.inputs], attributes):
-            limit = Limit(reduce(minimum, use.sizes), use.window, checked, use.from_end)
+            limit = Limit(reduce(minimum, use.sizes), use.window, checked, use.from_end, computed)
             for name in _sources(node.inputs[use.operand], makers) & arguments:
                 limits[name] = limits[name].both(limit) if name in limits else limit
     return limits

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, loops
-from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
+from ..operator import Addressing, Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
 from ..types import F32, F64, I32, I64, TensorType
 from .support.accumulate import Numbers
 from .support.index_modes import load_if_any, taken_along
@@ -68,6 +68,12 @@ def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
     return np.asarray(total, x.dtype)
 
 
+def _addresses(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
+    x, *taps = types
+    count = len(taps) // 2 if attributes["weighted"] else len(taps)
+    return tuple(Addressing(1 + number, (x.shape[2],), ignored=-1, from_end=False) for number in range(count))
+
+
 def _positions(rows: int, count: int, size: int) -> Numbers:
     return np.asarray(np.random.default_rng(size).integers(-1, size, (rows, count)))
 
@@ -82,6 +88,7 @@ mix_taps = Operator(
     reference=_reference,
     gradient=None,
     lower=_lower,
+    positions=_addresses,
     cases=LateCases(
         lambda: (
             Case(

@@ -105,6 +105,16 @@ def test_labels_do_not_count_from_the_end() -> None:
         assert set(random_trial(function, {}).arguments[1].tolist()) == {0, 1, 2}
 
 
+def test_computed_positions_are_in_range() -> None:
+    b = Builder(OPERATORS)
+    x, positions = Value("x", TensorType(F32, (2, 3, T))), Value("positions", TensorType(I64, (2, 40)))
+    b.apply("mix_taps", [x, positions], {"weighted": False})
+    function = Function("f", (x, positions), tuple(b.nodes), ())
+    for size in (0, 1, 5):
+        drawn = random_trial(function, {"T": size}).arguments[1]
+        assert set(np.unique(drawn)) == set(range(-1, size))
+
+
 @pytest.mark.parametrize("kind", [SPECIAL, EDGES])
 def test_weights_of_transposed_convolutions_are_finite(kind: str) -> None:
     x, w = Value("x", TensorType(F32, (1, 2, 9, 9))), Value("w", TensorType(F32, (3, 3, 3, 2)))
