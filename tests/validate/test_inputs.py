@@ -107,7 +107,7 @@ def test_labels_do_not_count_from_the_end() -> None:
 
 def test_computed_positions_are_in_range() -> None:
     b = Builder(OPERATORS)
-    x, positions = Value("x", TensorType(F32, (2, 3, T))), Value("positions", TensorType(I64, (2, 40)))
+    x, positions = Value("x", TensorType(F32, (2, 3, T.size))), Value("positions", TensorType(I64, (2, 40)))
     b.apply("mix_taps", [x, positions], {"weighted": False})
     function = Function("f", (x, positions), tuple(b.nodes), ())
     for size in (0, 1, 5):
