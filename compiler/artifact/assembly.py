@@ -58,7 +58,7 @@ WASM = ObjectFormat(
     ),
 )
 FORMATS: Mapping[str, ObjectFormat] = {"elf": ELF, "wasm": WASM}
-"""By their names in `System`."""
+"""The formats by their names in `System`."""
 
 
 @dataclass

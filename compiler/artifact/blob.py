@@ -70,7 +70,7 @@ WASM = BlobFormat(
     ),
 )
 BLOB_FORMATS: Mapping[str, BlobFormat] = {"elf": ELF, "wasm": WASM}
-"""By their names in `System`."""
+"""The formats by their names in `System`."""
 OFFERED = "nacre_offered_api"
 """The function of the runtime that the artifact's own function calls."""
 

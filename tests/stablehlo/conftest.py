@@ -1,4 +1,4 @@
-"""What the tests of StableHLO share: files that are parsed in forks."""
+"""Fixtures of the tests of StableHLO: files are parsed in forks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of Keras files share: files that are read in forks."""
+"""Fixtures of the tests of Keras files: files are read in forks."""
 
 from __future__ import annotations
 
