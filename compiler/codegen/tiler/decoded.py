@@ -43,8 +43,8 @@ from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
 COMPOSED_ROWS = 256
-"""That of rows that share numbers composed of bits: their blocks have more steps, so that the sums of as many rows are
-read and written less often."""
+"""The number of rows that share a block of numbers composed of bits. Such a block has more steps, so that the sums of
+the rows are read and written less often."""
 PREFETCHES = Prefetches(((4096, 1),))
 """The prefetches of a weight that a single tile of rows decodes in registers, while it multiplies."""
 FEWEST_FETCHING = 3
