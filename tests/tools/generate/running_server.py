@@ -88,6 +88,8 @@ class Scripted(ServerThread):
 
 
 class _Script(Engine):
+    """Answers a job when it is submitted, so that it admits none and runs no rounds."""
+
     def __init__(self, ids: list[int]) -> None:
         super().__init__(LONGEST, 1, 9)
         self._ids = ids
