@@ -550,6 +550,15 @@ def _einsum(equation: str, *operands: Given) -> Usual:
     )
 
 
+def _depthwise(stride: int) -> Usual:
+    return Usual(
+        (Given((1, 64, 112, 112)), Given((64, 1, 3, 3))),
+        lambda x, w: f.conv2d(x, w, stride=stride, padding=1, groups=64),
+        Onnx("Conv", {"strides": [stride] * 2, "pads": [1] * 4, "group": 64}),
+        {"stride": stride, "padding": 1, "groups": 64},
+    )
+
+
 VARIANTS: Mapping[str, tuple[str, Usual]] = {
     # Other sizes at which a different part of a kernel takes the time.
     "argmax, one row of 32000": (
@@ -592,24 +601,8 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
     "einsum, bf16, bqd,bkd->bqk": ("einsum", _einsum("bqd,bkd->bqk", *(Given((8, 128, 64), BF16),) * 2)),
     "einsum, bf16, x.T @ y": ("einsum", _einsum("km,kn->mn", *(Given((512, 512), BF16),) * 2)),
     "matmul, bf16, 16 rows": ("matmul", Usual((Given((16, 768), BF16), Given((768, 3072), BF16)), torch.matmul)),
-    "conv2d, depthwise of stride 3": (
-        "conv2d",
-        Usual(
-            (Given((1, 64, 112, 112)), Given((64, 1, 3, 3))),
-            lambda x, w: f.conv2d(x, w, stride=3, padding=1, groups=64),
-            Onnx("Conv", {"strides": [3, 3], "pads": [1] * 4, "group": 64}),
-            {"stride": 3, "padding": 1, "groups": 64},
-        ),
-    ),
-    "conv2d, depthwise of stride 2": (
-        "conv2d",
-        Usual(
-            (Given((1, 64, 112, 112)), Given((64, 1, 3, 3))),
-            lambda x, w: f.conv2d(x, w, stride=2, padding=1, groups=64),
-            Onnx("Conv", {"strides": [2, 2], "pads": [1] * 4, "group": 64}),
-            {"stride": 2, "padding": 1, "groups": 64},
-        ),
-    ),
+    "conv2d, depthwise of stride 3": ("conv2d", _depthwise(3)),
+    "conv2d, depthwise of stride 2": ("conv2d", _depthwise(2)),
     "attention, one query of 2048 keys": (
         "attention",
         Usual((Given((1, 8, 1, 64)), Given((1, 8, 2048, 64)), Given((1, 8, 2048, 64))), f.scaled_dot_product_attention),
