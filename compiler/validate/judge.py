@@ -36,8 +36,6 @@ _COMPARED = (1, 2, 3, 5, 8, 13, 23, len(_SAMPLES))
 result that is admissible with some of them is so with all."""
 FACTOR = 2.0
 """The multiple of the samples' spread that is allowed; correct programs reach about half of it."""
-_OF_TREES = frozenset({"tree_ensemble", "tree_leaves"})
-"""The operators that refuse the tables of a tree without an operator that checks them."""
 UNBOUNDED = frozenset(name for name, control in CONTROL_FLOW.items() if not control.is_bounded)
 MOST_ITERATIONS = 1024
 """The most iterations of a `while` in a call that can be judged. Programs that are examined get `PATIENCE` times as
@@ -224,7 +222,9 @@ class Judge:
                 classes = _classes(wide.astype(dtype.numpy)) if is_float else nothing
             zeros = _zeros(wide) if is_float else nothing
             self._expected.append(Expectation(dtype, wide, np.zeros(wide.shape), classes, zeros))
-        if exact is None or any(map(_may_stop, walk(function.body))):
+        # Operators whose decomposition checks tables refuse these by themselves.
+        bodies = (function.body, self.decomposed.function(trial.function).body)
+        if exact is None or any(_may_stop(node) for body in bodies for node in walk(body)):
             self._run_plain()
 
     def _run(self, precision: DType | None) -> tuple[Array, ...] | None:
@@ -316,7 +316,7 @@ class Judge:
 def _may_stop(node: Node) -> bool:
     """Returns whether a run may end without results in one precision, and not in another."""
     operator = OPERATORS[node.op]
-    return node.op in UNBOUNDED | _OF_TREES or operator.addresses is not None or operator.has("checking")
+    return node.op in UNBOUNDED or operator.addresses is not None or operator.has("checking")
 
 
 def may_be_endless(function: Function) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,9 @@ from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import BF16, F32, F64, I16, I32, DType, TensorType
+
+sys.path.append(str(Path(__file__).parents[1] / "operators"))
+from operator_harness import build_function, examples, write_use
 
 B, T = Symbol("B", 1, 8), Symbol("T", 0, 99)
 
@@ -90,7 +95,36 @@ def test_no_more_samples_are_drawn_than_a_result_needs(monkeypatch: pytest.Monke
     assert {1, 43} < counts
 
 
-def test_the_reference_runs_in_the_dtypes_of_the_graph_if_exact_results_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def precisions(monkeypatch: pytest.MonkeyPatch) -> list[DType | None]:
+    """Those of the runs of the reference that a judge makes."""
+    made: list[DType | None] = []
+
+    class Counted(Interpreter):
+        def run(self, *arguments: Any) -> Any:
+            made.append(self.precision)
+            return super().run(*arguments)
+
+    monkeypatch.setattr("nacre.compiler.validate.judge.Interpreter", Counted)
+    return made
+
+
+def test_the_reference_runs_in_the_dtypes_of_the_graph_if_exact_results_differ(precisions: list[DType | None]) -> None:
+    module = rows()
+    trial = random_trial(module.function("f"), {})
+    (exact,) = Interpreter(module, made_up, precision=F64).run("f", trial.arguments)
+    judge = Judge(module, trial, made_up)
+    assert judge.difference([exact.astype(np.float32)]) is None and precisions == [F64]
+    assert judge.difference([np.ones_like(exact, np.float32)]) is not None and precisions == [F64, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"), [("tree_ensemble", [F64, None]), ("tree_leaves", [F64, None]), ("exp", [F64])]
+)
+def test_both_references_run_where_one_of_them_may_refuse_a_call(
+    name: str, runs: list[DType | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operators of trees refuse wrong tables, which only their decomposition shows."""
     precisions: list[DType | None] = []
 
     class Counted(Interpreter):
@@ -99,12 +133,11 @@ def test_the_reference_runs_in_the_dtypes_of_the_graph_if_exact_results_differ(m
             return super().run(*arguments)
 
     monkeypatch.setattr("nacre.compiler.validate.judge.Interpreter", Counted)
-    module = rows()
-    trial = random_trial(module.function("f"), {})
-    (exact,) = Interpreter(module, made_up, precision=F64).run("f", trial.arguments)
-    judge = Judge(module, trial, made_up)
-    assert judge.difference([exact.astype(np.float32)]) is None and precisions == [F64]
-    assert judge.difference([np.ones_like(exact, np.float32)]) is not None and precisions == [F64, None]
+    item = next(examples(OPERATORS[name]))
+    module = Module("m", functions=(build_function(item.types, write_use(item)),))
+    names = tuple(value.name for value in module.function("f").arguments)
+    judge = Judge(module, Trial("f", {}, ORDINARY, names, tuple(item.arrays)), made_up)
+    assert precisions == runs and not judge.refused
 
 
 def test_the_element_with_the_largest_error_is_reported() -> None:
