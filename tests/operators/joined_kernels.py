@@ -57,10 +57,11 @@ def generate_joined(lowered: Lowered, options: CodeOptions) -> tuple[Program, Se
     if len(made) < len(answers):
         generate_objects(lowered, options)
         raise AssertionError(next(answer for answer in answers if answer not in made))
-    program = Program(lowered, {target: {}}, plan_entries(lowered))
     if options.level:
         codes = {symbol: ObjectCode(b"", report) for each in made for symbol, report in each.reports.items()}
         program = plan_program(lowered, {target: codes})
+    else:
+        program = Program(lowered, {target: {}}, plan_entries(lowered))
     # The program has the reports of the kernels, without code.
     entries = [code for code in CodeGenerator(options).compile_entries(program) if code]
     return program, (*(code for each in made for code in each.objects), *entries)
