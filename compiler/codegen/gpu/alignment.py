@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..structured.positions import loops_of
 from .nest import Nest, Operand
 from .text import Text
 
@@ -29,8 +30,8 @@ def bytes_of(operand: Operand, width: int) -> int:
 def can_be_contiguous(operand: Operand, loop: int, width: int) -> bool:
     """Returns whether `width` iterations of a loop use neighbouring elements, which begin at a multiple of `width`, in
     some calls. The steps between rows may be those of a call."""
-    *others, last = operand.index
-    if last != f"d{loop}" or any(loop in Operand("", "", (), (text,)).loops() for text in others):
+    *others, _ = operand.index
+    if operand.plain_axes()[-1] != loop or any(loop in loops_of(position) for position in others):
         return False
     if "strided" not in operand.type:
         # The steps of all other axes are multiples of the last size.

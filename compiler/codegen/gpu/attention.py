@@ -6,7 +6,9 @@ and the heads of a group; and others, the batch.
 
 from __future__ import annotations
 
+from ....dialect.emitter import ZERO
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import plain
 from .causal import Causal
 from .lengths import Length
 from .nest import Beside, Nest
@@ -72,7 +74,7 @@ def describe_attention(scores: Nest, values: Nest, causal: Causal | None) -> Att
     if len(axes) != len(scores.outer) or len(later) != len(axes) or len(values.outer) != len(axes):
         return None
     (q, k), (_, v) = scores.inputs, values.inputs
-    if any(set(o.index) - {"0"} - {f"d{n}" for n in range(16)} for o in (q, k, v)):
+    if any(plain(position) is None and position != ZERO for o in (q, k, v) for position in o.index):
         return None
     key, depth = found.key, scores.reductions[0]
     if axes[key] in q.loops() or axes[key] not in k.loops() or depth not in q.loops() & k.loops():

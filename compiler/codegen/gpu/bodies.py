@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...base.mlir import ir
+from ..structured.positions import Position, read_map
 from .nest import Beside, Nest, Operand
 
 COMBINING = frozenset(
@@ -50,7 +51,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
     used = [bool(list(argument.uses)) for argument in block.arguments]
     combines = tuple(combining(op, number) for number in range(len(results)))
     signs = _signs_of_product(block) if len(inputs) == 2 and combines in _SUMS else None
-    maps = [tuple(map(str, map_.results)) for map_ in maps_of(op)]
+    maps = [read_map(map) for map in maps_of(op)]
     described = [describe_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
     return Nest(
         name,
@@ -107,8 +108,8 @@ def _in_memory(value: Any) -> bool:
     return str(value.type).startswith("memref")
 
 
-def describe_operand(value: Any, index: tuple[str, ...], used: bool) -> Operand:
-    """Returns an operand with an expression of the loops for each of its axes."""
+def describe_operand(value: Any, index: tuple[Position, ...], used: bool) -> Operand:
+    """Returns an operand with a position for each of its axes."""
     if not _in_memory(value):
         return Operand(str(value.type), str(value.type), (), ())
     type = ir.MemRefType(value.type)

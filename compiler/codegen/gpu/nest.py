@@ -16,19 +16,18 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ....dialect.lazy_dataclass import dataclass
-
-_PLAIN = re.compile(r"d(\d+)")
+from ..structured.positions import Position, loops_of, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor in memory, or a number that is the same in all iterations. `index` is its index in terms of the loops
-    `d0`, `d1`, ..., an affine expression for each axis. `used`: whether the body reads an element of it."""
+    """A tensor in memory, or a number that is the same in all iterations. `index` is its index in terms of the loops,
+    a position for each axis. `used`: whether the body reads an element of it."""
 
     type: str
     element: str
     shape: tuple[int | None, ...]
-    index: tuple[str, ...]
+    index: tuple[Position, ...]
     used: bool = True
     strides: tuple[int | None, ...] = ()
     padded: tuple[int, ...] = ()
@@ -46,13 +45,13 @@ class Operand:
         return self.type.startswith("memref")
 
     def plain_axes(self) -> tuple[int | None, ...]:
-        """Returns the loop that each axis is the position of, or None for another expression."""
-        found = (_PLAIN.fullmatch(text) for text in self.index)
-        return tuple(int(match[1]) if match else None for match in found)
+        """Returns the loop that each axis is the position of, or None for another expression, as that of an axis in
+        padding."""
+        return tuple(None if axis in self.padded else plain(position) for axis, position in enumerate(self.index))
 
     def loops(self) -> frozenset[int]:
         """Returns the loops that the index depends on."""
-        return frozenset(int(number) for text in self.index for number in _PLAIN.findall(text))
+        return frozenset(loop for position in self.index for loop in loops_of(position))
 
 
 @dataclass(frozen=True, slots=True)

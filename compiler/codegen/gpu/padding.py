@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...base.mlir import ir
+from ..structured.positions import shifted
 from .bodies import describe_operand, is_fill, iterators, maps_of, operands_of
 from .groups import GENERIC, Group, root_of, touches
 from .nest import Nest
@@ -121,8 +122,7 @@ def read_unpadded(nest: Nest, inputs: Sequence[Any], fill: Any, copy: Any) -> tu
         if offset or sizes is None or size != sizes[axis]
     ]
     before = nest.inputs[number]
-    # An expression, not the position of a loop, even where the distance is 0.
-    index = [f"({text}) - {_offsets(view)[axis]}" if axis in axes else text for axis, text in enumerate(before.index)]
+    index = [shifted(each, -_offsets(view)[n]) if n in axes else each for n, each in enumerate(before.index)]
     operand = replace(
         describe_operand(source, tuple(index), before.used), padded=tuple(axes), padding=str(_constant_of(value))
     )

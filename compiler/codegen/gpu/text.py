@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from ....dialect.emitter import Index
+from ..structured.positions import Position, plain, write_position
+
 _REGISTER = "llvm.nvvm.read.ptx.sreg"
 
 
@@ -115,14 +118,15 @@ class Text:
     def below(self, left: str, right: str) -> str:
         return self.let(f"arith.cmpi ult, {left}, {right} : index")
 
-    def apply(self, expression: str, loops: Sequence[str]) -> str:
-        """Returns the value of an affine expression in `d0`, `d1` and so on."""
-        if expression.isdigit():
-            return self.constant(int(expression))
-        if expression[0] == "d" and expression[1:].isdigit():
-            return loops[int(expression[1:])]
+    def apply(self, position: Position, loops: Sequence[str]) -> str:
+        """Returns the value of a position where the loops have these values."""
+        if isinstance(position, Index) and not position.coefficients:
+            return self.constant(position.constant)
+        loop = plain(position)
+        if loop is not None:
+            return loops[loop]
         dims = ", ".join(f"d{number}" for number in range(len(loops)))
-        return self.let(f"affine.apply affine_map<({dims}) -> ({expression})>({', '.join(loops)})")
+        return self.let(f"affine.apply affine_map<({dims}) -> ({write_position(position)})>({', '.join(loops)})")
 
     # Threads
 

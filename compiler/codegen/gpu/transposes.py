@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import loops_of
 from .alignment import can_be_contiguous, write_aligned, write_whole
 from .nest import Nest, Operand, arguments_of, call_body
 from .plain import BYTES, THREADS, first_value, load, split_number, store, write_sizes
@@ -85,8 +86,8 @@ def _other_of(operand: Operand, last: int) -> int | None:
     other = axes[-1]
     if other is None or other == last or axes.count(other) != 1 or axes.count(last) != 1:
         return None
-    rest = [text for text, axis in zip(operand.index, axes, strict=True) if axis is None]
-    if any({last, other} & Operand("", "", (), (text,)).loops() for text in rest):
+    rest = [position for position, axis in zip(operand.index, axes, strict=True) if axis is None]
+    if any({last, other} & loops_of(position) for position in rest):
         return None
     return other if operand.strides and operand.strides[-1] == 1 else None
 

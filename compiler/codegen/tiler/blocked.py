@@ -23,6 +23,7 @@ from math import prod
 
 from ....dialect.dims import bounds
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import Panel
 from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .order import Order
@@ -30,7 +31,7 @@ from .paired import takes_pairs
 from .roles import Roles, even_groups
 from .row_loops import in_tiles
 from .stretches import SharingTiles, find_shared
-from .structure import Buffer, Op, Panel
+from .structure import Buffer, Op
 from .text import STACK_BYTES, Value, element_bytes
 from .tiles import Cell, tile_work_items
 

@@ -17,6 +17,7 @@ from math import prod
 
 from ....dialect.dims import bounds
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import Panel
 from .dots import WORD
 from .evaluate import Evaluator
 from .order import PART, Order
@@ -24,7 +25,7 @@ from .paired import PAIR, PairedTiles, TurnedPairs, takes_pairs
 from .roles import Roles, even_groups
 from .schedule import Stage, turned_read
 from .stretches import StretchedTiles, find_shared
-from .structure import Op, Panel
+from .structure import Op
 from .text import STACK_BYTES, element_bytes
 from .tiles import rows_from, tile_work_items
 from .turned import TurnedTiles

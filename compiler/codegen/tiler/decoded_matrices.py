@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, multiply, static_size
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import Panel
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable
@@ -27,7 +28,7 @@ from .order import Order
 from .prefetch import Panels, prefetch_panels
 from .roles import Roles
 from .row_loops import Rows
-from .structure import Access, Node, Op, Panel, products_of
+from .structure import Access, Node, Op, products_of
 from .text import Value, element_bytes
 
 BLOCK_ROWS = 512

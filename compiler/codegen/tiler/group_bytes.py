@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from ....dialect.dims import divide_exactly
 from ....dialect.emitter import Index
+from ..structured.positions import Panel, linear
 from .dots import SIZES, WORD, by_group, grouped_loop
-from .structure import Access, Group, Node, Op, Panel, Position, linear
+from .structure import Access, Group, Node, Op, Position
 
 BYTE = "i8"
 SIZE = SIZES[BYTE]

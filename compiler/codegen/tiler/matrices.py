@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, multiply
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import Panel
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
@@ -33,7 +34,7 @@ from .order import Order
 from .roles import Roles
 from .row_loops import Rows, each_row
 from .schedule import Stage
-from .structure import Access, Op, Panel
+from .structure import Access, Op
 from .text import Value, Writer, element_bytes
 from .tiles import RowBlockTiles, rows_from, tile_work_items
 

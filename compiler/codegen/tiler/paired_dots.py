@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ....dialect.emitter import Index
+from ..structured.positions import Panel
 from .dots import WORD
-from .structure import COMPOSED, Access, Group, Node, Op, Panel
+from .structure import COMPOSED, Access, Group, Node, Op
 
 WIDENED = "arith.extf"
 _LOWER = ("arith.shli", "16")

@@ -16,31 +16,17 @@ from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_
 from ....dialect.emitter import Index
 from ...base.mlir import ir
 from ...lower.writer import SINCE, SPARSE, UNTIL
+from ..structured.positions import Other, Panel, plain, read_map
 from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
 from .group_bytes import unpack_groups
 from .paired_dots import pair_steps
-from .positions import read_map
 from .quantized_sums import group_quantized
 from .regions import Region, behind
 from .reshape import collapse, expand
 from .rounding import find_nearest
-from .structure import (
-    Access,
-    Buffer,
-    Carried,
-    Kernel,
-    Node,
-    Op,
-    Panel,
-    Position,
-    Sequential,
-    Tensor,
-    Unsupported,
-    View,
-    plain,
-)
+from .structure import Access, Buffer, Carried, Kernel, Node, Op, Position, Sequential, Tensor, Unsupported, View
 
 _SIZES: Mapping[str, Callable[[Size, Size], Size]] = {
     "arith.addi": add,
@@ -317,7 +303,7 @@ class _Reader:
 
     def _generic(self, operation: Any) -> None:
         inputs, outputs = ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])
-        maps = [read_map(ir.AffineMapAttr(m).value) for m in operation.attributes["indexing_maps"]]
+        maps = [_read_map(ir.AffineMapAttr(m).value) for m in operation.attributes["indexing_maps"]]
         parallel = tuple("parallel" in str(kind) for kind in operation.attributes["iterator_types"])
         values = list(operation.operands)
         target = self.tensors[values[-1]]
@@ -484,6 +470,15 @@ def _read_bound(operation: Any, name: str) -> tuple[int, int] | None:
         return None
     loop, distance = ir.DenseI64ArrayAttr(operation.attributes[name])
     return loop, distance
+
+
+def _read_map(map: Any) -> tuple[Index | Panel, ...]:
+    found: list[Index | Panel] = []
+    for position in read_map(map):
+        if isinstance(position, Other):
+            raise Unsupported(f"the index `{position.text}`")
+        found.append(position)
+    return tuple(found)
 
 
 def _named(attributes: Any) -> list[Any]:

@@ -23,10 +23,11 @@ from dataclasses import replace
 
 from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Caches, Prefetches, VectorUnit
+from ..structured.positions import Panel
 from .dots import has_instruction
 from .quantized_sums import DOT
 from .schedule import Stage, lane_loop
-from .structure import Op, Panel
+from .structure import Op
 from .windows import is_window, overlaps
 
 UNDER_WAY = 8

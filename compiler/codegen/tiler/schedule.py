@@ -18,8 +18,9 @@ from dataclasses import field
 
 from ....dialect.dims import Size, bounds, multiply
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import plain
 from .strided import APART
-from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step, plain
+from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step
 from .windows import is_window
 
 ROW_BYTES = 64 * 1024

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....dialect.emitter import Index
+from ..structured.positions import plain
 from .pages import move
-from .structure import Access, Kernel, Node, Op, plain
+from .structure import Access, Kernel, Node, Op
 
 _WIDENINGS = ("arith.extf", "arith.sitofp")
 

@@ -25,9 +25,10 @@ from itertools import pairwise
 from ....dialect.dims import Size, bounds, product
 from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Caches
+from ..structured.positions import plain
 from .schedule import Stage, is_tiled, lane_loop
 from .sharing import share_elements
-from .structure import Access, Buffer, Kernel, Op, Tensor, plain
+from .structure import Access, Buffer, Kernel, Op, Tensor
 from .text import element_bytes
 
 STACK = 112 * 1024

@@ -18,13 +18,14 @@ from dataclasses import replace
 from math import lcm
 
 from ....dialect.dims import Size
+from ..structured.positions import Panel
 from .ends import Ends, find_ends
 from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .roles import Roles
 from .row_loops import Rows, in_tiles
 from .schedule import Stage
-from .structure import Access, Buffer, Op, Page, Panel
+from .structure import Access, Buffer, Op, Page
 from .text import Value, element_bytes
 from .tiles import Cell, RowBlockTiles, Tiles
 

@@ -24,6 +24,7 @@ from typing import Any
 from ....dialect.dims import Size, Symbol, add, multiply
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.positions import Panel, coefficient_of, linear
 
 
 class Unsupported(Exception):  # noqa: N818 (a reason, not an error)
@@ -52,15 +53,6 @@ class View:
     buffer: Buffer
     offset: Size
     strides: tuple[Size, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """`index floordiv width`, or `index mod width` if `within`: an axis that is stored in panels."""
-
-    index: Index
-    width: int
-    within: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +146,6 @@ class Access:
                     continue
             total = total + coefficient * stride
         return total
-
-
-def linear(position: Position) -> Index:
-    return position if isinstance(position, Index) else position.index
-
-
-def coefficient_of(position: Position, loop: int) -> int:
-    """Returns the coefficient of a loop in the index of a position."""
-    for other, coefficient in linear(position).coefficients:
-        if other == loop:
-            return coefficient
-    return 0
-
-
-def plain(position: Position) -> int | None:
-    if isinstance(position, Index) and position.constant == 0 and len(position.coefficients) == 1:
-        (loop, coefficient), *_ = position.coefficients
-        return loop if coefficient == 1 else None
-    return None
 
 
 @dataclass(eq=False, slots=True)

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 
 from ....dialect.dims import Size, add, bounds, multiply, static_size
 from ....dialect.emitter import Index
+from ..structured.positions import Panel
 from .evaluate import Evaluator, Iteration, Span
 from .forms import LANES, Form, constant, variable
 from .nest import work_items
@@ -28,7 +29,7 @@ from .order import Order
 from .prefetch import Panels, prefetch_panels, steps_of_a_fetch
 from .roles import Roles
 from .row_loops import Rows
-from .structure import Access, Op, Page, Panel
+from .structure import Access, Op, Page
 from .text import Value, Writer
 from .widening import choose_stretch, find_rows, widen_rows
 from .windows import order_steps

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from ..structured.positions import Panel
 from .dots import Halves, has_instruction
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, variable
-from .structure import Op, Panel
+from .structure import Op
 
 MOST_GROUPS = 128
 """The number of groups of steps in a stretch."""
