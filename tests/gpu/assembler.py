@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from compile_kernels import find_ptx
 from nacre.compiler.base.cuda_tools import find_cuda_tool
 
 _HEAD = re.compile(r"^\.version.*\n\.target.*\n\.address_size.*\n", re.MULTILINE)
+_ENTRY = re.compile(r"\.entry ([\w$]+)")
 _SPILLS = re.compile(r"Compiling entry function '([^']+)'.*?(\d+) bytes spill stores", re.DOTALL)
 _OWN = re.compile(r"^\.(?:global|const)\b.*?\.b\d+ ([\w$]+)", re.MULTILINE)
 _REGISTERS = re.compile(r"\.reg \.(\w+)\s+%\w+<(\d+)>")
@@ -53,6 +54,11 @@ def find_cubins(code: bytes) -> list[bytes]:
 def kernels_in(cubin: bytes) -> list[str]:
     """Returns the kernels in a file with machine code."""
     return [name.decode() for name in dict.fromkeys(_KERNEL_SECTION.findall(cubin))]
+
+
+def symbols_in(texts: Iterable[str]) -> set[str]:
+    """Returns the kernels of PTX modules."""
+    return {symbol for text in texts for symbol in _ENTRY.findall(text)}
 
 
 def may_spill(text: str) -> bool:
@@ -107,6 +113,26 @@ def assemble(
         return slow
     stores = _SPILLS.findall("\n".join(said))
     return [] if spills else [f"registers in memory: {count} bytes of `{name}`" for name, count in stores if int(count)]
+
+
+def find_faults(
+    texts: Collection[str], folder: Path, architecture: str = "sm_80", *, everywhere: bool = False
+) -> list[str]:
+    """Returns the faults of PTX modules, registers in memory among them. Where none can be there, the fastest level of
+    ptxas is enough, unless the default level is wanted `everywhere`. Skips the test without ptxas."""
+    ptxas, faults = find_ptxas(), []
+    for level, parts in zip((0, 3), zip(*(_split(text, everywhere) for text in texts), strict=True), strict=True):
+        for text in join_modules([part for part in parts if part]):
+            faults += assemble(ptxas, text, architecture, folder, spills=level == 0, level=level)
+    return faults
+
+
+def _split(text: str, everywhere: bool) -> tuple[str, str]:
+    """Returns a module with the kernels that have enough registers, and one with the others; an empty text for none."""
+    head, *kernels = re.split(r"^(?=\.visible \.entry )", text, flags=re.MULTILINE)
+    parts = [[kernel for kernel in kernels if (everywhere or may_spill(kernel)) == side] for side in (False, True)]
+    few, many = ("".join([head, *part]) if part else "" for part in parts)
+    return few, many
 
 
 def check_assembly(artifact: Path, folder: Path, *architectures: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assembler import assemble, find_ptxas, join_modules, may_spill
+from assembler import assemble, find_faults, find_ptxas, join_modules, may_spill
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 
@@ -48,6 +48,23 @@ def test_an_error_is_found_at_each_level(tmp_path: Path) -> None:
         assert assemble(find_ptxas(), text, "sm_80", tmp_path, level=level) == []
         assert assemble(find_ptxas(), text.replace("ret;", "return;"), "sm_80", tmp_path, level=level)
         assert assemble(find_ptxas(), f".extern .func unknown();\n{text}", "sm_80", tmp_path, level=level)
+
+
+def test_kernels_that_may_spill_are_assembled_apart(tmp_path: Path) -> None:
+    """A kernel with few registers is checked at the fastest level, beside one of the same module with many."""
+    few, many = kernel("few", 64, 8), kernel("many", 24, 60)
+    both = few + many[many.index(".visible") :]
+    (spilled,) = find_faults([both, kernel("other", 64, 8)], tmp_path)
+    assert spilled.endswith(" bytes of `many`")
+    assert find_faults([few, kernel("other", 64, 8)], tmp_path) == []
+
+
+def test_an_instruction_of_later_devices_is_found(tmp_path: Path) -> None:
+    """A device of compute capability 8.0 has no hyperbolic tangent of bf16."""
+    plain = [kernel(name, 64, 8).replace(".version 7.0", ".version 7.8") for name in ("first", "second")]
+    late = plain[1].replace("ret;", "{ .reg .b16 %h; mov.b16 %h, 0; tanh.approx.bf16 %h, %h; }\nret;")
+    assert find_faults(plain, tmp_path) == []
+    assert any("requires .target sm_90 or higher" in fault for fault in find_faults([plain[0], late], tmp_path))
 
 
 def test_kernels_with_few_registers_need_no_memory() -> None:

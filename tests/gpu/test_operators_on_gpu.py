@@ -1,7 +1,7 @@
 """Every operator on a GPU, as translated PTX: results agree with the references, and ptxas accepts the code.
 
-The kernels of all operators are assembled and run, each operator in its most typical dtype and in other floats.
-`run.py` packs the same operators in all dtypes.
+The kernels of each operator are assembled in all its dtypes, and run in its most typical one and in other floats.
+`run.py` packs those of all dtypes, to run on a chip.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, join_modules, may_spill, ptx_of
+from assembler import find_faults, ptx_of, symbols_in
 from fake_driver import Machine
+from joined_texts import write_texts
 from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
@@ -38,14 +39,16 @@ operators check those of the others."""
 Uses = dict[str, tuple[Function, Example]]
 
 
-def chosen(group: tuple[Operator, ...]) -> Uses:
-    """The cases of each operator in its most typical dtype, the first one in other floats, and one with dims."""
-    kept = {
-        name: (function, item)
-        for name, (function, item) in uses(group, everything=False).items()
-        if item.dtype is typical(item.operator, item)[0] or item.dtype in (F16, BF16, F64)
-    }
-    return kept | symbolic_uses(group, 1)
+def choose(group: tuple[Operator, ...], *, everything: bool = False) -> tuple[Uses, Uses]:
+    """Returns what runs: the cases of each operator in its most typical dtype, one in each other float, and one with
+    dims. Then those in other dtypes: all in the typical ones, and one in each other dtype, or `everything`."""
+    kept: Uses = {}
+    others = uses(group, everything=True) if everything else {}
+    for name, use in uses(group, everything=False).items():
+        item = use[1]
+        is_run = item.dtype is typical(item.operator, item)[0] or item.dtype in (F16, BF16, F64)
+        (kept if is_run else others)[name] = use
+    return kept | symbolic_uses(group, 1), {name: use for name, use in others.items() if name not in kept}
 
 
 def begin(found: Uses) -> Build:
@@ -57,25 +60,26 @@ def begin(found: Uses) -> Build:
 
 @dataclass(frozen=True)
 class Built:
-    """The kernels of a group, and their artifact where they run."""
+    """The kernels of a group, their artifact, and the uses in other dtypes, which do not run."""
 
     uses: Uses
     texts: Sequence[str]
     path: Path
+    others: Uses
 
 
 @pytest.fixture(scope="module", params=GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A group, built once for all tests."""
     group: tuple[Operator, ...] = request.param
-    found = chosen(group)
+    found, others = choose(group, everything=request.config.getoption("--variants"))
     build = begin(found)
     path = tmp_path_factory.mktemp("operators") / "operators.so"
     with pytest.MonkeyPatch.context() as patch:
         if not any(operator.name in CHECKED for operator in group):
             patch.delenv(CHECK_PASSES, raising=False)
         build.run(path)
-    return Built(found, ptx_of(path), path)
+    return Built(found, ptx_of(path), path, others)
 
 
 def call(model: nacre.Model, name: str, item: Example) -> str | None:
@@ -101,13 +105,12 @@ def test_operators_agree_with_their_references(machine: Machine, built: Built) -
 
 
 def test_kernels_are_assembled(built: Built, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Without calls, and without registers in memory. Where none can be there, the fastest level of ptxas is enough."""
-    ptxas, texts = find_ptxas(), dict.fromkeys(built.texts)
-    assert len(texts) > len(built.uses) / 3
-    thorough = {text: may_spill(text) or request.config.getoption("--variants") for text in texts}
-    for level in (0, 3):
-        for text in join_modules([text for text in texts if thorough[text] == (level == 3)]):
-            assert assemble(ptxas, text, "sm_80", tmp_path, spills=level == 0, level=level) == []
+    """In all dtypes, without calls, and without registers in memory. Where none can be there, the fastest level of
+    ptxas is enough."""
+    assert len(built.texts) > len(built.uses) / 3
+    everywhere = request.config.getoption("--variants")
+    others = write_texts(begin(built.others), symbols_in(built.texts)) if built.others else []
+    assert find_faults([*built.texts, *others], tmp_path, everywhere=everywhere) == []
 
 
 def test_operations_after_dependent_steps(machine: Machine, tmp_path: Path) -> None:

@@ -133,23 +133,28 @@ def _make_image(task: Task, text: str) -> bytes:
     later stage may be given; the host's functions are then those of the kernel as it was written."""
     job, symbol = task.job, task.job.keep[0]
     target = Target(job.cpu, job.triple, job.features)
-    launches = [Launch.read(schedule) for schedule in task.report.schedules]
-    named = {part_name(symbol, number): launch for number, launch in enumerate(launches)}
-    threads = {name: launch.threads for name, launch in named.items()}
-    text = mark_kernels(text, threads, {name: launch.blocks_at_once for name, launch in named.items()})
-    text = name_dynamic_memory(text)
+    text, launches = mark_launches(task, text)
     task.dump(dump_name(LLVM_IR), lambda: text)
-    ptx = task.read(KERNEL) if job.start == ASSEMBLY else _write_ptx(task, DeviceMachine(target), text, threads)
+    ptx = task.read(KERNEL) if job.start == ASSEMBLY else _write_ptx(task, DeviceMachine(target), text, launches)
     task.dump(dump_name(ASSEMBLY), lambda: ptx)
     # A launch that is missing in a given text is an error of that text.
     with task.timed(job.start if job.start in LLVM_STAGES else "image"):
-        check_launches(ptx, threads)
+        check_launches(ptx, launches)
     with task.timed(CUBIN):
         cubin = make_cubin(job.ptxas, ptx, job.cpu) if job.ptxas else b""
     with task.timed("image"):
         host = Machine(target.host, Options(2))
         task.report = replace(task.report, made_for=MadeFor(target.cpu, host.made_for.triple))
-        return make_image(host, text, ptx, cubin, symbol, launches)
+        return make_image(host, text, ptx, cubin, symbol, list(launches.values()))
+
+
+def mark_launches(task: Task, text: str) -> tuple[str, Mapping[str, Launch]]:
+    """Returns the LLVM IR of a kernel with its launches marked, and the launches by the names of their functions."""
+    launches = [Launch.read(schedule) for schedule in task.report.schedules]
+    named = {part_name(task.job.keep[0], number): launch for number, launch in enumerate(launches)}
+    threads = {name: launch.threads for name, launch in named.items()}
+    text = mark_kernels(text, threads, {name: launch.blocks_at_once for name, launch in named.items()})
+    return name_dynamic_memory(text), named
 
 
 def _write_ptx(task: Task, machine: DeviceMachine, text: str, launches: Collection[str]) -> str:
