@@ -18,7 +18,7 @@ from .dims import DimError, divide_exactly, evaluate, static_size, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .operator import InvalidOperandsError
 from .ops import OPERATORS
-from .ops.support.index_modes import find_outside
+from .ops.support.index_modes import FAILING_MODES, find_outside
 from .ops.support.tree_errors import describe_fault
 from .remembered import KeptParameters, KeptResults
 from .requirements import call_requirements
@@ -178,7 +178,7 @@ class Interpreter:
         if OPERATORS[node.op].has("bitwise"):
             # The bits of a number are those in the dtype of the graph.
             inputs = [a.astype(v.type.dtype.numpy, copy=False) for a, v in zip(inputs, node.inputs, strict=True)]
-        if attributes.get("mode") == "error":
+        if attributes.get("mode") in FAILING_MODES:
             _check_indices(node, inputs, dims)
         try:
             with np.errstate(all="ignore"):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ...dialect.dims import Size, at_least
 from ...dialect.graph import Node
+from ...dialect.ops.support.index_modes import FAILING_MODES
 from .nodes import Inline, Source, Stored
 from .storage import Sliced
 
@@ -19,7 +20,7 @@ from .storage import Sliced
 def scanned_slice(node: Node, sources: Mapping[str, Source], counts: Mapping[str, Size]) -> Sliced[Stored] | None:
     """Returns the storage of a slice that moves with a loop; None for other nodes. `counts` are the numbers of
     iterations by the names of the indices of loops."""
-    if node.op != "gather" or node.attribute("mode") == "error":
+    if node.op != "gather" or node.attribute("mode") in FAILING_MODES:
         return None
     x, index = node.inputs
     base, axis = sources[x.name], node.attribute("axis")

@@ -22,6 +22,7 @@ from ...dialect.graph import Function, Node, Parameter, Value, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, axis_order, conv_transpose
 from ...dialect.ops.support.common import integer_range
+from ...dialect.ops.support.index_modes import FAILING_MODES
 from ...dialect.requirements import call_requirements
 from ...dialect.types import BOOL, F64, Array, DType
 
@@ -250,7 +251,7 @@ def place_limits(function: Function) -> dict[str, Limit]:
         addresses, computed = operator.addresses or operator.positions, operator.positions is not None
         if addresses is None:
             continue
-        checked = not computed and attributes.get("mode", "error") == "error"
+        checked = not computed and attributes.get("mode", "error") in FAILING_MODES
         for use in addresses([v.type for v in node.inputs], attributes):
             limit = Limit(reduce(minimum, use.sizes), use.window, checked, use.from_end, computed)
             for name in _sources(node.inputs[use.operand], makers) & arguments:

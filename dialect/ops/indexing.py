@@ -36,8 +36,9 @@ from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.common import broadcast_shapes, normalize_axis, size_as, sum_to
 from .support.index_modes import (
-    MODE,
+    NONNEGATIVE,
     OTHER_MODES,
+    SIGNED_MODE,
     are_inside_array,
     clamped,
     clamped_array,
@@ -101,14 +102,15 @@ def _differentiate_gather(b: Builder, use: Use) -> Sequence[Value | None]:
 
 def addresses_axis(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
     """Returns the indices that address one axis, the first if there is no attribute `axis`."""
-    return (Addressing(1, (types[0].shape[attributes.get("axis", 0)],)),)
+    from_end = attributes.get("mode") != NONNEGATIVE
+    return (Addressing(1, (types[0].shape[attributes.get("axis", 0)],), from_end=from_end),)
 
 
 def addresses_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
     """Returns the indices whose last axis addresses the leading axes."""
     depth = types[1].shape[-1]
     assert isinstance(depth, int), types
-    return (Addressing(1, types[0].shape[:depth]),)
+    return (Addressing(1, types[0].shape[:depth], from_end=attributes.get("mode") != NONNEGATIVE),)
 
 
 def _is_inside(b: Builder, indices: Value, size: Size) -> Value:
@@ -148,7 +150,7 @@ gather = Operator(
     summary="slices of x along an axis, selected by `indices`; the axes of `indices` replace this axis; "
     "a negative index counts from the end",
     operands=(Operand("x", ANY), index_operand()),
-    attributes=(AttributeSpec("axis", "axis", 0), MODE),
+    attributes=(AttributeSpec("axis", "axis", 0), SIGNED_MODE),
     infer=_infer_gather,
     reference=_reference_gather,
     gradient=_differentiate_gather,
@@ -231,7 +233,7 @@ take_along_axis = Operator(
     summary="one element of x along an axis per index; the other axes of x and `indices` broadcast; "
     "a negative index counts from the end",
     operands=(Operand("x", ANY), index_operand()),
-    attributes=(AttributeSpec("axis", "axis", -1), MODE),
+    attributes=(AttributeSpec("axis", "axis", -1), SIGNED_MODE),
     infer=_infer_along,
     reference=_reference_along,
     gradient=_differentiate_along,
@@ -318,7 +320,7 @@ gather_nd = Operator(
     summary="slices of x addressed by the rows of `indices`; a row has one index per leading axis; "
     "a negative index counts from the end",
     operands=(Operand("x", ANY), index_operand()),
-    attributes=(MODE,),
+    attributes=(SIGNED_MODE,),
     infer=_infer_nd,
     reference=_reference_nd,
     gradient=lambda b, use: [
@@ -356,7 +358,7 @@ embedding = Operator(
     name="embedding",
     summary="rows of a table, selected by `ids`; a negative id counts from the end",
     operands=(Operand("table", ANY), index_operand("ids")),
-    attributes=(MODE,),
+    attributes=(SIGNED_MODE,),
     infer=_infer_embedding,
     reference=lambda table, ids, mode="error": _reference_gather(table, ids, 0, mode),
     gradient=_differentiate_gather,

@@ -30,7 +30,7 @@ from ..operator import (
 )
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers
-from .support.index_modes import WINDOW_MODE, clamped, clamped_array, index_operand, load_if_any
+from .support.index_modes import NONNEGATIVE, PAGE_MODE, clamped, clamped_array, index_operand, load_if_any
 
 
 def _axis(rank: int, attributes: Attributes) -> int:
@@ -109,12 +109,14 @@ gather_pages = Operator(
     summary="rows of elements in pages x [P, ...]: row b holds the pages `table[b, 0]`, `table[b, 1]`, ... in this "
     "order, joined along `axis` of x; the leading axes of `table` replace the first axis of x",
     operands=(Operand("x", ANY), index_operand("table")),
-    attributes=(AttributeSpec("axis", "axis", -1), WINDOW_MODE),
+    attributes=(AttributeSpec("axis", "axis", -1), PAGE_MODE),
     infer=_infer,
     reference=_reference,
     gradient=by_decomposition(_as_gather),
     lower=_lower,
-    addresses=lambda types, attributes: (Addressing(1, (types[0].shape[0],)),),
+    addresses=lambda types, attributes: (
+        Addressing(1, (types[0].shape[0],), from_end=attributes.get("mode") != NONNEGATIVE),
+    ),
     cases=LateCases(
         lambda: (
             Case(((5, 3, 2, 4),), {"axis": 2}, arrays=_table((4, 0, 4), (1, 2, 3))),

@@ -24,8 +24,8 @@ from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_dep
 from .support.accumulate import Numbers
 from .support.common import format_shape, normalize_axis
 from .support.index_modes import (
-    MODE,
     OTHER_MODES,
+    SIGNED_MODE,
     are_inside,
     are_inside_array,
     clamped,
@@ -193,7 +193,7 @@ def _scatter(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool) -
         name=name,
         summary=summary,
         operands=(Operand("x", dtypes), index_operand(), Operand("updates", dtypes)),
-        attributes=(AttributeSpec("axis", "axis", 0), MODE),
+        attributes=(AttributeSpec("axis", "axis", 0), SIGNED_MODE),
         infer=lambda types, attributes: _infer(name, types, attributes),
         reference=lambda x, indices, updates, axis, mode="error": _reference(x, indices, updates, axis, mode, add=add),
         gradient=_differentiate_add if add else _differentiate_set,
@@ -266,7 +266,7 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
         name=name,
         summary=summary,
         operands=(Operand("x", dtypes), index_operand(), Operand("updates", dtypes)),
-        attributes=(MODE,),
+        attributes=(SIGNED_MODE,),
         infer=lambda types, attributes: _infer_nd(name, types),
         reference=lambda x, indices, updates, mode="error": _reference_nd(x, indices, updates, mode, add=add),
         gradient=_differentiate_nd_add if add else _differentiate_nd_set,

@@ -12,6 +12,7 @@ from ...dialect.graph import Attribute, Function, Module, Node, Region, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.accumulate import without_diagonals
+from ...dialect.ops.support.index_modes import FAILING_MODES
 from ..analysis.factors import gathered_axis
 from ..manager import Context, Pass
 from ..rewrite import Names, NodeBuilder
@@ -92,7 +93,7 @@ class _Scan:
         """Returns the axis of an outer tensor along which the node reads one slice per iteration; None otherwise."""
         if not OPERATORS[node.op].has("gathering") or node.inputs[1] != self.index:
             return None
-        if node.inputs[0].name in self.inside or node.attribute("mode") == "error":
+        if node.inputs[0].name in self.inside or node.attribute("mode") in FAILING_MODES:
             return None
         axis = gathered_axis(node)
         return axis if at_least(node.inputs[0].type.shape[axis], self.count) else None

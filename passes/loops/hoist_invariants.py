@@ -10,6 +10,7 @@ from ...dialect.control_flow import CONTROL_FLOW
 from ...dialect.graph import Module, Node, Region
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, may_fail
+from ...dialect.ops.support.index_modes import FAILING_MODES
 from ..manager import Context, Pass
 
 
@@ -64,4 +65,4 @@ def _split(region: Region, context: Context) -> tuple[list[Node], Region]:
 def _may_move(node: Node) -> bool:
     if node.regions or may_fail(node):
         return False
-    return OPERATORS[node.op].addresses is None or dict(node.attributes).get("mode") != "error"
+    return OPERATORS[node.op].addresses is None or dict(node.attributes).get("mode") not in FAILING_MODES

@@ -10,13 +10,14 @@ from ...dialect.dims import add, at_least, multiply
 from ...dialect.graph import Function, Module, Node, constant_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.support.index_modes import FAILING_MODES
 from ..manager import Context, Pass
 from ..rewrite import Names, NodeBuilder, Replacement, Rewriter
 
 
 @dataclass(frozen=True)
 class CheckIndices(Pass):
-    """Replaces the mode `error` of index operators by `clamp` and inserts a `check_indices` before each.
+    """Replaces the modes `error` and `nonnegative` of index operators by `clamp`, and inserts a `check_indices`.
 
         %y = gather(%x, %i) {mode = "error"}
         ->
@@ -42,12 +43,12 @@ class CheckIndices(Pass):
 
 
 def has_unchecked_indices(nodes: Sequence[Node]) -> bool:
-    """Returns whether the mode of any node is `error`."""
+    """Returns whether an index out of range may fail any node."""
     return any(map(fails_outside, walk(nodes)))
 
 
 def check_node(names: Names, node: Node, operator: str) -> tuple[Node, ...]:
-    """Returns the checks of a node with the mode `error`, and the node, which clamps instead. The checks report
+    """Returns the checks of a node with a mode that fails, and the node, which clamps instead. The checks report
     `operator`: a node from a decomposition reports the operator that the model calls."""
     addresses = OPERATORS[node.op].addresses
     assert addresses is not None, node.op
@@ -64,7 +65,7 @@ def check_node(names: Names, node: Node, operator: str) -> tuple[Node, ...]:
 
 def fails_outside(node: Node) -> bool:
     """Returns whether a node fails the call if an index is out of range."""
-    return _mode(node) == "error"
+    return _mode(node) in FAILING_MODES
 
 
 def _mode(node: Node) -> object:
@@ -92,10 +93,10 @@ class _Checker(Rewriter):
     def visit(self, node: Node) -> Replacement | None:
         mode, addresses = _mode(node), OPERATORS[node.op].addresses
         inside = OPERATORS[node.op].inside
-        if addresses is None or not (mode == "error" or (mode == "drop" and inside is not None)):
+        if addresses is None or not (fails_outside(node) or (mode == "drop" and inside is not None)):
             return None
         self.context.count(str(mode), node)
-        if mode == "error":
+        if fails_outside(node):
             *checks, clamping = check_node(self.names, node, node.op)
             needed = [check for check in checks if not self._holds(check)]
             return Replacement((*needed, clamping), clamping.outputs)

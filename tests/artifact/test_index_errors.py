@@ -53,6 +53,14 @@ model hot(i: i64[B]) -> bool[B, 4] { return one_hot(i, 4, dtype=bool, mode="erro
 model boxed(x: f32[1, 1, 4, 4], b: f32[2, 4], i: i64[2]) -> f32[2, 1, 1, 1] {
   return roi_align(x, b, i, size=1, scale=1.0, samples=1)
 }
+model counted_up(x: f32[5, 2], i: i32[B]) -> f32[B, 2] { return embedding(x, i, mode="nonnegative") }
+model paged(x: f32[5, 2], i: i32[1, B]) -> f32[1, 2 * B] { return gather_pages(x, i, mode="nonnegative") }
+model ahead(x: f32[3, T], i: i64[1, T]) -> f32[1, T] {
+  return take_along_axis(x, i, axis=0, mode="nonnegative")
+}
+model cells(x: f32[T, 6], i: i64[B, 2]) -> f32[B] { return gather_nd(x, i, mode="nonnegative") }
+model summed(x: f32[4], i: i32[B], u: f32[B]) -> f32[4] { return scatter_add(x, i, u, mode="nonnegative") }
+model stored(x: f32[T], i: i64[2, 1], u: f32[2]) -> f32[T] { return scatter_nd(x, i, u, mode="nonnegative") }
 model fused(x: f32[9, 4], p: f32[5, 4], i: i64[2, S], k: i32[S]) -> f32[2, S, 4] {
   return layer_norm(embedding(x, i) + embedding(p, k))
 }
@@ -60,7 +68,7 @@ model fused(x: f32[9, 4], p: f32[5, 4], i: i64[2, S], k: i32[S]) -> f32[2, S, 4]
 LINES = {re.match(r"model (\w+)", line)[1]: n for n, line in enumerate(TEXT.splitlines(), 1) if line[:5] == "model"}  # type: ignore[index]  # they have names
 
 
-INNER = ("unread", "boxed", "fused")
+INNER = ("unread", "boxed", "ahead", "fused")
 """The models with their operator in the second line."""
 
 
@@ -99,6 +107,14 @@ CASES = [
     ("hot", (ids(3, 4),), "`one_hot`", "index 4 is out of range for an axis of size 4 (element 1 of the indices)"),
     ("hot", (ids(-100, 0, -1),), "`one_hot`", "index -1 is out of range for an axis of size 4 (element 2"),
     ("boxed", (f32(1, 1, 4, 4), f32(2, 4), ids(0, 1)), "`roi_align`", "index 1 is out of range for an axis of size 1"),
+    ("counted_up", (f32(5, 2), ids(4, 0, -1, dtype=np.int32)), "`embedding`", "index -1 is out of range for an axis o"),
+    ("counted_up", (f32(5, 2), ids(1, -1 << 31, 7, dtype=np.int32)), "`embedding`", "index -2147483648 is out of rang"),
+    ("counted_up", (f32(5, 2), ids(4, 5, -1, dtype=np.int32)), "`embedding`", "index 5 is out of range for an axis of"),
+    ("paged", (f32(5, 2), ids(4, -5, 9, shape=(1, 3), dtype=np.int32)), "`gather_pages`", "index -5 is out of range f"),
+    ("ahead", (f32(3, 2), ids(2, -3, shape=(1, 2))), "`take_along_axis`", "index -3 is out of range for an axis of"),
+    ("cells", (f32(2, 6), ids(1, 5, 1, -1, shape=(2, 2))), "`gather_nd`", "index -1 is out of range for an axis of si"),
+    ("summed", (f32(4), ids(3, -2, dtype=np.int32), f32(2)), "`scatter_add`", "index -2 is out of range for an axis o"),
+    ("stored", (f32(4), ids(3, -4, shape=(2, 1)), f32(2)), "`scatter_nd`", "index -4 is out of range for an axis of s"),
     ("fused", (f32(9, 4), f32(5, 4), ids(0, 9, shape=(2, 1)), ids(5, dtype=np.int32)), "`embedding`", "index 9 is o"),
     ("fused", (f32(9, 4), f32(5, 4), ids(0, 8, shape=(2, 1)), ids(-6, dtype=np.int32)), "`embedding`", "index -6 is"),
 ]  # fmt: skip
@@ -109,6 +125,8 @@ GOOD = [
     ("added", (f32(0, 2), ids(shape=(0, 1)), f32(0, 2)), np.empty((0, 2))),
     ("clamped", (f32(5), ids(-9, 9, 2)), [1, 5, 3]),
     ("dropped", (f32(5), ids(-6, 5, 2, -1)), [0, 0, 2, 4]),
+    ("counted_up", (f32(5, 2), ids(4, 0, dtype=np.int32)), f32(5, 2)[[4, 0]]),
+    ("stored", (f32(4), ids(3, 3, shape=(2, 1)), f32(2)), [1, 2, 3, 2]),
     ("hot", (ids(3, -100, 0),), np.eye(5)[[3, 4, 0], :4]),
     ("skipped", (f32(5), ids(-6, 4, 5), f32(3)), [1, 2, 3, 4, 7]),
 ]

@@ -24,6 +24,7 @@ model added(x: i32[7, 3], i: i32[N], u: i32[N, 3]) -> i32[7, 3] { return scatter
 model cells(x: f32[4, 5], i: i64[N, 2], u: f32[N]) -> f32[4, 5] { return scatter_nd(x, i, u) }
 model sums(x: i64[4, 5], i: i64[N, 2], u: i64[N]) -> i64[4, 5] { return scatter_nd_add(x, i, u) }
 model rows(x: f16[6, 3], i: i32[N]) -> f16[N, 3] { return gather(x, i, axis=0) }
+model tokens(x: f32[6, 3], i: i32[N]) -> f32[N, 3] { return gather(x, i, axis=0, mode="nonnegative") }
 model picked(x: f32[4, 5], i: i64[N, 2]) -> f32[N] { return gather_nd(x, i) }
 model beside(x: f64[6, N], i: i64[2, N]) -> f64[2, N] { return take_along_axis(x, i, axis=0) }
 model window(x: f32[9, 4], i: i64) -> f32[3, 4] { return dynamic_slice(x, i, 0, sizes=(3, 4)) }
@@ -35,7 +36,7 @@ model clamped(x: f32[7, 3], i: i64[N], u: f32[N, 3]) -> f32[7, 3] {
 BOUNDS = {
     **dict.fromkeys(("written", "added"), (7,)),
     **dict.fromkeys(("cells", "sums", "picked"), (4, 5)),
-    **dict.fromkeys(("rows", "beside"), (6,)),
+    **dict.fromkeys(("rows", "tokens", "beside"), (6,)),
     **{"window": (7,), "clamped": ()},
 }
 """The sizes that indices of an entry address, one number for each of their columns."""

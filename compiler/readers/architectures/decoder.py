@@ -45,6 +45,7 @@ class Decoder:
     decays_are_stored: whether a Mamba mixer stores its decays and the matrix of its convolution, or the logarithms of
         the negated decays and a convolution of groups.
     page: the number of tokens in a page of the cache that several texts share; 0: no such cache, and no entries for it.
+        A page of Mamba holds the states of one text, however long.
     cache: the format of stored keys and values, one of `CACHES`; `int8` has a scale for each token and head.
     """
 
@@ -103,7 +104,8 @@ class Decoder:
     def config(self) -> dict[str, Any]:
         """Returns the values that the sources read."""
         page = self.page or 1
-        return asdict(self) | {"page": page, "row_pages": -(-self.context // page)}
+        row_pages = 1 if self.family == "mamba" else -(-self.context // page)
+        return asdict(self) | {"page": page, "row_pages": row_pages}
 
 
 def with_settings(decoder: Decoder, settings: Mapping[str, Any]) -> Decoder:
@@ -113,8 +115,6 @@ def with_settings(decoder: Decoder, settings: Mapping[str, Any]) -> Decoder:
             raise _bad_setting(f"a language model has no setting `{name}`", f"it has {', '.join(_SETTINGS)}")
         if name == "page" and (type(value) is not int or not 0 <= value <= decoder.context):
             raise _bad_setting(f"`page` is {value!r}, not a number of tokens from 0 to {decoder.context}")
-        if name == "page" and value and decoder.family == "mamba":
-            raise _bad_setting("`page` is for models with a cache of tokens; Mamba has none")
         if name == "cache" and value not in CACHES:
             raise _bad_setting(f"`cache` is {value!r}, not one of {', '.join(CACHES)}")
         if name == "cache" and value != "f32" and decoder.family == "mamba":

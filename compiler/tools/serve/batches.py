@@ -57,7 +57,7 @@ class Batches(Engine):
     """The engine of one session, whose pool holds at least `pool` tokens."""
 
     def __init__(self, model: Model, *, slots: int, capacity: int, pool: int, queue: int, end: frozenset[int]) -> None:
-        limits = _limits(model)
+        limits = _limits(model, capacity)
         check_capacity(capacity, limits.tokens)
         self.pages = Pages(-(-pool // limits.page), limits.page)
         most = min(capacity, self.pages.count * limits.page)
@@ -176,13 +176,13 @@ def _vocabulary(model: Model) -> int:
     return size
 
 
-def _limits(model: Model) -> _Limits:
+def _limits(model: Model, capacity: int) -> _Limits:
     described = model.describe()
-    # The positions of a page are the last axis of keys.
+    # The positions of a page are the last axis of keys. Without keys, a page holds the states of a text of any length.
     states = [state for state in described["session"]["states"] if state["name"].endswith(".keys")]
-    keys = next(state for state in states if state["shape"][:1] == [_POOL])
+    page = next((int(state["shape"][-1]) for state in states if state["shape"][:1] == [_POOL]), capacity)
     entry = next(entry for entry in described["entries"] if entry["name"] == _DECODE)
     high = {dim["name"]: int(dim["high"]) for dim in entry["dims"]}
     # The cache of a single text is as small as it can be.
     others = {dim["name"]: int(dim["low"]) for dim in described["session"]["dims"] if dim["name"] == _TEXT}
-    return _Limits(int(keys["shape"][-1]), high["M"], high["B"], most_tokens(model), others)
+    return _Limits(page, high["M"], high["B"], most_tokens(model), others)

@@ -1,11 +1,13 @@
 """Indices that are known at run time only: negative indices, and the modes for indices out of range.
 
 A negative index counts from the end. With mode `error`, the default, an index beyond either end fails the call: the
-pass `check-indices` inserts the check, and the interpreter checks by itself. `clamp` takes the nearest element. `drop`
-reads 0 and writes nothing. `watch`, which only passes write, takes element 0 and raises an alarm, so that the call
-checks the indices. No mode reads or writes outside of a tensor. A read of an empty axis gives 0.
+pass `check-indices` inserts the check, and the interpreter checks by itself. With `nonnegative`, a negative index fails
+it too. `clamp` takes the nearest element. `drop` reads 0 and writes nothing. `watch`, which only passes write, takes
+element 0 and raises an alarm, so that the call checks the indices. No mode reads or writes outside of a tensor. A read
+of an empty axis gives 0.
 
     axis of 5, index 7:     error fails the call     clamp reads element 4     drop reads 0
+    axis of 5, index -1:    error reads element 4    nonnegative fails the call
 """
 
 from __future__ import annotations
@@ -24,13 +26,20 @@ from .accumulate import Numbers
 INDICES = (I32, I64)
 """The dtypes of indices."""
 OTHER_MODES = ("clamp", "drop")
-"""The modes besides `error`."""
+"""The modes in which no index fails the call."""
+NONNEGATIVE = "nonnegative"
+FAILING_MODES = ("error", NONNEGATIVE)
+"""The modes in which an index out of range fails the call."""
 WATCH = "watch"
 """The mode of an operator whose kernel reports that an index is out of range, for a deferred check."""
 MODE = AttributeSpec("mode", "str", "error", choices=("error", *OTHER_MODES), internal=(WATCH,))
 """The attribute of an operator that reads or writes single elements by index."""
+SIGNED_MODE = AttributeSpec("mode", "str", "error", choices=(*FAILING_MODES, *OTHER_MODES), internal=(WATCH,))
+"""The same for an operator that may reject negative indices."""
 WINDOW_MODE = AttributeSpec("mode", "str", "error", choices=("error", "clamp"))
 """The same for windows, which are moved as a whole."""
+PAGE_MODE = AttributeSpec("mode", "str", "error", choices=(*FAILING_MODES, "clamp"))
+"""The same for pages."""
 
 
 def index_operand(name: str = "indices") -> Operand:
