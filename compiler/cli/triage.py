@@ -14,14 +14,14 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import DimError
 from ...dialect.graph import Function, Module
 from ...dialect.interpreter import bind_dims
-from ...dialect.states import stateless, used_states
+from ...dialect.states import stateless
 from ...dialect.types import Array, dtype_of
 from ...dialect.wrapping import fit
 from ..base.files import path_beside
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
 from ..tools.bisect.bisect import Found, alike_in_code, alike_in_passes, bisect, find_failing
-from ..tools.bisect.case import Case, make_case
+from ..tools.bisect.case import Case, make_case, states_of
 from ..tools.bisect.command import EXITS, NONZERO, CommandFinder
 from ..tools.bisect.culprit import culprit_data, describe
 from ..tools.bisect.failures import KINDS, MEMORY, PASSES, Examiner, Failure
@@ -208,10 +208,11 @@ def bisect_command(
     """
     output = output or path_beside(model, ".small.nacre")
     given = chosen.read(model)
-    source_model, states = _without_states(given), used_states(given.module, _choose_function(given.module, entry))
+    source_model = _without_states(given)
     check_paths(output, model)
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
     cases = _cases(source_model, entry, inputs, dims)
+    states = states_of(given.module, cases[0].function.name, open_parameters(given))
     if not inputs and not dims:
         wrong_sizes = examiners[-1].failing_sizes(source_model, cases[0].function.name)
         cases += [case for each in wrong_sizes for case in _cases(source_model, entry, (), each)]

@@ -70,6 +70,27 @@ def lost_chunk(setter: Setter) -> None:
     _replace(setter, "pool.c", "(items - begin + job->chunk - 1) / job->chunk", "(items - begin) / job->chunk")
 
 
+def lost_initial(setter: Setter) -> None:
+    """A state whose initial value is repeated begins with it once, and with zeros behind it."""
+    _replace(setter, "state.c", "at < bytes; at += state->initial_bytes)", "at < state->initial_bytes; at += bytes)")
+
+
+def lost_fork(setter: Setter) -> None:
+    """A fork leaves out the last bytes of the states."""
+    _replace(setter, "state.c", "(size_t)all_bytes(source->dims));", "(size_t)all_bytes(source->dims) / 2);")
+
+
+_STATES = """language 1
+
+dim B in 2..64
+
+model g(x: f32[B, 40]) -> f32[B, 40] {  # here
+  state total: f32[B, 40] = 2.5
+  total = total + x
+  return total
+}
+"""
+
 _MODEL = """language 1
 
 dim B in 1..65536
@@ -88,4 +109,8 @@ FAULTS = tuple(
         ("unseen-strides", unseen_strides),
         ("lost-chunk", lost_chunk),
     )
+)
+FAULTS += (
+    Planted("lost-initial", "runtime", lost_initial, _STATES),
+    Planted("lost-fork", "runtime", lost_fork, _STATES),
 )

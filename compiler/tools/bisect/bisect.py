@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ....dialect.graph import State
 from ...validate.usage import RUNTIME
-from .case import Case
+from .case import NO_STATES, Case, SessionStates
 from .code import triage_code
 from .culprit import Culprit
 from .failures import ALONE, MEMORY, PASSES, Compute, Examiner, Failure
@@ -33,11 +32,12 @@ class Found:
 
 
 def find_failing(
-    cases: Sequence[Case], examiner: Examiner, report: Progress, states: Sequence[State] = ()
+    cases: Sequence[Case], examiner: Examiner, report: Progress, kept: SessionStates = NO_STATES
 ) -> tuple[Case, Failure] | None:
     """Returns the first case that fails; if none does, the first in which a kernel alone gives wrong numbers, or in
-    which another way to call the runtime gives wrong results. The cases have the `states` of the function as arguments
-    and results; if none of them fails, the first one is tried with states of a session.
+    which another way to call the runtime gives wrong results. The cases have the states of the function as arguments
+    and results; if none of them fails, the first one is tried with states of a session, `kept`, and new and forked
+    sessions are compared.
 
     Kernels run alone, on guarded memory, before the artifact: an access outside of a tensor may end the process in the
     artifact, or go unseen.
@@ -46,10 +46,10 @@ def find_failing(
         failing = _first_failing(cases, shared, report)
     if failing is not None:
         return failing
-    for case in cases[:1] if states else ():
+    for case in cases[:1] if kept.states else ():
         report("comparing the artifact with states in a session")
-        stateful = case.with_states(states)
-        failure = examiner.code(stateful)
+        stateful = case.with_states(kept)
+        failure = examiner.code(stateful) or examiner.runtime(stateful)
         if failure is not None:
             return stateful, failure
     for case in cases[:1]:

@@ -5,16 +5,17 @@ Its parameters are stored as the graph has them, under their names, independent 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from ....dialect.dims import evaluate
 from ....dialect.graph import Function, Module, Node, Parameter, State, parameters_read, walk
-from ....dialect.interpreter import Interpreter, Load, bind_dims
+from ....dialect.interpreter import Interpreter, Load, bind_dims, load_parameter
+from ....dialect.states import initial_values, used_states
 from ....dialect.types import Array
 from ....passes.simplify.unroll_repeat import UnrollRepeat
 from ...model.source import SourceModel
@@ -22,6 +23,19 @@ from ...validate.inputs import ORDINARY, Trial
 from ...validate.judge import Judge, ends
 from ...weights.header_checks import elements
 from . import smaller
+
+
+@dataclass(frozen=True)
+class SessionStates:
+    """The states of a function, and the parameters that hold their initial values; `data` are those of stored
+    parameters, by name."""
+
+    states: tuple[State, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    data: Mapping[str, Array] = field(default_factory=dict)
+
+
+NO_STATES = SessionStates()
 
 
 @dataclass(frozen=True)
@@ -54,13 +68,19 @@ class Case:
     def load(self, parameter: Parameter) -> Array:
         return self.parameters[parameter.name]
 
-    def with_states(self, states: Sequence[State]) -> Case:
-        """Returns the case whose last arguments and results are these states of a session again; a call gives them
-        their values, so they have no initial ones."""
-        names = tuple(v.name for v in self.function.arguments[len(self.function.arguments) - len(states) :])
+    def with_states(self, kept: SessionStates) -> Case:
+        """Returns the case whose last arguments and results are states of a session again."""
+        names = tuple(v.name for v in self.function.arguments[len(self.function.arguments) - len(kept.states) :])
         function = replace(self.function, states=names)
-        known = tuple(replace(state, name=name, initial=None) for state, name in zip(states, names, strict=True))
-        return replace(self, module=replace(self.module, states=known, functions=(function,)))
+        states = tuple(replace(state, name=name) for state, name in zip(kept.states, names, strict=True))
+        parameters = {p.name: p for p in (*kept.parameters, *self.module.parameters)}
+        module = replace(self.module, states=states, functions=(function,), parameters=tuple(parameters.values()))
+        return replace(self, module=module, parameters={**kept.data, **self.parameters})
+
+    @cached_property
+    def initial(self) -> tuple[Array, ...]:
+        """The values of the states in a new session."""
+        return initial_values(self.module, self.function, self.dims, partial(load_parameter, load=self.load))
 
     @cached_property
     def _judges(self) -> dict[bool, Judge]:
@@ -136,3 +156,12 @@ def make_case(module: Module, name: str, arguments: Mapping[str, Array], load: L
     data = {e.name: np.asarray(load(e)) for p in used for e in elements(p)}
     plain = tuple(replace(p, source=None, transpose=None) for p in used)
     return Case(Module(module.name, function.symbols(), plain, (function,)), arguments, data, kind)
+
+
+def states_of(module: Module, name: str, load: Load) -> SessionStates:
+    """Returns the states of the function `name`. Raises DiagnosticError if an initial value cannot be read."""
+    states = used_states(module, module.function(name))
+    begun = dict.fromkeys(state.initial for state in states if state.initial is not None)
+    parameters = [module.parameter_index[initial] for initial in begun]
+    data = {p.name: np.asarray(load(p)) for p in parameters if p.formula is None}
+    return SessionStates(states, tuple(replace(p, source=None, transpose=None) for p in parameters), data)

@@ -249,7 +249,9 @@ class Examiner:
     def call_in_ways(self, case: Case, report: Progress) -> Failure | None:
         """Builds the artifact and calls it in every way."""
         with self._compiled(case, report) as (path, _):
-            message = check_use(path, case.function, case.trial, lambda what: report(f"{RUNTIME}: {what}"))
+            message = check_use(
+                path, case.function, case.trial, lambda what: report(f"{RUNTIME}: {what}"), case.initial
+            )
         prestart(KERNEL_WORKER)
         return None if message is None else Failure(NUMBERS, RUNTIME, message)
 
