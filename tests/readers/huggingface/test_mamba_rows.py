@@ -24,7 +24,7 @@ from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from nacre.compiler.tools.serve.batches import Batches
 from nacre.compiler.tools.serve.engine import Event, Job, Sampled
 from nacre.runtime.loader import Model, OutOfRangeError
-from tiny_folders import IDS, REFERENCES, VOCABULARY, Array, write_folder
+from tiny_folders import IDS, REFERENCES, VOCABULARY, Array, write_first_layer, write_folder
 
 POOL = 6
 TABLE = np.array([[4], [1], [3]], np.int32)
@@ -43,12 +43,10 @@ def _rows(*rows: Array) -> Array:
     return found
 
 
-def _source(path: Path, layers: int) -> SourceModel:
-    """A model with the first layers of the reference, and the entries that this module compares."""
+def _whole(path: Path) -> SourceModel:
     with np.load(REFERENCES) as stored:
         described = json.loads(bytes(stored["mamba/described"]))
-    shapes = {key: shape for key, shape in described["shapes"].items() if layers > 1 or ".layers.1." not in key}
-    write_folder(path, described["config"] | {"num_hidden_layers": layers}, shapes)
+    write_folder(path, described["config"], described["shapes"])
     return read_model(path, settings={"page": 1})
 
 
@@ -69,14 +67,16 @@ def _check(call: Call, whole: Array, atol: float) -> None:
 
 
 def test_rows_in_the_interpreter(tmp_path: Path) -> None:
-    session = InterpretedSession(_source(tmp_path, 2), P=POOL)
+    session = InterpretedSession(_whole(tmp_path), P=POOL)
     whole = session.call("score", IDS)
     _check(session.call, whole, 1e-9 * float(np.abs(whole).max()))
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> SourceModel:
-    return _source(tmp_path_factory.mktemp("mamba"), 1)
+    folder = tmp_path_factory.mktemp("mamba")
+    write_first_layer(folder, "mamba")
+    return read_model(folder, settings={"page": 1})
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_served_rows(tmp_path: Path, pytestconfig: pytest.Config, unchecked: Non
     """Requests of one engine get the tokens that they get alone."""
     if not pytestconfig.getoption("--variants"):
         pytest.skip("the whole model is compiled with --variants")
-    _source(tmp_path, 2)
+    _whole(tmp_path)
     compiled = nacre.compile(tmp_path, tmp_path / "model.so", settings={"page": 1})
     sampling = Sampling(temperature=0, top_k=0, top_p=1, min_p=0)
     engine = Batches(compiled, slots=2, capacity=30, pool=60, queue=9, end=frozenset())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -204,6 +205,18 @@ def fill(key: str, shape: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]
     count = int(np.prod(shape, dtype=np.int64))
     numbers = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(zlib.crc32(key.encode()))
     return ((numbers % np.uint64(1 << 32)).astype(np.float64) / (1 << 32) - 0.5).astype(np.float32).reshape(shape)
+
+
+def write_first_layer(path: Path, name: str) -> None:
+    """Writes the folder of a decoder whose results are stored, without its second layer."""
+    with np.load(REFERENCES) as stored:
+        described = json.loads(bytes(stored[f"{name}/described"]))
+    config = described["config"]
+    config["n_layer" if name == "gpt2" else "num_hidden_layers"] = 1
+    if config.get("layer_types") is not None:
+        config["layer_types"] = config["layer_types"][:1]
+    second = re.compile(r"\b(layers|h)\.1\.")
+    write_folder(path, config, {key: shape for key, shape in described["shapes"].items() if not second.search(key)})
 
 
 def write_folder(path: Path, config: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], shards: int = 1) -> None:
