@@ -18,6 +18,7 @@ from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, load
 from ...runtime.observe import evaluate
 from ..base.repeated import MissingDimsError, Restart, begin_session, find_session_dims
+from ..build_warnings import precision_notes
 from ..cache import cached_path, load_cached
 from ..model.weight_notes import initial_value_notes
 from ..options import option_flags
@@ -85,7 +86,8 @@ def open_with_build(
     with progress(f"compiling {model}"):
         build = chosen.build(model)
         loaded = load_cached(build, threads=threads)
-    for note in initial_value_notes(build.source_model):
+    source_model = build.source_model
+    for note in (*initial_value_notes(source_model), *precision_notes(source_model, build.options.targets)):
         tell(f"note: {note}")
     return loaded, build
 

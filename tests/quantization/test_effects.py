@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
+from nacre.compiler import build_warnings
 from nacre.compiler.checking import read_model
+from nacre.compiler.cli.main import run
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.quantization.effects import find_faster_precision, find_slow_products
 from nacre.compiler.targets.target import parse_targets
+from nacre.dialect.graph import Module
 
 MODEL = """language 1
 model net(x: f32[1, 3, 8, 8], s: f32[2, 32]) -> y: f32[1, 4, 8, 8], z: f32[2, 8] {
@@ -132,6 +138,25 @@ def test_a_language_model_in_f32_has_a_faster_precision(target: str, faster: str
         assert found("prefill", BLOCKS.replace("MORE", f"activations matmul to {rounded}")) is None
     assert found("prefill", "f32") is None
     assert found("other", BLOCKS.replace("MORE", "")) is None
+
+
+def test_commands_that_compile_a_model_name_the_faster_precision(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On any machine, as for a CPU on which another precision is faster."""
+    monkeypatch.setattr(build_warnings, "find_faster_precision", lambda module, _: _faster(module, "znver4"))
+    model = tmp_path / "m.nacre"
+    model.write_text("language 1\n" + LANGUAGE.replace("NAME", "prefill") + BLOCKS.replace("NAME", "prefill"))
+    model.write_text(model.read_text().replace("MORE", ""))
+    np.savez(tmp_path / "m.npz", w=np.ones((32, 64), np.float32))
+    np.save(tmp_path / "x.npy", np.ones((1, 64), np.float32))
+    options = ["--entry", "decode", "--input", f"x={tmp_path / 'x.npy'}", "-O0"]
+    assert run(["run", str(model), "--checkpoint", str(tmp_path / "m.npz"), *options]) == 0
+    assert "`--precision a8` is faster on this target" in " ".join(capsys.readouterr().err.split())
+
+
+def _faster(module: Module, target: str) -> str | None:
+    return find_faster_precision(module, parse_targets(target))
 
 
 @pytest.mark.parametrize(
