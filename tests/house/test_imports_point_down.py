@@ -1,6 +1,7 @@
 """The tree is the pipeline and imports point down it: compiler -> passes -> dialect, and runtime imports none of them.
 
-Also: each package uses certain third-party packages alone, and one file imports MLIR.
+Also: each package uses certain third-party packages alone, one file imports MLIR, and no code generator imports another
+one, or reads what `codegen/structured` reads for all.
 """
 
 from __future__ import annotations
@@ -50,6 +51,17 @@ SERVED = {
     Path("compiler/tools/generate/chat_templates.py"): frozenset({"jinja2"}),
 }
 """Folders and modules that one command imports, with the packages that they are built on."""
+CODEGEN = "nacre.compiler.codegen"
+APART = {
+    Path("compiler/codegen/structured"): (f"{CODEGEN}.tiler", f"{CODEGEN}.gpu"),
+    Path("compiler/codegen/gpu"): (f"{CODEGEN}.tiler",),
+    Path("compiler/codegen/tiler"): (f"{CODEGEN}.gpu",),
+}
+"""Folders, and packages that their files do not import: targets, and what all targets build on."""
+OF_FUNCTIONS = (f"{CODEGEN}.tiler.functions.", f"{CODEGEN}.tiler.isa.")
+"""The modules of elementary functions, which read no structured ops."""
+READ_ONCE = {"indexing_maps", "iterator_types", "static_offsets", "static_sizes", "static_strides"}
+"""The attributes of structured ops and views that `codegen/structured` reads for all targets."""
 FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
@@ -96,6 +108,46 @@ def find_errors(path: Path, source: str) -> list[str]:
         if wrong:
             faults.append(f"{path}:{line}: imports {name}")
     return faults
+
+
+def find_second_readers(path: Path, source: str) -> list[str]:
+    """What a code generator imports of another one, and attributes that it reads itself."""
+    folder = next((folder for folder in APART if path.is_relative_to(folder)), None)
+    if folder is None:
+        return []
+    names = [(line, name) for line, name, _ in imported_names(path, source)]
+    faults = [
+        f"{path}:{line}: imports {name}"
+        for line, name in names
+        if name.startswith(tuple(f"{other}." for other in APART[folder])) and not name.startswith(OF_FUNCTIONS)
+    ]
+    if folder.name == "structured":
+        return faults
+    read = (node.slice for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Subscript))
+    known = [key for key in read if isinstance(key, ast.Constant) and key.value in READ_ONCE]
+    return faults + [f"{path}:{key.lineno}: reads {key.value}" for key in known]
+
+
+def test_targets_are_apart() -> None:
+    files = [path for path in FILES if any(path.is_relative_to(folder) for folder in APART)]
+    faults = [fault for path in files for fault in find_second_readers(path, (ROOT / path).read_text(encoding="utf-8"))]
+    assert len(files) > 100, len(files)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("compiler/codegen/gpu/x.py", "from ..tiler.structure import Op"),
+        ("compiler/codegen/gpu/x.py", "def f():\n  from ..tiler import read"),
+        ("compiler/codegen/tiler/isa/x.py", "from ...gpu.nest import Nest"),
+        ("compiler/codegen/structured/x.py", "from ..tiler.text import Writer"),
+        ("compiler/codegen/gpu/x.py", "maps = op.attributes['indexing_maps']"),
+        ("compiler/codegen/tiler/x.py", "known = list(op.attributes['static_sizes'])"),
+    ],
+)
+def test_second_readers_are_found(path: str, source: str) -> None:
+    assert len(find_second_readers(Path(path), source)) == 1
 
 
 def test_imports_point_down() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...base.mlir import ir
-from ..structured.positions import Position, read_map
+from ..structured.operations import captured_by, iterators, maps_of, operands_of, walk
+from ..structured.positions import Position
 from .nest import Beside, Nest, Operand
 
 COMBINING = frozenset(
@@ -21,18 +22,6 @@ _SUMS = (("arith.addf",), ("arith.addi",))
 _WIDENINGS = ("arith.extf", "arith.extsi", "arith.extui")
 _CONVERSION = "arith.sitofp"
 _LOOPS = ("scf.for", "scf.while")
-
-
-def operands_of(op: Any) -> tuple[list[Any], list[Any]]:
-    """Returns the inputs and the results of a structured op."""
-    count, _ = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
-    operands = list(op.operands)
-    return operands[:count], operands[count:]
-
-
-def iterators(op: Any) -> tuple[bool, ...]:
-    """Returns whether each loop is parallel."""
-    return tuple("parallel" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
 
 
 def is_fill(op: Any) -> bool:
@@ -51,8 +40,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
     used = [bool(list(argument.uses)) for argument in block.arguments]
     combines = tuple(combining(op, number) for number in range(len(results)))
     signs = _signs_of_product(block) if len(inputs) == 2 and combines in _SUMS else None
-    maps = [read_map(map) for map in maps_of(op)]
-    described = [describe_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
+    described = [describe_operand(*each) for each in zip((*inputs, *results), maps_of(op), used, strict=True)]
     return Nest(
         name,
         f"{name}_body",
@@ -65,8 +53,8 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         signs is not None,
         signs is None and len(inputs) == 2 and combines in _SUMS and _signs_of_product(block, _CONVERSION) is not None,
         signs or (False, False),
-        any(inner.name in _LOOPS for inner in _walk(block)),
-        any(inner.name == "linalg.index" for inner in _walk(block)),
+        any(inner.name in _LOOPS for inner in walk(block)),
+        any(inner.name == "linalg.index" for inner in walk(block)),
     )
 
 
@@ -78,7 +66,7 @@ def take_body(
     sum."""
     nest = describe_nest(op, name, starts)
     block = op.regions[0].blocks[0]
-    captured = list(captured_by(block))
+    captured = captured_by(block)
     loops = len(nest.parallel)
     types = [*(a.type for a in block.arguments), *[ir.IndexType.get()] * loops, *(v.type for v in captured)]
     function = empty_function(module, nest.body, types, [a.type for a in list(block.arguments)[len(nest.inputs) :]])
@@ -86,10 +74,6 @@ def take_body(
     if not strict and not all(nest.parallel):
         _fuse_products(function.regions[0].blocks[0])
     return nest, captured
-
-
-def maps_of(op: Any) -> list[Any]:
-    return [ir.AffineMapAttr(map).value for map in op.attributes["indexing_maps"]]
 
 
 def take_beside(module: Any, name: str, total: Any, op: Any) -> tuple[Beside, list[Any]]:
@@ -118,25 +102,6 @@ def describe_operand(value: Any, index: tuple[Position, ...], used: bool) -> Ope
     shape = tuple(None if size == dynamic else size for size in type.shape)
     steps = tuple(None if step == unknown else step for step in strides)
     return Operand(str(type), str(type.element_type), shape, index, used, steps)
-
-
-def _walk(block: Any) -> Iterator[Any]:
-    """Yields the operations of a block and of the regions inside it."""
-    for op in list(block.operations):
-        yield op.operation
-        for region in op.operation.regions:
-            for inner in region.blocks:
-                yield from _walk(inner)
-
-
-def captured_by(block: Any) -> dict[Any, None]:
-    inside = set(block.arguments)
-    for op in _walk(block):
-        inside |= set(op.results)
-        for region in op.regions:
-            for inner in region.blocks:
-                inside |= set(inner.arguments)
-    return {value: None for op in _walk(block) for value in op.operands if value not in inside}
 
 
 def combining(op: Any, result: int) -> str | None:
@@ -191,7 +156,7 @@ def empty_function(module: Any, symbol: str, types: Sequence[Any], results: Sequ
 def _fuse_products(block: Any) -> None:
     """Lets LLVM make one instruction of a multiplication and the addition of its result."""
     flags = ir.Attribute.parse("#arith.fastmath<contract>")
-    for op in _walk(block):
+    for op in walk(block):
         if op.name in ("arith.mulf", "arith.addf"):
             op.attributes["fastmath"] = flags
 
@@ -210,7 +175,7 @@ def _move(block: Any, target: Any, loops: int, captured: Sequence[Any]) -> None:
             op.operation.erase()
         else:
             target.append(op)
-    for op in list(_walk(target)):
+    for op in list(walk(target)):
         if op.name == "linalg.index":
             op.results[0].replace_all_uses_with(positions[ir.IntegerAttr(op.attributes["dim"]).value])
             op.erase()

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base.mlir import ir
-from .bodies import captured_by, empty_function
+from ..structured.operations import captured_by, iterators, operations_in
+from .bodies import empty_function
 
 
 def operations_for(operations: Sequence[Any], values: Sequence[Any]) -> list[Any]:
@@ -23,10 +24,6 @@ def operations_for(operations: Sequence[Any], values: Sequence[Any]) -> list[Any
     return found[::-1]
 
 
-def operations_in(block: Any) -> list[Any]:
-    return [each.operation for each in block.operations]
-
-
 def begin_slice(
     module: Any, op: Any, symbol: str, given: Sequence[Any], values: Sequence[Any], results: Sequence[Any]
 ) -> tuple[Any, dict[Any, Any]] | None:
@@ -37,8 +34,8 @@ def begin_slice(
     needed = operations_for(operations_in(block), values)
     if any(len(list(each.regions)) for each in needed):
         return None
-    loops = len(ir.ArrayAttr(op.attributes["iterator_types"]))
-    captured = list(captured_by(block))
+    loops = len(iterators(op))
+    captured = captured_by(block)
     types = [*(value.type for value in given), *[ir.IndexType.get()] * loops, *(value.type for value in captured)]
     target = empty_function(module, symbol, types, results).regions[0].blocks[0]
     arguments = list(target.arguments)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
-from .bodies import captured_by
+from ..structured.operations import captured_by, iterators
 
 _LEAST = {"f16": -6e4, "bf16": -1e38, "f32": -1e38}
 """A score of a masked key is below this number."""
@@ -30,9 +30,9 @@ def find_causal(op: Any) -> Causal | None:
     """Returns the mask that the epilogue of scores applies: it selects a constant far below for the keys after a
     row's own position, plus a distance."""
     block = op.regions[0].blocks[0]
-    captured = list(captured_by(block))
+    captured = captured_by(block)
     value = list(block.operations)[-1].operation.operands[0]
-    key = len(ir.ArrayAttr(op.attributes["iterator_types"])) - 1
+    key = len(iterators(op)) - 1
     while not isinstance(value.owner, ir.Block):
         owner = value.owner
         if owner.name == "arith.extf":

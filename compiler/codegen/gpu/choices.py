@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..structured.operations import GENERIC
 from . import joined_rows, one_row
 from .bodies import describe_nest
 from .contraction import find_groups
-from .groups import GENERIC, Group
+from .groups import Group
 from .warpgroups import fits_warpgroups
 
 

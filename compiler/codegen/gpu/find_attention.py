@@ -18,12 +18,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from ....dialect.emitter import ZERO, identity
 from ...base.mlir import ir
+from ..structured.operations import body_of, captured_by, maps_of, operands_of
+from ..structured.positions import Position
+from ..structured.values import root_of
 from .attention import Attention, describe_attention
-from .bodies import captured_by, describe_nest, maps_of, operands_of, take_beside, take_body
+from .bodies import describe_nest, take_beside, take_body
 from .causal import constant_of, find_causal
 from .flash_split import can_split
-from .groups import Group, root_of, touches
+from .groups import Group, touches
 from .lengths import Bound, find_bound, have_one_length, masked_operand, read_condition, take_length
 from .widened_reads import read_narrow
 
@@ -137,7 +141,7 @@ def take_attention(
         passed += others
     if kept is not None:
         inputs, _ = operands_of(mask)
-        passed += [*(inputs[number] for number in kept.reads), *captured_by(mask.regions[0].blocks[0])]
+        passed += [*(inputs[number] for number in kept.reads), *captured_by(body_of(mask))]
     values, _ = take_body(module, last[1], name, [True])
     inputs, results = operands_of(last[1])
     passed += [*inputs, *results, operands_of(last[0])[0][0]]
@@ -187,11 +191,7 @@ def _keeps_axes(end: Any, total: Any, rank: int) -> bool:
     inputs, _ = operands_of(end)
     maps = maps_of(end)
     read = [map for value, map in zip(inputs, maps, strict=False) if value == total]
-    return all(map == _identity(rank) for map in (*read, maps[-1]))
-
-
-def _identity(rank: int) -> Any:
-    return ir.AffineMap.get_identity(rank)
+    return all(map == identity(rank) for map in (*read, maps[-1]))
 
 
 def _names(op: Any) -> list[str]:
@@ -209,8 +209,8 @@ def _folds(op: Any, name: str, memory: Any, rank: int) -> bool:
     """Returns whether an op combines the last axis of a tensor by an operation."""
     (inputs, _), block = operands_of(op), op.regions[0].blocks[0]
     source, target = maps_of(op)[0], maps_of(op)[-1]
-    kept = [str(expression) for expression in target.results] == [f"d{axis}" for axis in range(rank - 1)]
-    alone = len(inputs) == 1 and root_of(inputs[0]) == memory and source == _identity(rank) and kept
+    kept = source == identity(rank) and target == identity(rank - 1)
+    alone = len(inputs) == 1 and root_of(inputs[0]) == memory and kept
     return alone and _names(op) == [name] and set(block.operations[0].operands) == set(block.arguments)
 
 
@@ -221,14 +221,19 @@ def _computes(op: Any, names: Sequence[str], read: Sequence[Any], rank: int) -> 
     if len(inputs) != 2 or [root_of(value) for value in inputs] != list(read):
         return False
     whole, row, target = maps_of(op)
-    rows = [str(e) for e in row.results if str(e) != "0"] == [f"d{axis}" for axis in range(rank - 1)]
+    rows = _is_of_rows(row, rank)
     operations = [inner.operation for inner in block.operations]
     found = [operation.name for operation in operations[:-1]]
-    if whole != _identity(rank) or target != whole or not rows or found not in ([*names], [*names, "arith.truncf"]):
+    if whole != identity(rank) or target != whole or not rows or found not in ([*names], [*names, "arith.truncf"]):
         return False
     if list(operations[0].operands) != list(block.arguments)[:2]:
         return False
     return all(after.operands[0] == before.results[0] for before, after in pairwise(operations))
+
+
+def _is_of_rows(map: Sequence[Position], rank: int) -> bool:
+    """Returns whether an index has all axes of a tensor but the last one, which may be there with the size 1."""
+    return tuple(position for position in map if position != ZERO) == identity(rank - 1)
 
 
 def _is_scaled(shares: Any) -> bool:
@@ -240,12 +245,9 @@ def _scales_shares(op: Any, read: Sequence[Any], rank: int) -> bool:
     """Returns whether an op divides elements of one tensor by those of another one that has no last axis, and then only
     multiplies them by other numbers, or replaces them by 0: this may as well come before the division."""
     (inputs, _), block, maps = operands_of(op), op.regions[0].blocks[0], maps_of(op)
-    rows = [str(e) for e in maps[1].results if str(e) != "0"] == [f"d{axis}" for axis in range(rank - 1)]
-    if (
-        [root_of(value) for value in inputs[:2]] != list(read)
-        or not rows
-        or any(m != _identity(rank) for m in maps[:: len(maps) - 1])
-    ):
+    if [root_of(value) for value in inputs[:2]] != list(read) or not _is_of_rows(maps[1], rank):
+        return False
+    if any(map != identity(rank) for map in maps[:: len(maps) - 1]):
         return False
     own, value = list(block.arguments)[:2], list(block.operations)[-1].operation.operands[0]
     while not isinstance(value.owner, ir.Block) and len(list(value.uses)) == 1:

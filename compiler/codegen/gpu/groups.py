@@ -15,12 +15,10 @@ from typing import Any
 
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
-from .bodies import combining, is_fill, iterators, maps_of, operands_of
-
-GENERIC = "linalg.generic"
-VIEWS = frozenset(
-    f"memref.{name}" for name in ("reinterpret_cast", "expand_shape", "collapse_shape", "subview", "cast")
-)
+from ..structured.operations import GENERIC, iterators, maps_of, operands_of
+from ..structured.positions import is_permutation, picks_loops
+from ..structured.values import root_of
+from .bodies import combining, is_fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +109,9 @@ def _is_prologue(op: Any, main: Any) -> bool:
     if not all(iterators(op)) or len(results) != 1 or list(op.regions[0].blocks[0].arguments[len(inputs)].uses):
         return False
     reads = any(root_of(value) == root_of(results[0]) for value in (*inputs, *sources))
-    own, sum_map = maps_of(op)[-1], maps_of(main)[-1]
-    if reads or sums != results or not own.is_permutation or not sum_map.is_projected_permutation:
+    if reads or sums != results or not is_permutation(maps_of(op)[-1], len(iterators(op))):
+        return False
+    if not picks_loops(maps_of(main)[-1]):
         return False
     return not all(iterators(main)) and combining(main, 0) == "arith.addf"
 
@@ -125,12 +124,12 @@ def _is_epilogue(computing: Sequence[Any], group: Group, number: int, scratch: C
     sources, sums = operands_of(main)
     inputs, results = operands_of(op)
     (total, *more), memory = sums, root_of(sums[0])
-    maps = maps_of(op)
-    reading = {str(map): map for value, map in zip(inputs, maps, strict=False) if value == total}
+    maps, loops = maps_of(op), len(iterators(op))
+    reading = {map for value, map in zip(inputs, maps, strict=False) if value == total}
     writing = [maps[len(inputs) + n] for n in range(len(results))]
-    if more or len(reading) != 1 or not maps_of(main)[-1].is_projected_permutation:
+    if more or len(reading) != 1 or not picks_loops(maps_of(main)[-1]):
         return False
-    if not all(map.is_permutation for map in writing) or not all(map.is_permutation for map in reading.values()):
+    if not all(is_permutation(map, loops) for map in (*writing, *reading)):
         return False
     if any(root_of(value) == memory and value != total for value in (*inputs, *results)):
         return False
@@ -138,7 +137,7 @@ def _is_epilogue(computing: Sequence[Any], group: Group, number: int, scratch: C
         return False
     if total in results:
         # The element is written where its sum would be.
-        return {str(map) for value, map in zip(results, writing, strict=True) if value == total} == set(reading)
+        return {map for value, map in zip(results, writing, strict=True) if value == total} == reading
     users = {n for n, other in enumerate(computing) if touches(other, memory)}
     return memory in scratch and users <= {*group.members, number}
 
@@ -154,10 +153,3 @@ def touches(op: Any, memory: Any) -> bool:
 
     op.walk(visit)
     return found
-
-
-def root_of(value: Any) -> Any:
-    """Returns the argument of the kernel that a view is of."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in VIEWS:
-        value = value.owner.operands[0]
-    return value

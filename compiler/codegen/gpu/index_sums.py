@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.mlir import ir
+from ..structured.values import integer_of, made_by
 
 _SLT, _SLE, _SGT, _SGE = 2, 3, 4, 5
 """Predicates of `arith.cmpi`."""
@@ -16,14 +17,14 @@ _SLT, _SLE, _SGT, _SGE = 2, 3, 4, 5
 def summands(value: Any) -> list[Any]:
     """Returns the values whose sum a value is."""
     value = without_casts(value)
-    made = _operation(value, "arith.addi")
+    made = made_by(value, "arith.addi")
     return [value] if made is None else [part for operand in made.operands for part in summands(operand)]
 
 
 def scale_of(value: Any) -> tuple[Any, int]:
     """Returns a value and the constant by which it is multiplied."""
     value = without_casts(value)
-    made = _operation(value, "arith.muli")
+    made = made_by(value, "arith.muli")
     for number, operand in enumerate(() if made is None else made.operands):
         factor = constant_of_index(operand)
         if made is not None and factor is not None and factor > 0:
@@ -54,16 +55,16 @@ def _bound(value: Any) -> int | None:
     constant = constant_of_index(value)
     if constant is not None:
         return constant
-    least = _operation(value, "arith.minsi")
+    least = made_by(value, "arith.minsi")
     if least is not None:
         return min((bound for bound in map(_bound, least.operands) if bound is not None), default=None)
-    chosen = _operation(value, "arith.select")
+    chosen = made_by(value, "arith.select")
     return None if chosen is None else _bound_of_choice(*chosen.operands)
 
 
 def _bound_of_choice(condition: Any, yes: Any, no: Any) -> int | None:
     """Returns the bound of `left >= 8 ? 0 : left`, or of one with a known bound on both sides."""
-    made = _operation(condition, "arith.cmpi")
+    made = made_by(condition, "arith.cmpi")
     if made is None:
         return None
     predicate, limit = ir.IntegerAttr(made.attributes["predicate"]).value, constant_of_index(made.operands[1])
@@ -78,18 +79,10 @@ def _bound_of_choice(condition: Any, yes: Any, no: Any) -> int | None:
 
 
 def without_casts(value: Any) -> Any:
-    made = _operation(value, "arith.index_cast")
+    made = made_by(value, "arith.index_cast")
     return value if made is None else without_casts(made.operands[0])
 
 
 def constant_of_index(value: Any) -> int | None:
     """Returns the number that a value is in every call."""
-    made = _operation(without_casts(value), "arith.constant")
-    attribute = None if made is None else made.attributes["value"]
-    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
-
-
-def _operation(value: Any, name: str) -> Any | None:
-    """Returns the operation that computes a value, if it has this name."""
-    made = value.owner
-    return None if isinstance(made, ir.Block) or made.name != name else made
+    return integer_of(without_casts(value))

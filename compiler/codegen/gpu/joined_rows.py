@@ -22,9 +22,11 @@ from typing import Any
 
 from ...base.mlir import ir
 from ...targets.chips import CHIPS
-from .bodies import describe_nest, operands_of
+from ..structured.operations import GENERIC, operands_of
+from ..structured.values import VIEWS, root_of
+from .bodies import describe_nest
 from .contraction import find_groups
-from .groups import GENERIC, VIEWS, Group, root_of
+from .groups import Group
 from .nest import Nest, arguments_of
 from .plain import split_number, write_sizes
 from .rows import (

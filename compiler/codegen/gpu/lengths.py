@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....dialect.emitter import identity
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
-from .bodies import describe_nest, iterators, maps_of, operands_of
-from .body_slices import begin_slice, operations_for, operations_in
+from ..structured.operations import iterators, maps_of, operands_of, operations_in
+from ..structured.values import root_of
+from .bodies import describe_nest
+from .body_slices import begin_slice, operations_for
 from .causal import constant_of, position_of
-from .groups import root_of
 from .nest import Nest
 from .plain import load
 from .text import Text
@@ -170,5 +172,5 @@ def masked_operand(op: Any) -> tuple[int, Bound] | None:
     if value not in arguments[: len(inputs)]:
         return None
     number, maps = arguments.index(value), maps_of(op)
-    identity = ir.AffineMap.get_identity(len(iterators(op)))
-    return (number, bound) if maps[number] == maps[-1] == identity and number not in bound.reads else None
+    own = identity(len(iterators(op)))
+    return (number, bound) if maps[number] == maps[-1] == own and number not in bound.reads else None

@@ -18,8 +18,8 @@ from typing import Any
 
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
+from ..structured.values import constant_of, root_of
 from .body_slices import operations_for
-from .groups import root_of
 from .index_sums import constant_of_index, most_of, scale_of, summands
 
 FOR, LOAD, STORE = "scf.for", "memref.load", "memref.store"
@@ -113,8 +113,7 @@ def _accesses(nest: LoopNest) -> list[Any] | None:
 
 def _is_alarm(store: Any, loaded: Collection[Any]) -> bool:
     """Returns whether a store writes a constant into a number that is not read: any iteration may do so."""
-    value = store.operands[0].owner
-    is_constant = not isinstance(value, ir.Block) and value.name == "arith.constant"
+    is_constant = constant_of(store.operands[0]) is not None
     return is_constant and not _indices(store) and root_of(_memory(store)) not in loaded
 
 

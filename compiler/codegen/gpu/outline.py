@@ -24,15 +24,17 @@ from ...base.mlir import ir
 from ...lower.parts import SEQUENCE
 from ...lower.writer import ITEMS, part_name
 from ...targets.cuda import BLOCKS, TILES
+from ..structured.operations import GENERIC, operands_of
+from ..structured.values import VIEWS, root_of
 from ..tiler.functions import append_functions
-from .bodies import operands_of, take_beside, take_body
+from .bodies import take_beside, take_body
 from .choices import name_choice, name_count, split_calls, write_choices
 from .contraction import find_groups
 from .decoding import take_decoding
 from .find_attention import join_attention, take_attention, unmask_values
 from .flash_launch import write_flash
 from .flash_shape import THREADS, blocks_at_once, fits_flash
-from .groups import GENERIC, VIEWS, Group, group_operations, root_of
+from .groups import Group, group_operations
 from .joined_rows import BLOCKS_AT_ONCE, join_rows, write_joined
 from .loop_nests import find_loops
 from .nest import declare_body, declare_decoding

@@ -13,10 +13,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...base.mlir import ir
+from ....dialect.emitter import identity
+from ..structured.operations import GENERIC, iterators, maps_of, operands_of
 from ..structured.positions import shifted
-from .bodies import describe_operand, is_fill, iterators, maps_of, operands_of
-from .groups import GENERIC, Group, root_of, touches
+from ..structured.values import constant_of, made_by, read_region, root_of
+from .bodies import describe_operand, is_fill
+from .groups import Group, touches
 from .nest import Nest
 
 
@@ -43,14 +45,7 @@ def fold_padding(computing: Sequence[Any], groups: Sequence[Group], scratch: Col
 
 
 def _is_constant_fill(op: Any) -> bool:
-    return op.name == GENERIC and is_fill(op) and _constant_of(operands_of(op)[0][0]) is not None
-
-
-def _constant_of(value: Any) -> Any:
-    """Returns the attribute of a constant, or None."""
-    owner = value.owner
-    is_constant = not isinstance(owner, ir.Block) and owner.name == "arith.constant"
-    return owner.attributes["value"] if is_constant else None
+    return op.name == GENERIC and is_fill(op) and constant_of(operands_of(op)[0][0]) is not None
 
 
 def _reads_copy(computing: Sequence[Any], reader: Group, fill: int, copy: int, main: int) -> bool:
@@ -62,10 +57,10 @@ def _reads_copy(computing: Sequence[Any], reader: Group, fill: int, copy: int, m
     source = operands_of(computing[copy])[0][0]
     # Every loop needs a size that does not come from the copy.
     others = [map for value, map in zip((*inputs, *results), maps_of(op), strict=True) if value != padded]
-    known = {str(each) for map in others for each in map.results}
+    known = {position for map in others for position in map}
     if [value == padded for value in inputs].count(True) != 1 or padded in results:
         return False
-    if not {f"d{loop}" for loop in range(len(iterators(op)))} <= known:
+    if not known.issuperset(identity(len(iterators(op)))):
         return False
     written = [value for n in range(copy + 1, main) for value in _written(computing[n])]
     written += [value for n in reader.members for value in _written(computing[n])]
@@ -85,28 +80,14 @@ def _is_copy_into(op: Any, padded: Any) -> bool:
         return False
     yielded = block.operations[0].operation.operands[0]
     first, second = maps_of(op)
-    identity = ir.AffineMap.get_identity(len(iterators(op)))
-    if yielded != block.arguments[0] or not first == second == identity or not str(inputs[0].type).startswith("memref"):
+    own = identity(len(iterators(op)))
+    if yielded != block.arguments[0] or not first == second == own or not str(inputs[0].type).startswith("memref"):
         return False
-    view = results[0].owner
-    if isinstance(view, ir.Block) or view.name != "memref.subview" or view.operands[0] != padded:
+    view = made_by(results[0], "memref.subview")
+    if view is None or view.operands[0] != padded:
         return False
-    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    steps = list(ir.DenseI64ArrayAttr(view.attributes["static_strides"]))
-    return dynamic not in _offsets(view) and all(step == 1 for step in steps)
-
-
-def _offsets(view: Any) -> list[int]:
-    return list(ir.DenseI64ArrayAttr(view.attributes["static_offsets"]))
-
-
-def _sizes(view: Any) -> list[Any]:
-    """Returns the sizes of a view: numbers or values."""
-    counts = list(ir.DenseI32ArrayAttr(view.attributes["operandSegmentSizes"]))
-    begin = counts[0] + counts[1]
-    values = iter(list(view.operands)[begin : begin + counts[2]])
-    sizes = list(ir.DenseI64ArrayAttr(view.attributes["static_sizes"]))
-    return [next(values) if size == ir.ShapedType.get_dynamic_size() else size for size in sizes]
+    offsets, _, steps = read_region(view)
+    return all(isinstance(offset, int) for offset in offsets) and all(step == 1 for step in steps)
 
 
 def read_unpadded(nest: Nest, inputs: Sequence[Any], fill: Any, copy: Any) -> tuple[Nest, list[Any]]:
@@ -114,17 +95,14 @@ def read_unpadded(nest: Nest, inputs: Sequence[Any], fill: Any, copy: Any) -> tu
     (value,), (padded,) = operands_of(fill)
     (source,), (target,) = operands_of(copy)
     number = list(inputs).index(padded)
-    view, whole = target.owner, padded.owner
-    sizes = _sizes(whole) if not isinstance(whole, ir.Block) and whole.name == "memref.reinterpret_cast" else None
-    axes = [
-        axis
-        for axis, (offset, size) in enumerate(zip(_offsets(view), _sizes(view), strict=True))
-        if offset or sizes is None or size != sizes[axis]
-    ]
+    whole = made_by(padded, "memref.reinterpret_cast")
+    sizes = None if whole is None else read_region(whole)[1]
+    offsets, inner, _ = read_region(target.owner)
+    axes = [n for n, offset in enumerate(offsets) if offset or sizes is None or inner[n] != sizes[n]]
     before = nest.inputs[number]
-    index = [shifted(each, -_offsets(view)[n]) if n in axes else each for n, each in enumerate(before.index)]
+    index = [shifted(each, -offsets[n]) if n in axes else each for n, each in enumerate(before.index)]
     operand = replace(
-        describe_operand(source, tuple(index), before.used), padded=tuple(axes), padding=str(_constant_of(value))
+        describe_operand(source, tuple(index), before.used), padded=tuple(axes), padding=str(constant_of(value))
     )
     changed = [*nest.inputs[:number], operand, *nest.inputs[number + 1 :]]
     return replace(nest, inputs=tuple(changed)), _with_source(inputs, fill, copy)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from .bodies import iterators, operands_of
-from .groups import GENERIC, root_of, touches
+from ..structured.operations import GENERIC, iterators, operands_of
+from ..structured.values import root_of
+from .groups import touches
 from .widened_reads import reads_only
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base.mlir import ir
+from ..structured.values import integer_of
 from .bodies import empty_function
 from .body_slices import operations_for
 from .loop_nests import LoopNest
@@ -98,10 +99,10 @@ def _count_parallel(nest: LoopNest) -> int | None:
     """Returns the iterations of the parallel loops together, if they are the same in every call."""
     count = 1
     for loop in nest.parallel:
-        made = nest.ends[loop].owner
-        if isinstance(made, ir.Block) or made.name != "arith.constant":
+        end = integer_of(nest.ends[loop])
+        if end is None:
             return None
-        count *= ir.IntegerAttr(made.attributes["value"]).value
+        count *= end
     return count
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ....dialect.emitter import identity
 from ...base.mlir import ir
-from .bodies import iterators, maps_of, operands_of
-from .groups import GENERIC, root_of, touches
+from ..structured.operations import GENERIC, iterators, maps_of, operands_of
+from ..structured.values import root_of
+from .groups import touches
 
 _RESHAPES = ("memref.expand_shape", "memref.collapse_shape")
 _FLOAT, _INTEGER = "arith.extf", "arith.sitofp"
@@ -52,7 +54,7 @@ def _widens(op: Any) -> bool:
     operations = [each.operation for each in op.regions[0].blocks[0].operations]
     if len(inputs) != 1 or len(results) != 1 or len(operations) != 2 or not _is_exact(operations[0]):
         return False
-    own = ir.AffineMap.get_identity(len(iterators(op)))
+    own = identity(len(iterators(op)))
     return operations[0].operands[0] == op.regions[0].blocks[0].arguments[0] and all(m == own for m in maps_of(op))
 
 

@@ -7,5 +7,7 @@
 writes the functions of a device's threads. Neither imports the other. Both find the same facts here, and add what their
 schedules need in layers of their own:
 
+    operations.py     the operands, loops, index maps and body of an op
     positions.py      the index of a tensor along an axis, in terms of the loops
+    values.py         constants, views of memory, and sizes that are known in part
 """

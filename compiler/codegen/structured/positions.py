@@ -9,6 +9,7 @@ Kernels that the compiler writes have the first kinds alone; a text from outside
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ....dialect.emitter import ZERO, Index, loop
@@ -78,6 +79,17 @@ def write_position(position: Position) -> str:
         return f"({write_position(position.index)}) {'mod' if position.within else 'floordiv'} {position.width}"
     terms = [f"d{number}" if factor == 1 else f"d{number} * {factor}" for number, factor in position.coefficients]
     return " + ".join([*terms, *([str(position.constant)] if position.constant or not terms else [])])
+
+
+def is_permutation(map: Sequence[Position], loops: int) -> bool:
+    """Returns whether each of a number of loops is one of the positions, and nothing else is."""
+    return len(map) == loops and {plain(position) for position in map} == set(range(loops))
+
+
+def picks_loops(map: Sequence[Position]) -> bool:
+    """Returns whether the positions are different loops."""
+    found = [plain(position) for position in map]
+    return None not in found and len(set(found)) == len(found)
 
 
 def shifted(position: Position, distance: int) -> Position:

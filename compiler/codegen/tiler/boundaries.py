@@ -11,10 +11,11 @@ Constants that elements are compared with count too, and only cause more trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...base.mlir import ir
+from ..structured.values import integer_of
 
 _DIVISIONS = ("divui", "divsi", "ceildivui", "ceildivsi", "floordivsi", "remui", "remsi")
 _LIMITS = ("cmpi", "minui", "minsi", "maxui", "maxsi")
@@ -33,16 +34,9 @@ def read_boundaries(function: Any) -> tuple[int, ...]:
 
     def visit(operation: Any) -> Any:
         for number in _NUMBERS.get(operation.name, ()):
-            found.update(_constant(operation.operands[number]))
+            constant = integer_of(operation.operands[number])
+            found.update([] if constant is None else [constant])
         return ir.WalkResult.ADVANCE
 
     function.operation.walk(visit)
     return tuple(sorted(n for n in found if n > 1))
-
-
-def _constant(value: Any) -> Iterator[int]:
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return
-    if owner.name == "arith.constant" and isinstance(given := owner.attributes["value"], ir.IntegerAttr):
-        yield given.value

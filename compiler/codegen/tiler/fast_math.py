@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.mlir import ir
+from ..structured.operations import GENERIC, body_of, iterators, operands_of, operations_in
 
 
 def _generics(module: Any) -> list[Any]:
     found: list[Any] = []
 
     def visit(operation: Any) -> Any:
-        if operation.name == "linalg.generic":
+        if operation.name == GENERIC:
             found.append(operation)
         return ir.WalkResult.ADVANCE
 
@@ -29,11 +30,10 @@ def allow_fast_math(module: Any) -> None:
     unspecified."""
     flags = ir.Attribute.parse("#arith.fastmath<reassoc>")
     for generic in _generics(module):
-        if "reduction" not in str(generic.attributes["iterator_types"]):
+        if all(iterators(generic)):
             continue
-        block = generic.regions[0].blocks[0]
-        inputs, _ = ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"])
-        accumulators = list(block.arguments)[inputs:]
-        for operation in block.operations:
-            if operation.operation.name == "arith.addf" and any(o in accumulators for o in operation.operands):
-                operation.operation.attributes["fastmath"] = flags
+        block, (inputs, _) = body_of(generic), operands_of(generic)
+        accumulators = list(block.arguments)[len(inputs) :]
+        for operation in operations_in(block):
+            if operation.name == "arith.addf" and any(o in accumulators for o in operation.operands):
+                operation.attributes["fastmath"] = flags

@@ -16,7 +16,10 @@ from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_
 from ....dialect.emitter import Index
 from ...base.mlir import ir
 from ...lower.writer import SINCE, SPARSE, UNTIL
-from ..structured.positions import Other, Panel, plain, read_map
+from ..structured import positions as structured
+from ..structured.operations import GENERIC, body_of, iterators, maps_of, operands_of, operations_in
+from ..structured.positions import Other, Panel, plain
+from ..structured.values import read_partly_known, read_region
 from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
@@ -79,7 +82,7 @@ class _Reader:
             "bufferization.to_tensor": self._to_tensor,
             "bufferization.materialize_in_destination": self._written,
             "linalg.fill": self._fill,
-            "linalg.generic": self._generic,
+            GENERIC: self._generic,
             "tensor.expand_shape": self._expand,
             "tensor.collapse_shape": self._collapse,
             "tensor.cast": self._cast,
@@ -88,7 +91,7 @@ class _Reader:
             "func.return": lambda op: None,
             **dict.fromkeys(_SIZES, self._size),
         }
-        for operation in (o.operation for o in self.block.operations):
+        for operation in operations_in(self.block):
             reader = readers.get(operation.name)
             if operation.name == _LOOP and self._is_sequential():
                 raise Sequential
@@ -100,8 +103,7 @@ class _Reader:
 
     def _is_sequential(self) -> bool:
         """Returns whether the function holds only loops, and maps that fill or copy memory for them."""
-        generics = (o for o in self.block.operations if o.operation.name == "linalg.generic")
-        return not any("reduction" in str(generic.attributes["iterator_types"]) for generic in generics)
+        return all(all(iterators(op)) for op in operations_in(self.block) if op.name == GENERIC)
 
     # Arguments
 
@@ -161,18 +163,14 @@ class _Reader:
             raise Unsupported("a size that is computed from elements")
         return self.sizes[value]
 
-    def _mixed(self, static: Sequence[int], dynamic: list[Any]) -> tuple[Size, ...]:
-        return tuple(self._size_of(dynamic.pop(0)) if s <= _DYNAMIC else s for s in static)
+    def _sizes_of(self, parts: Sequence[Any]) -> tuple[Size, ...]:
+        return tuple(part if isinstance(part, int) else self._size_of(part) for part in parts)
 
     # Tensors
 
     def _bind(self, operation: Any) -> None:
-        operands = list(operation.operands)
-        buffer = self.buffers[operands.pop(0)]
-        offsets, sizes, strides = (
-            self._mixed(_integers(operation.attributes[f"static_{name}"]), operands)
-            for name in ("offsets", "sizes", "strides")
-        )
+        buffer = self.buffers[operation.operands[0]]
+        offsets, sizes, strides = map(self._sizes_of, read_region(operation))
         self.views[operation.results[0]] = View(buffer, offsets[0], strides)
         self.shapes[operation.results[0]] = sizes
 
@@ -203,11 +201,8 @@ class _Reader:
         return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(group)] for group in groups]
 
     def _expand(self, operation: Any) -> None:
-        operands = list(operation.operands)
-        source = self.tensors[operands.pop(0)]
-        shape = self._mixed(_integers(operation.attributes["static_output_shape"]), operands)
-        groups = self._reassociation(operation)
-        self.tensors[operation.results[0]] = expand(source, shape, groups)
+        source, (shape,) = self.tensors[operation.operands[0]], read_partly_known(operation, "output_shape")
+        self.tensors[operation.results[0]] = expand(source, self._sizes_of(shape), self._reassociation(operation))
 
     def _collapse(self, operation: Any) -> None:
         source = self.tensors[operation.operands[0]]
@@ -216,26 +211,19 @@ class _Reader:
     def _cast(self, operation: Any) -> None:
         self.tensors[operation.results[0]] = self.tensors[operation.operands[0]]
 
-    def _region(self, operation: Any, operands: list[Any]) -> Region:
-        starts, sizes, steps = (
-            self._mixed(_integers(operation.attributes[f"static_{name}"]), operands)
-            for name in ("offsets", "sizes", "strides")
-        )
-        return Region(starts, sizes, steps)
+    def _region(self, operation: Any) -> Region:
+        return Region(*map(self._sizes_of, read_region(operation)))
 
     def _slice(self, operation: Any) -> None:
-        operands = list(operation.operands)
-        whole = self.tensors[operands.pop(0)]
-        region = self._region(operation, operands)
+        whole, region = self.tensors[operation.operands[0]], self._region(operation)
         # A constant needs no memory.
         home = region.of(whole) if whole.splat is None else None
         self.tensors[operation.results[0]] = Tensor(region.sizes, whole.element, home, whole.splat)
 
     def _insert(self, operation: Any) -> None:
         """Copies a tensor into a part of the target's memory."""
-        operands = list(operation.operands)
-        source, target = (self.tensors[operands.pop(0)] for _ in range(2))
-        at, region = operation.location, self._region(operation, operands)
+        source, target = (self.tensors[operation.operands[number]] for number in range(2))
+        at, region = operation.location, self._region(operation)
         if target.splat is None:
             self._in_memory(target, at)
         else:
@@ -302,18 +290,15 @@ class _Reader:
     # Structured ops
 
     def _generic(self, operation: Any) -> None:
-        inputs, outputs = ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])
-        maps = [_read_map(ir.AffineMapAttr(m).value) for m in operation.attributes["indexing_maps"]]
-        parallel = tuple("parallel" in str(kind) for kind in operation.attributes["iterator_types"])
-        values = list(operation.operands)
-        target = self.tensors[values[-1]]
-        if outputs != 1:
+        (inputs, targets), parallel = operands_of(operation), iterators(operation)
+        maps = [_known(map) for map in maps_of(operation)]
+        target = self.tensors[targets[-1]]
+        if len(targets) != 1:
             self._check_carries(operation, maps, parallel)
         accesses: list[Access] = []
         leaves: list[Node] = []
-        arguments = list(operation.regions[0].blocks[0].arguments)
-        scalars = {}
-        for value, map in zip(values[:inputs], maps, strict=False):
+        block = body_of(operation)
+        for value, map in zip(inputs, maps, strict=False):
             if value in self.constants:
                 leaves.append(Node("constant", str(value.type), text=self.constants[value][0]))
                 continue
@@ -327,23 +312,23 @@ class _Reader:
         if any(isinstance(p, Panel) for p in written):
             raise Unsupported("a result in panels")
         reduces = not all(parallel)
-        if outputs != 1:
-            leaves.append(Node("start", self.tensors[values[-2]].element))
+        if len(targets) != 1:
+            leaves.append(Node("start", self.tensors[targets[0]].element))
         if reduces:
             leaves.append(Node("start", target.element))
         elif target.splat is not None:
             leaves.append(Node("constant", target.element, text=target.splat))
         else:
             leaves.append(Node("read", target.element, number=len(accesses)))
-        scalars = dict(zip(arguments, leaves, strict=True))
+        scalars = dict(zip(block.arguments, leaves, strict=True))
         for leaf in leaves:
             leaf.location = operation.location
-        *carried, body = self._body(operation.regions[0].blocks[0], scalars)
+        *carried, body = self._body(block, scalars)
         if not reduces and any(n.kind == "read" and n.number == len(accesses) for n in body.walk()):
             accesses.append(Access(target, written))
         nodes = {id(node): node for root in (*carried, body) for node in root.walk()}.values()
         used = {n.number for n in nodes if n.kind == "read"}
-        loops = self._loop_sizes(len(parallel), [*accesses, *self._unread(values, maps, inputs)], target, written)
+        loops = self._loop_sizes(len(parallel), [*accesses, *self._unread(inputs, maps)], target, written)
         kept = {old: new for new, old in enumerate(sorted(used))}
         for node in nodes:
             if node.kind == "read":
@@ -352,7 +337,7 @@ class _Reader:
         indices = tuple(p for p in written if isinstance(p, Index))
         op = Op(loops, parallel, reads, indices, body, target if reduces else None, location=operation.location)
         if carried:
-            (following,), first = carried, self.tensors[values[-2]]
+            (following,), first = carried, self.tensors[targets[0]]
             op.start, op.carried = None, Carried(following, str(first.splat), first.element)
         else:
             plain, op = op, pair_steps(unpack_groups(group_quantized(group_steps(op))))
@@ -362,7 +347,7 @@ class _Reader:
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)
-        self.tensors[operation.results[outputs - 1]] = op.result
+        self.tensors[operation.results[len(targets) - 1]] = op.result
 
     def _check_carries(self, operation: Any, maps: Sequence[Sequence[Position]], parallel: Sequence[bool]) -> None:
         """Raises Unsupported unless the first of two results is only carried along the one sequential loop, from a
@@ -370,7 +355,7 @@ class _Reader:
         loops = [i for i, free in enumerate(parallel) if free]
         carried, written = ([plain(position) for position in map] for map in maps[-2:])
         kept = len(list(operation.results[0].uses)) > 0
-        first = self.tensors[list(operation.operands)[-2]].splat
+        first = self.tensors[operands_of(operation)[1][-2]].splat
         if (
             len(operation.results) != 2
             or carried != loops
@@ -380,9 +365,9 @@ class _Reader:
         if len(loops) != len(parallel) - 1 or kept or first is None:
             raise Unsupported("an op with several results")
 
-    def _unread(self, values: list[Any], maps: list[Any], inputs: int) -> list[Access]:
+    def _unread(self, inputs: Sequence[Any], maps: Sequence[tuple[Position, ...]]) -> list[Access]:
         """Returns the operands that only define loop sizes, constants among them."""
-        pairs = zip(values[:inputs], maps, strict=False)
+        pairs = zip(inputs, maps, strict=False)
         return [Access(self.tensors[value], map) for value, map in pairs if value in self.tensors]
 
     def _loop_sizes(
@@ -438,7 +423,7 @@ class _Reader:
                 known[result] = find_nearest(_decided(node))
             known[result].location = known[result].location or operation.location
 
-        for operation in (o.operation for o in block.operations):
+        for operation in operations_in(block):
             if operation.name == "linalg.yield":
                 return tuple(value(operand) for operand in operation.operands)
             step(operation)
@@ -460,10 +445,6 @@ def _decided(node: Node) -> Node:
     return node
 
 
-_DYNAMIC = -(1 << 62)
-"""MLIR's marker of a dynamic size: the least i64."""
-
-
 def _read_bound(operation: Any, name: str) -> tuple[int, int] | None:
     """Returns a loop and a distance, where the operation has such an attribute."""
     if name not in operation.attributes:
@@ -472,9 +453,10 @@ def _read_bound(operation: Any, name: str) -> tuple[int, int] | None:
     return loop, distance
 
 
-def _read_map(map: Any) -> tuple[Index | Panel, ...]:
+def _known(map: Sequence[structured.Position]) -> tuple[Index | Panel, ...]:
+    """Returns the positions of a map. Raises Unsupported for one that is no linear form, in panels or not."""
     found: list[Index | Panel] = []
-    for position in read_map(map):
+    for position in map:
         if isinstance(position, Other):
             raise Unsupported(f"the index `{position.text}`")
         found.append(position)
