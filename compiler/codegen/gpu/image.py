@@ -49,8 +49,8 @@ def make_image(host: Machine, text: str, ptx: str, cubin: bytes, symbol: str, la
         lines.append(f"@{name}{IMAGE} = hidden constant {IMAGE_TYPE} {{{fields}}}, align 8")
     module = host.parse("\n".join([text, *lines]))
     host.hide_others(module, frozenset(name + BLOCKS for name in names), visible=False)
-    host.optimize(module, Pipeline.VECTORS)
-    return host.emit_object(host.parse(str(module)))
+    host.optimize(module, Pipeline.COUNTS)
+    return host.emit_object(module)
 
 
 def keep_functions(text: str, names: Iterable[str]) -> str:

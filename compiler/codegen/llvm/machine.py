@@ -28,6 +28,7 @@ class Pipeline(Enum):
     SCALARS = "scalar loops that set an alarm: as `LOOPS`, without vectorization"
     VECTORS = "vectors of their final length: the passes of the level without vectorization and unrolling"
     SHORT = "a tiled kernel, or an entry without loops of kernels: `SHORT_PASSES`"
+    COUNTS = "functions of a few instructions, which count the blocks of launches: `COUNT_PASSES`, at every level"
 
 
 SHORT_PASSES = ("simplify_cfg", "instruction_combine", "loop_rotate", "new_gvn", "instruction_combine", "simplify_cfg")
@@ -36,6 +37,10 @@ and removed common subexpressions, so the instructions are nearly those of the p
 time. Generated code allocates no scalars, and has no dead code that these passes leave. Loop invariants are hoisted by
 the code generator. Entries compute sizes and call kernels: their code is the same, in a quarter of the time. Level 3
 uses its own passes."""
+COUNT_PASSES = ("global_dead_code_eliminate", "instruction_combine", "simplify_cfg")
+"""The passes of `Pipeline.COUNTS`. They remove the globals of device functions, and fold the arithmetic of sizes."""
+_PASSES = {pipeline: () for pipeline in Pipeline} | {Pipeline.SHORT: SHORT_PASSES, Pipeline.COUNTS: COUNT_PASSES}
+"""The passes of each pipeline, by their names in llvmlite; none where it has the passes of the level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +118,10 @@ class Machine:
         tuning.loop_unrolling = self.options.level > 1 and pipeline in (Pipeline.LOOPS, Pipeline.SCALARS)
         tuning.loop_vectorization = tuning.slp_vectorization = pipeline is Pipeline.LOOPS and self.options.level > 0
         builder = llvm.create_pass_builder(self._machine, tuning)
-        if pipeline is Pipeline.SHORT and self.options.level in (1, 2):
-            passes = llvm.create_new_module_pass_manager()
-            for name in SHORT_PASSES:
-                getattr(passes, f"add_{name}_pass")()
-        else:
-            passes = builder.getModulePassManager()
+        names = _PASSES[pipeline] if pipeline is Pipeline.COUNTS or self.options.level in (1, 2) else ()
+        passes = llvm.create_new_module_pass_manager() if names else builder.getModulePassManager()
+        for name in names:
+            getattr(passes, f"add_{name}_pass")()
         passes.run(module, builder)
 
     def emit_object(self, module: Any) -> bytes:

@@ -143,7 +143,8 @@ def _make_image(task: Task, text: str) -> bytes:
     with task.timed(CUBIN):
         cubin = make_cubin(job.ptxas, ptx, job.cpu) if job.ptxas else b""
     with task.timed("image"):
-        host = Machine(target.host, Options(2))
+        # Setting up the code generator of level 2 takes longer than everything else about an image.
+        host = Machine(target.host, Options(0))
         task.report = replace(task.report, made_for=MadeFor(target.cpu, host.made_for.triple))
         return make_image(host, text, ptx, cubin, symbol, list(launches.values()))
 
