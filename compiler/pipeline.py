@@ -168,6 +168,9 @@ class Build:
         """Lowers the graph. Raises DiagnosticError if it still contains operators that cannot be lowered."""
         with self._timed(LOWER):
             self.lowered = lower_graph(module, self.options)
+        if self.dumps.active:
+            with self._generator(LOWER) as generator:
+                generator.write_kernels(self.lowered)
         return self.lowered
 
     def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:

@@ -29,8 +29,12 @@ def _graphs(route: str, pipeline: str) -> Sequence[Text]:
     return ((GRAPH, GRAPH), *((step.name, GRAPH) for step in parse_pipeline(pipeline)))
 
 
+def _lowered_texts(route: str, pipeline: str) -> Sequence[Text]:
+    return [(FIRST, code_stages(route)[FIRST])]
+
+
 def _kernel_texts(route: str, pipeline: str) -> Sequence[Text]:
-    return [text for text in code_stages(route).items() if text[0] not in LLVM_STAGES]
+    return [text for text in code_stages(route).items() if text[0] not in (FIRST, *LLVM_STAGES)]
 
 
 def _code_texts(route: str, pipeline: str) -> Sequence[Text]:
@@ -58,7 +62,9 @@ class BuildStage:
 
 PARAMETERS = BuildStage("parameters", "reader", (), "compares checkpoints with the graph", "model/parameters.py")
 PASSES = BuildStage("passes", "optimized", (), "graph to graph", "../passes/", _graphs)
-LOWER = BuildStage("lower", "lowered", ("optimized",), "graph to kernels in linalg, and calls of them", "lower/")
+LOWER = BuildStage(
+    "lower", "lowered", ("optimized",), "graph to kernels in linalg, and calls of them", "lower/", _lowered_texts
+)
 KERNELS = BuildStage(
     "kernels", "program", ("lowered",), "linalg to machine code; memory plans", "codegen/, host/", _kernel_texts
 )

@@ -96,7 +96,7 @@ def test_keys_of_objects() -> None:
         "alarm": True,
     }
     job = Job(2, "x86-64-v3", "", "", ("f",), "loops")
-    assert_each_field_counts(job, changed, {"dump", "ptxas"}, lambda j: ObjectCache(None).key("text", j))
+    assert_each_field_counts(job, changed, {"ptxas"}, lambda j: ObjectCache(None).key("text", j))
 
 
 def test_identities_of_files_and_of_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

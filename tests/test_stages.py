@@ -7,7 +7,7 @@ from nacre.compiler.dumps import Dumps
 from nacre.compiler.options import Options
 from nacre.compiler.outputs import EMIT_KINDS
 from nacre.compiler.pipeline import _RUN, Build
-from nacre.compiler.stages import KERNELS, PASSES, STAGES, needed_stages, result_with_text, texts_of
+from nacre.compiler.stages import KERNELS, LOWER, PASSES, STAGES, needed_stages, result_with_text, texts_of
 
 MODEL = """language 1
 model double(x: f32[3]) -> f32[3] { return x + x }
@@ -82,7 +82,8 @@ def test_the_input_of_a_stage_is_a_text_of_another() -> None:
 def test_only_needed_stages_run() -> None:
     options = Options()
     assert result_with_text("03-unroll-repeat", options.route, options.pipeline) == PASSES.gives
-    assert result_with_text("linalg", options.route, options.pipeline) == KERNELS.gives
+    assert result_with_text("linalg", options.route, options.pipeline) == LOWER.gives
+    assert result_with_text("tiled", options.route, options.pipeline) == KERNELS.gives
     build = Build(read_model(MODEL), options)
     build.make("program")
     first = build.program

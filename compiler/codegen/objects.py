@@ -42,7 +42,7 @@ from .workers.child import (
     entry_source,
     kernel_source,
 )
-from .workers.job import NO_DEVICE_CODE, Job, Report
+from .workers.job import KERNEL, NO_DEVICE_CODE, Job, Report, text_name
 from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
 from .workers.pool import give_back, prestart, take_child
@@ -221,8 +221,17 @@ class CodeGenerator:
 
     @property
     def _dump(self) -> tuple[str, ...]:
-        """The stages whose texts are requested."""
-        return self.dumps.wanted((*code_stages(self.options.route), *MODULES), whole=MODULES)
+        """The stages whose texts are requested of the children."""
+        wanted = self.dumps.wanted((*code_stages(self.options.route), *MODULES), whole=MODULES)
+        return tuple(stage for stage in wanted if stage != FIRST)
+
+    def write_kernels(self, lowered: Lowered) -> None:
+        """Writes the text of the first stage, which no child makes."""
+        stages, name = code_stages(self.options.route), text_name(KERNEL, FIRST)
+        if self.options.start == FIRST and FIRST in self.dumps.wanted(tuple(stages), whole=()):
+            sources = [self._source(kernel, target) for target in self.options.targets for kernel in lowered.kernels]
+            parts = [_part(FIRST, source.files[name], source, Report()) for source in sources]
+            self.dumps.write_parts(FIRST, stages[FIRST], parts)
 
     def compile_kernels(self, lowered: Lowered) -> Program:
         options = self.options
@@ -340,25 +349,35 @@ class CodeGenerator:
     def _make(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[ObjectCode]:
         """Returns the objects of the sources. Objects that are not cached are compiled in a suitable number of
         children. Texts in the languages `dumped` are those of a stage as a whole."""
-        # A dump must show every stage, so no object comes from the cache.
-        cache = ObjectCache(object_folder() if self.options.cache and not self._dump else None)
-        keys = [cache.key(source.identity, source.job) for source in sources]
-        found = {key: ObjectCode(*kept) for key in keys if (kept := cache.get(key)) is not None}
-        missing = {key: source for source, key in zip(sources, keys, strict=True) if key not in found}
-        for key, outcome in zip(missing, self._compile(list(missing.values()), worker, dumped), strict=True):
-            found[key] = ObjectCode(outcome.code, outcome.result.report, outcome.dumps)
-            cache.put(key, outcome.code, outcome.result.report)
+        cache = ObjectCache(object_folder() if self.options.cache else None)
+        keys = [cache.key(source.whole if source.job.dump else source.identity, source.job) for source in sources]
+        unique = dict(zip(keys, sources, strict=True))
+        made = {key: ObjectCode(*kept) for key in unique if (kept := cache.get(key)) is not None}
+        missing = {key: source for key, source in unique.items() if key not in made}
+        try:
+            self._compile(missing, worker, made)
+        except Exception:
+            # The dumps before the error are the useful ones then.
+            self._write_dumps(unique, made, {"mlir", "ll", "s"})
+            raise
+        for key in missing:
+            cache.put(key, made[key].code, made[key].report, made[key].dumps)
         if missing:
             cache.prune()
-        return [found[key] for key in keys]
+        self._write_dumps(unique, made, dumped)
+        return [made[key] for key in keys]
 
-    def _compile(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
+    def _compile(self, missing: Mapping[str, Source], worker: str, made: dict[str, ObjectCode]) -> None:
+        """Adds to `made` the objects of the sources; where one cannot be compiled, its dumps, before the error."""
+        keys, sources = list(missing), list(missing.values())
+        done = 0
 
         def take(number: int, outcome: Outcome) -> None:
-            outcomes[number] = outcome
+            nonlocal done
+            made[keys[number]] = ObjectCode(outcome.code, outcome.result.report, outcome.dumps)
+            done += 1
             if worker == KERNEL_WORKER:
-                _LOG.info("%d of %d kernels are compiled", len(outcomes), len(sources))
+                _LOG.info("%d of %d kernels are compiled", done, len(sources))
             check_target_is_known(outcome.output, sources[number].job.triple)
             if outcome.result.error and self.given and outcome.result.stage in (self.options.start, CUBIN):
                 raise _unreadable(sources[number], outcome)
@@ -377,24 +396,18 @@ class CodeGenerator:
         try:
             children.run(sources, self.options.timeout, take)
             give_back(worker, children.release())
-        except Exception:
-            # The dumps before the error are the useful ones then.
-            self._write_dumps(sources, outcomes, {"mlir", "ll", "s"})
-            raise
         finally:
             children.close()
-        self._write_dumps(sources, outcomes, dumped)
-        return [outcomes[number] for number in range(len(sources))]
 
     def _write_dumps(
-        self, sources: Sequence[Source], outcomes: Mapping[int, Outcome], languages: Collection[str]
+        self, sources: Mapping[str, Source], made: Mapping[str, ObjectCode], languages: Collection[str]
     ) -> None:
         """Writes one text for every stage: the concatenated texts of the objects, kernels before entries."""
         for stage, language in code_stages(self.options.route).items():
             name = f"{stage}.{language}"
-            made = [(sources[i], outcomes[i]) for i in sorted(outcomes) if name in outcomes[i].dumps]
-            if made and language in languages:
-                parts = (_part(stage, outcome.dumps[name], source, outcome.result.report) for source, outcome in made)
+            shown = [(source, made[key]) for key, source in sources.items() if key in made and name in made[key].dumps]
+            if shown and language in languages:
+                parts = (_part(stage, code.dumps[name], source, code.report) for source, code in shown)
                 self.dumps.write_parts(stage, language, [*self._parts.get(stage, ()), *parts])
 
 
@@ -455,5 +468,6 @@ def generate_objects(
     """Generates all objects in one call, for callers without steps in between. `dump_dir` receives the text after every
     stage."""
     generator = CodeGenerator(options or CodeOptions(), Dumps(dump_dir))
+    generator.write_kernels(lowered)
     program = generator.compile_kernels(lowered)
     return program, generator.compile_entries(program)

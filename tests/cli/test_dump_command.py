@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from cli_harness import DIGITS, DOUBLE, Cli, on_terminal
+from nacre.compiler.codegen.objects import CodeGenerator
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -35,6 +37,24 @@ def test_before_and_after_are_repeatable_and_print_each_time(cli: Cli, double: P
         expected += [f"after {step.name}"] if step.name in ("canonicalize", "cse") else []
     assert heads(done.err) == expected
     assert done.err.count("module double\n") == len(expected)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("more", [(), ("--target", "x86-64-v3,x86-64-v2"), ("--target", "cuda:sm_80")])
+def test_graphs_and_linalg_are_printed_without_code_generation(
+    more: Sequence[str], cli: Cli, double: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the texts of a whole build."""
+    assert cli("compile", double, *more, "-o", tmp_path / "m.so", "--dump-dir", tmp_path / "dumps").code == 0
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("code is generated")
+
+    monkeypatch.setattr(CodeGenerator, "compile_kernels", refuse)
+    for stage in ("graph", "fuse", "linalg"):
+        (path,) = (tmp_path / "dumps").glob(f"*-{stage}.*")
+        assert cli("dump", double, *more, "--stage", stage).out == path.read_text()
+    assert cli("dump", double, *more, "--stage", "llvm-ir").code == 70
 
 
 NAMES = ["graph", *(step.name for step in parse_pipeline(GRAPH_PASSES[2]))]

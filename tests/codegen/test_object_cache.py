@@ -128,11 +128,38 @@ def test_it_can_be_switched_off(folder: Path, compiled: list[str], monkeypatch: 
     assert not folder.exists() and len(compiled) == 2 * OBJECTS
 
 
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
 def test_dumps_see_every_kernel(tmp_path: Path, compiled: list[str]) -> None:
-    generate_objects(lowered("exp"), QUICK)
+    _, objects = generate_objects(lowered("exp"), QUICK)
     compiled.clear()
+    _, dumped = generate_objects(lowered("exp"), QUICK, tmp_path / "dump")
+    assert len(compiled) == OBJECTS and len(texts(tmp_path / "dump")) >= 6
+    compiled.clear()
+    _, again = generate_objects(lowered("exp"), QUICK, tmp_path / "again")
+    assert compiled == [] and texts(tmp_path / "again") == texts(tmp_path / "dump")
+    assert objects == dumped == again
+
+
+def test_dumps_show_the_whole_source(tmp_path: Path, compiled: list[str]) -> None:
+    """A dump has the names of its nodes and its function, which no object depends on."""
+    for name in ("f", "another"):
+        compiled.clear()
+        generate_objects(lowered("exp", name=name), QUICK, tmp_path / name)
+        assert compiled
+    generate_objects(lowered("exp", name="another"), replace(QUICK, cache=False), tmp_path / "new")
+    assert texts(tmp_path / "new") == texts(tmp_path / "another") != texts(tmp_path / "f")
+
+
+def test_damaged_dumps_are_made_again(tmp_path: Path, folder: Path, compiled: list[str]) -> None:
     generate_objects(lowered("exp"), QUICK, tmp_path / "dump")
-    assert len(compiled) == OBJECTS and len(list((tmp_path / "dump").iterdir())) >= 6
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    compiled.clear()
+    generate_objects(lowered("exp"), QUICK, tmp_path / "again")
+    assert len(compiled) == OBJECTS and texts(tmp_path / "again") == texts(tmp_path / "dump")
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(folder: Path, compiled: list[str]) -> None:
@@ -154,9 +181,10 @@ def test_the_inputs_of_a_cache_key(folder: Path, monkeypatch: pytest.MonkeyPatch
         replace(job, keep=("g",)),
         replace(job, route="tiled"),
         replace(job, visible=True),
+        replace(job, dump=("tiled",)),
+        replace(job, dump=("tiled", "llvm-ir")),
     )
     keys = [cache.key("text", job), cache.key("another text", job), *(cache.key("text", other) for other in changed)]
-    assert cache.key("text", replace(job, dump=("tiled",))) == keys[0]
     monkeypatch.setattr(object_cache, "identify_host", lambda: "another CPU")
     keys.append(cache.key("text", replace(job, cpu="native")))
     assert cache.key("text", job) == keys[0]
@@ -183,9 +211,10 @@ def test_many_at_once(folder: Path) -> None:
         cache = ObjectCache(folder)
         for i in range(50):
             key = f"{i % 5}"
-            cache.put(key, key.encode() * 10000, report)
+            cache.put(key, key.encode() * 10000, report, {"tiled.mlir": key})
             found = cache.get(f"{(i + number) % 5}")
-            assert found is None or (found[0] == f"{(i + number) % 5}".encode() * 10000 and found[1] == report)
+            name = f"{(i + number) % 5}"
+            assert found is None or found == (name.encode() * 10000, report, {"tiled.mlir": name})
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))

@@ -22,7 +22,7 @@ from dataclasses import field
 from ....dialect.lazy_dataclass import dataclass
 from ...base.compiler_errors import NO_ANSWER
 from .forking import ForkServer, read_status
-from .job import ENTRIES, INNER_FILE, KERNEL, WRITTEN, Job, Result, text_name
+from .job import ENTRIES, INNER_FILE, KERNEL, WRITTEN, Job, Result, text_name, to_json
 from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
@@ -44,6 +44,11 @@ class Source:
     worker: str
     kernel: str = ""
     nodes: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """The files with their names, whose parts may all appear in dumps."""
+        return to_json(dict(self.files), sort_keys=True)
 
 
 def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = (), written: str = "") -> Source:

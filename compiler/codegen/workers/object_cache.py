@@ -1,9 +1,15 @@
-"""The object cache: the same text for the same target by the same code generator is the same object, in every model."""
+"""The object cache: the same text for the same target by the same code generator is the same object, in every model.
+
+The texts of the stages that a dump shows are cached with the object that they led to. They contain all of its source,
+so the key of a dump covers the whole source, and the requested stages.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -43,22 +49,29 @@ class ObjectCache:
         self._store = Store(folder)
 
     def key(self, identity: str, job: Job) -> str:
-        """Returns the key of an object: everything that determines its bytes, and nothing else."""
+        """Returns the key of an object: everything that determines its bytes and its dumps, and nothing else."""
         digest = hashlib.sha256()
         host = identify_host() if job.cpu == "native" else ""
-        for part in (_generator(), host, to_json(replace(job, dump=(), ptxas=""), sort_keys=True), identity):
+        for part in (_generator(), host, to_json(replace(job, ptxas=""), sort_keys=True), identity):
             digest.update(hashlib.sha256(part.encode()).digest())
         return digest.hexdigest()
 
-    def get(self, key: str) -> tuple[bytes, Report] | None:
+    def get(self, key: str) -> tuple[bytes, Report, Mapping[str, str]] | None:
+        """Returns an object, its report, and its dumps by file name."""
         data = self._store.get(key)
         if data is None:
             return None
-        head, _, code = data.partition(b"\n")
-        return code, Report.from_fields(json.loads(head))
+        head, _, rest = data.partition(b"\n")
+        fields = json.loads(head)
+        size = fields["dumps"]
+        dumps = json.loads(zlib.decompress(rest[:size])) if size else {}
+        return rest[size:], Report.from_fields(fields["report"]), dumps
 
-    def put(self, key: str, code: bytes, report: Report) -> None:
-        self._store.put(key, to_json(report, sort_keys=True).encode() + b"\n" + code)
+    def put(self, key: str, code: bytes, report: Report, dumps: Mapping[str, str]) -> None:
+        # The fastest compression makes the texts a tenth as large.
+        texts = zlib.compress(to_json(dict(dumps), sort_keys=True).encode(), 1) if dumps else b""
+        head = to_json({"report": report, "dumps": len(texts)}, sort_keys=True).encode()
+        self._store.put(key, head + b"\n" + texts + code)
 
     def prune(self) -> None:
         self._store.prune()
