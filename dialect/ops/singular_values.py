@@ -1,17 +1,14 @@
-"""`svd`: singular values and vectors, by rotations of pairs of columns (Hestenes, 1958).
+"""`svd`: singular values and vectors, by reflections and rotations (Golub and Reinsch, 1970).
 
-A rotation makes two columns of x orthogonal. Sweeps over all pairs repeat until no pair needs one, at most 40 times;
-six to ten suffice for most matrices. Then the columns are u * s, and the product of the rotations is v. A wide matrix
-is transposed first.
+`support/reflections` makes a matrix bidiagonal, and `support/rotations` makes that diagonal. A wide matrix is
+transposed first.
 
-    x = 3 0    The columns a and b have the same length, and a . b is 20: they are rotated by 45 degrees.
-        4 5
-               (a + b) / sqrt(2) = (3, 9) / sqrt(2)      of length sqrt(45), the first singular value
-               (b - a) / sqrt(2) = (-3, 1) / sqrt(2)     of length sqrt(5), the second one
+    x = 3 0    reflections    -5 -4    rotations    -6.71  0       The singular values are sqrt(45) and sqrt(5).
+        4 5    ---------->     0  3    -------->     0     2.24
 
-A sweep of [m, n] takes about (7 * m + 4 * n) * n * n / 2 multiplications, all of vectors; each matrix is computed by
-one thread. The last sweep is the first one in which the largest cosine between two columns times the largest sine of a
-rotation is below the rounding error: another sweep would find nothing to rotate.
+For [m, n] with m >= n, the reflections take about 4 * m * n * n multiplications, the products of reflections as many,
+and the rotations as many again, all of vectors. Besides, there are about 2 * n * n square roots, one after another.
+Each matrix is computed by one thread. The reference rotates pairs of columns until all are orthogonal (Hestenes, 1958).
 """
 
 from __future__ import annotations
@@ -22,16 +19,21 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Shape, at_least, floor_divide, minimum
+from ..dims import Shape, at_least, minimum
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, LateCases, Operand, Operator, Use
 from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
-from .support.rotations import LANES, SWEEPS, TURNS, Rotations
+from .support.matrix_loops import MatrixLoops, padded
+from .support.reflections import bidiagonalized, joined
+from .support.rotations import Rotations, rotated_rows
+from .support.singular_vectors import Scale, filled, ordered
 
 _DTYPES = (F32, F64)
+_SWEEPS = 40
+"""The most times that the reference rotates all pairs of columns; six to ten suffice for most matrices."""
 
 
 def _is_tall(x: TensorType) -> bool:
@@ -59,17 +61,27 @@ def _lower(
     dtype, tall = x.type.dtype, _is_tall(x.type)
     *batch, m, n = x.type.shape
     rows, columns = (m, n) if tall else (n, m)
-    pairs = LANES * floor_divide(columns + 2 * LANES - 1, 2 * LANES)
-    width = 2 * pairs + LANES
-    shapes: list[Shape] = [(rows + columns, width), (3, pairs), (TURNS, 2, 2, pairs), (2, pairs), *[(width,)] * 3]
+    height, width, turns = padded(rows), padded(columns), rotated_rows(columns)
+    shapes: list[Shape] = [(height, width), (width, height), (turns, height), (turns, width), (columns,), (columns,)]
+    shapes += [(2, columns), (width,), (height,), (n,), (2, turns), (2, turns)]
     # Each matrix has its own scratch memory, so that threads of a device compute several at once.
     scratch = (TensorType(dtype, (*batch, *shape)) for shape in shapes)
     tensors = [e.full(type, 0) for type in (*scratch, *types)]
 
     def matrix(s: SequenceEmitter, indices: Sequence[Scalar], given: Sequence[Tensor]) -> Sequence[Tensor]:
-        body = Rotations(s, tuple(indices)[: len(batch)], rows, columns, pairs, tall=tall)
-        source, work, *others = given
-        return [source, *body.ordered([*body.diagonalized([body.filled(source, work), *others[:3]]), *others[3:]])]
+        loops = MatrixLoops(s, tuple(indices)[: len(batch)], dtype)
+        source, a, turned, left, right, d, e, factors, along, down, peaks, of_columns, of_rows, *results = given
+        scale = Scale(loops, source, peaks)
+        a, turned = filled(loops, source, rows, columns, scale, [a, turned], tall=tall)
+        changed = bidiagonalized(loops, rows, columns, [a, turned, left, right, d, e, factors, along, down])
+        a, turned, left, right, d, e, factors, along, down = changed
+        left, a, along = joined(loops, factors, 0, (rows, columns), [left, a, along])
+        right, turned, along = joined(loops, factors, 1, (columns, columns), [right, turned, along])
+        changed = Rotations(loops, rows, columns).diagonalized([left, right, d, e, of_columns, of_rows])
+        left, right, d, e, of_columns, of_rows = changed
+        results = ordered(loops, rows, columns, scale, [left, right, d], results, tall=tall)
+        scratch = [a, turned, left, right, d, e, factors, along, down, scale.peaks, of_columns, of_rows]
+        return [source, *scratch, *results]
 
     return e.scan(batch or [1], [x, *tensors], matrix)[-3:]
 
@@ -91,7 +103,7 @@ def _reference(x: Numbers) -> tuple[Any, ...]:
 def _decomposed(work: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     columns, dtype = work.shape[1], work.dtype
     v = np.eye(columns, dtype=dtype)
-    for _ in range(SWEEPS):
+    for _ in range(_SWEEPS):
         rotations = 0
         for p, q in combinations(range(columns), 2):
             a, b = work[:, p], work[:, q]

@@ -154,14 +154,15 @@ def _listed(results: Any) -> list[Any]:
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
-def is_near(contender: Contender, expected: Sequence[Array]) -> bool:
+def is_near(contender: Contender, expected: Sequence[Array], *, signed: bool = True) -> bool:
+    """Returns whether the results are those of another contender, but for their signs unless they are `signed`."""
     results = contender.results()
     if len(results) < len(expected):
         return False
     for result, wanted in zip(results, expected, strict=False):
         if result.shape != wanted.shape:
             return False
-        got, exact = (a.astype(np.float64) for a in (result, wanted))
+        got, exact = (a.astype(np.float64) if signed else np.abs(a, dtype=np.float64) for a in (result, wanted))
         # A code may be rounded the other way, a bfloat be off by a unit.
         step = 1.0 if wanted.dtype == np.int8 else 0.0
         near = BFLOAT if wanted.dtype == BF16.numpy else NEAR
@@ -179,7 +180,7 @@ def measure(name: str, usual: Usual, entry: Entry, plan: Plan, *, cpu_time: bool
     contenders = [Contender(OURS, lambda: entry(*passed), _listed), peer]
     contenders += [c for c in (_if_known(lambda: onnx_contender(usual, arrays)),) if c is not None]
     expected = peer.results()
-    wrong = [c.name for c in contenders if not is_near(c, expected)]
+    wrong = [c.name for c in contenders if not is_near(c, expected, signed=usual.signed)]
     if cpu_time:
         contenders = [c.timed_by(time.thread_time) for c in contenders]
     times = interleave([c for c in contenders if c.name not in wrong or c.name == OURS], plan)

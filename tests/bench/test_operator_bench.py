@@ -27,6 +27,7 @@ from operators import (
 from workloads.operators import MISSING, USUAL
 
 SLOW = {"conv1d", "conv2d", "conv3d", "conv_weight_gradient"} | {f"conv_transpose{rank}d" for rank in (1, 2, 3)}
+SLOW_VARIANTS = {"svd, 128 columns", "svd, f64"}
 """The reference interpreter takes seconds for them at the sizes of the table."""
 
 
@@ -34,7 +35,9 @@ def test_every_operator_is_in_the_table_or_has_a_reason_not_to_be() -> None:
     assert sorted([*USUAL, *MISSING]) == sorted(OPERATORS)
 
 
-@pytest.mark.parametrize("name", [name for name, (operator, _) in all_usual().items() if operator not in SLOW])
+@pytest.mark.parametrize(
+    "name", [name for name, (operator, _) in all_usual().items() if operator not in SLOW and name not in SLOW_VARIANTS]
+)
 def test_use_computes_the_same_as_torch(name: str) -> None:
     operator, usual = all_usual()[name]
     arrays = make_arrays(usual)
@@ -46,7 +49,8 @@ def test_use_computes_the_same_as_torch(name: str) -> None:
     interpreter = Interpreter(Module("test", functions=(function,)), no_parameters)
     passed = [a for a, given in zip(arrays, usual.operands, strict=True) if not given.weight]
     results = interpreter.run(function, passed)
-    assert is_near(Contender("reference", lambda: results, list), torch_contender(usual, arrays).results())
+    expected = torch_contender(usual, arrays).results()
+    assert is_near(Contender("reference", lambda: results, list), expected, signed=usual.signed)
 
 
 def test_a_line_is_measured(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def make(kind: str, shape: tuple[int, int]) -> Array:
         "half the rank": (u * (number < k // 2)) @ vh,
         "ones": np.ones(shape),
         "zero columns": any_matrix * (np.arange(shape[1]) % 2),
+        "large": any_matrix * 1e30,
+        "small": any_matrix * 1e-30,
     }
     return np.asarray(kinds[kind])
 
@@ -53,6 +55,7 @@ def make(kind: str, shape: tuple[int, int]) -> Array:
 KINDS = (
     *("any", "zero", "equal values", "two values", "graded values"),
     *("graded columns", "graded rows", "half the rank", "ones", "zero columns"),
+    *("large", "small"),
 )
 
 

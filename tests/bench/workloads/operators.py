@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import BF16, BOOL, F16, F32, I8, I32, I64, Array, DType
+from nacre.dialect.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, Array, DType
 from torch.nn import functional as f
 
 
@@ -63,6 +63,8 @@ class Usual:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     then: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     """Operators of one operand that follow."""
+    signed: bool = True
+    """Whether the signs of the results are determined."""
 
 
 _X = Given((256, 1024))
@@ -93,6 +95,10 @@ def _one(call: Callable[..., Any], onnx: str | None = None, x: Given = _X, **att
 
 def _two(call: Callable[..., Any], onnx: str | None = None, x: Given = _X, y: Given | None = None) -> Usual:
     return Usual((x, x if y is None else y), call, None if onnx is None else Onnx(onnx))
+
+
+def _svd(x: Given) -> Usual:
+    return Usual((x,), lambda x: torch.linalg.svd(x, full_matrices=False), signed=False)
 
 
 _BINARY = {
@@ -504,6 +510,7 @@ _SIGNALS: Mapping[str, Usual] = {
     "searchsorted": Usual((Given((10000,), made=np.sort), Given((65536,))), torch.searchsorted),
     "inverse": Usual((_MATRICES,), torch.linalg.inv),
     "determinant": Usual((_MATRICES,), torch.linalg.det),
+    "svd": _svd(Given((1, 32, 32))),
     "triangular_solve": Usual(
         (Given((16, 32, 32), range=(-0.1, 0.1)), _MATRICES),
         lambda a, y: torch.linalg.solve_triangular(a, y, upper=False, unitriangular=True),
@@ -620,6 +627,8 @@ VARIANTS: Mapping[str, tuple[str, Usual]] = {
         "cholesky",
         Usual((Given((1, 256, 256), made=_definite),), torch.linalg.cholesky),
     ),
+    "svd, 128 columns": ("svd", _svd(Given((1, 128, 128)))),
+    "svd, f64": ("svd", _svd(Given((1, 64, 64), F64))),
     "searchsorted, 100 numbers": (
         "searchsorted",
         Usual((Given((100,), made=np.sort), Given((65536,))), torch.searchsorted),
@@ -680,5 +689,4 @@ MISSING: Mapping[str, str] = {
     **dict.fromkeys(("row_ranks", "ranked_rows"), "measured by `trees.py`"),
     **dict.fromkeys(("leaf_indices_by_masks", "leaf_indices_by_borders", "add_leaf_values"), "measured by `trees.py`"),
     **dict.fromkeys(("roi_align", "nms"), "PyTorch has it in another package"),
-    "svd": "the signs of singular vectors are free; 64 columns take as long as in PyTorch, 128 twice as long",
 }
