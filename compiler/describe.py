@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 
+from ..dialect.dims import Size, add
 from ..dialect.graph import Constant, Function, Module
 from ..dialect.interpreter import Load
 from ..dialect.printer import print_module
@@ -33,6 +34,7 @@ from .host.named_values import find_named_values
 from .host.plan import LoweredEntry
 from .lower.module import LoweredWeight
 from .lower.parts import MATRIX_TILE
+from .lower.text import printable
 from .model.source import SourceModel
 from .options import Options
 from .targets.target import TILE_FEATURES, MadeFor, Target
@@ -133,8 +135,17 @@ def _specify_level(program: Program, target: Target) -> LevelSpec:
 def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:
     """Returns the requirements of both graphs on the dims, without those that every call checks anyway."""
     known = [v.type.bytes for v in (*written.arguments, *written.results)]
-    found = {r: None for graph in (written, optimized) for r in requirements(graph, [*known, entry.workspace])}
-    return tuple(found)
+    found: dict[tuple[Size, bool], Requirement] = {}
+    for graph in (written, optimized):
+        for requirement in requirements(graph, [*known, entry.workspace]):
+            found.setdefault((requirement.size, requirement.extent), requirement)
+    return tuple(found.values())
+
+
+def _constraint(requirement: Requirement) -> Constraint:
+    if requirement.cause:
+        return Constraint(add(requirement.size, 1), ">=", 1, printable(requirement.cause))
+    return Constraint(requirement.size, ">=" if requirement.extent else "fits", 0)
 
 
 def _specify_entry(entry: LoweredEntry, function: Function, module: Module, calls: tuple[CallSpec, ...]) -> EntrySpec:
@@ -152,9 +163,7 @@ def _specify_entry(entry: LoweredEntry, function: Function, module: Module, call
         ),
         dims=entry.dims,
         workspace=entry.workspace,
-        constraints=tuple(
-            Constraint(r.size, ">=" if r.extent else "fits", 0) for r in _requirements(entry, function, optimized)
-        ),
+        constraints=tuple(map(_constraint, _requirements(entry, function, optimized))),
         observed=observed(entry.symbol),
         calls=calls,
         checks=entry.checks,

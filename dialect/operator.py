@@ -229,6 +229,8 @@ AxisOrder = Callable[[TensorType, Attributes], tuple[int, ...]]
 Resolve = Callable[[Sequence[TensorType], Attributes], Attributes]
 """`resolve(types of the operands, attributes) -> attributes`."""
 Axes = tuple[int, ...]
+Needed = Callable[[Sequence[TensorType], Attributes], tuple[Size, ...]]
+"""`needed(types of the operands, attributes) -> sizes`."""
 SummedAxes = Callable[[Sequence[TensorType], Attributes], tuple[Axes, Axes] | None]
 """`summed_axes(types of the operands, attributes) -> axes of the first two operands`; negative axes count from the end.
 None if there are not two operands."""
@@ -317,6 +319,8 @@ class Operator:
     of the magnitudes of the terms that a result rounds, where they differ from the reference of the float operands'
     magnitudes: terms that are made of integers have signs too.
 
+    `needed` returns the sizes that must not be 0: a call with such a size fails.
+
     `resolve` returns the attributes for a call whose sizes are known, where a default depends on the sizes: a symbolic
     size is not 1, although it may be 1 in a call.
     """
@@ -340,6 +344,7 @@ class Operator:
     positions: Addresses | None = None
     inside: Inside | None = None
     magnitudes: Reference | None = None
+    needed: Needed | None = None
     resolve: Resolve | None = None
     results: tuple[str, ...] = ("result",)
 

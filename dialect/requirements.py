@@ -1,10 +1,12 @@
-"""Requirements of a call besides the ranges of its dims: no extent is negative, and every size fits in 64 bits.
+"""Requirements of a call besides the ranges of its dims: no extent is negative, every size fits in 64 bits, and no
+operator that needs an element gets none.
 
     dim T in 1..65536
     zeros(shape=(T - 4,))        requires T - 4 >= 0, which the range does not prove
     cast(T*T*T*T, i64)           requires T*T*T*T < 2^63, likewise
     zeros(shape=(T*T*T*T//S,))   requires T*T*T*T < 2^63, since the quotient of a sum that wraps is wrong
     keys[:, at : at + T] = k     requires S - T >= 0, where `keys` has S rows
+    argmax(x)                    requires N >= 1, where `x` has N elements
 
 A size whose range proves both needs no requirement. The others are checked when the dims are bound: by the artifact,
 and by the interpreter. `find_impossible` reports sizes that no call could satisfy.
@@ -25,12 +27,16 @@ _LIMIT = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A size that must be less than 2^63; an `extent` must not be negative either."""
+    """A size that must be less than 2^63; an `extent` must not be negative either. `cause` is an operator and its
+    source location, if the size plus 1 is a size that must not be 0."""
 
     size: Size
     extent: bool
+    cause: str = ""
 
     def __str__(self) -> str:
+        if self.cause:
+            return f"{format_size(add(self.size, 1))} >= 1 for {self.cause}"
         relation = ">= 0" if self.extent else "to be below 2^63"
         return f"{format_size(self.size)} {relation}"
 
@@ -42,16 +48,18 @@ class Requirement:
 def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requirement, ...]:
     """Returns the requirements of a function. None of them follows from another or from the fact that `known` sizes
     fit."""
-    extents: dict[Size, None] = {}
+    extents: dict[Size, str] = {}
     sizes: dict[Size, None] = {}
     for values, node in _typed_values(function):
         for value in values:
-            extents.update((size, None) for size in value.type.shape if bounds(size)[0] < 0)
+            extents.update((size, "") for size in value.type.shape if bounds(size)[0] < 0)
             sizes.update((part, None) for size in (*value.type.shape, value.type.bytes) for part in _overflowing(size))
         if node is not None:
-            extents.update((size, None) for size in _box_extents(node) if bounds(size)[0] < 0)
+            extents.update((size, "") for size in _box_extents(node) if bounds(size)[0] < 0)
+            for size in _needed(node):
+                extents.setdefault(size, f"`{node.op}`{f' at {node.span}' if node.span else ''}")
             sizes.update((part, None) for size in _attribute_sizes(node) for part in _overflowing(size))
-    found = [Requirement(size, extent=True) for size in extents]
+    found = [Requirement(size, extent=True, cause=cause) for size, cause in extents.items()]
     fitting = [*known, *extents]
     # The largest come first, because they imply the others.
     for size in sorted(sizes, key=lambda s: -sum(power for m, _ in _terms(s) for _, power in m)):
@@ -107,6 +115,15 @@ def _box_extents(node: Node) -> Iterator[Size]:
         for use in operator.addresses([v.type for v in node.inputs], dict(node.attributes)):
             for size in use.sizes:
                 yield add(size, multiply(-1, use.window))
+
+
+def _needed(node: Node) -> Iterator[Size]:
+    """Yields the sizes that must not be 0 and may be, less 1."""
+    operator = OPERATORS.get(node.op)
+    if operator is not None and operator.needed is not None:
+        for size in operator.needed([v.type for v in node.inputs], dict(node.attributes)):
+            if bounds(size)[0] < 1:
+                yield add(size, -1)
 
 
 def _attribute_sizes(node: Node) -> Iterator[Size]:

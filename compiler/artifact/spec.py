@@ -57,12 +57,14 @@ class Constraint:
     left: Size
     relation: Relation
     right: Size
+    cause: str = ""
+    """The operator that needs it, and its source location."""
 
     def __str__(self) -> str:
         if self.relation == "fits":
             return f"{format_size(self.left)} to be below 2^63"
         relation = self.relation.replace("-", " ")
-        return f"{format_size(self.left)} {relation} {format_size(self.right)}"
+        return f"{format_size(self.left)} {relation} {format_size(self.right)}{self.cause and f' for {self.cause}'}"
 
 
 @dataclass(frozen=True, slots=True)

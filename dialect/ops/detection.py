@@ -52,7 +52,7 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
 
     def step(index: Value, carried: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
         living, number = carried
-        best = b.argmax(b.where(living, scores, lowest), axis=rank - 1, keepdims=True)
+        best = b.argmax(b.where(living, scores, lowest), axis=rank - 1, keepdims=True, empty="zero")
         picks = b.any(living, axis=rank - 1, keepdims=True)
         overlaps = _overlap(b, sides, best, outer).greater(attributes["iou_threshold"])
         gone = b.logical_or(overlaps.value, b.equal(line, best))

@@ -137,12 +137,12 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
         (x,) = types
         axis = normalize_axis(attributes["axis"], x.rank, name)
-        if is_empty(x.shape[axis]):
+        if is_empty(x.shape[axis]) and attributes["empty"] == "error":
             raise InferenceError("empty-reduction", f"`{name}` of no elements is undefined", label=f"this is {x}")
         return (TensorType(I64, reduced_shape(x.shape, (axis,), attributes["keepdims"])),)
 
-    def reference(x: Any, axis: int, keepdims: bool) -> Any:
-        if x.shape[axis] == 0:
+    def reference(x: Any, axis: int, keepdims: bool, empty: str = "error") -> Any:
+        if x.shape[axis] == 0 and empty == "zero":
             return np.zeros(reduced_shape(x.shape, (axis % x.ndim,), keepdims), np.int64)
         return np.asarray(choose(x, axis=axis, keepdims=keepdims), np.int64)
 
@@ -181,14 +181,22 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
             empty = s.compare("eq", number, s.constant(nowhere, counter))
             return s.cast(s.select(empty, s.constant(0, counter), number), I64)
 
-        positions = e.map(TensorType(I64, shape), [(found, identity(len(shape)))], or_zero)
+        def widened(s: ScalarEmitter, number: Scalar) -> Scalar:
+            return s.cast(number, I64)
+
+        finish = or_zero if attributes["empty"] == "zero" else widened
+        positions = e.map(TensorType(I64, shape), [(found, identity(len(shape)))], finish)
         return [e.reshape(positions, types[0].shape)]
 
     return Operator(
         name=name,
         summary=summary,
         operands=(Operand("x", NUMBERS),),
-        attributes=(AttributeSpec("axis", "axis", -1), KEEPDIMS),
+        attributes=(
+            AttributeSpec("axis", "axis", -1),
+            KEEPDIMS,
+            AttributeSpec("empty", "str", "error", choices=("error", "zero")),
+        ),
         infer=infer,
         reference=reference,
         gradient=None,
@@ -203,11 +211,15 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
                     ((1,), {}),
                     ((0, 3), {}),
                     ((17, 33), {"axis": -2}),
+                    ((3, 0), {"empty": "zero"}),
                 )
             )
         ),
         properties=frozenset({"reduction"}),
         row_axes=row_axes,
+        needed=lambda types, attributes: (
+            (types[0].shape[attributes["axis"] % types[0].rank],) if attributes["empty"] == "error" else ()
+        ),
     )
 
 
@@ -232,9 +244,9 @@ OPERATORS = (
     _reduction("all", "true if no element over axes is 0",
                lambda x, axis, keepdims: np.all(x != 0, axis=axis, keepdims=keepdims),
                lambda d: True, "and", None, dtypes=COMPUTED, result=BOOL),
-    _position("argmax", "the index of the first greatest element along an axis (or NaN); 0 for an empty axis",
-              "max", lowest),
-    _position("argmin", "the index of the first least element along an axis (or NaN); 0 for an empty axis",
-              "min", highest),
+    _position("argmax", "the index of the first greatest element along an axis (or NaN); an empty axis fails "
+              "the call, or gives 0 if `empty` is \"zero\"", "max", lowest),
+    _position("argmin", "the index of the first least element along an axis (or NaN); an empty axis fails "
+              "the call, or gives 0 if `empty` is \"zero\"", "min", highest),
 )
 # fmt: on

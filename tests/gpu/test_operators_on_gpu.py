@@ -128,6 +128,18 @@ def test_operations_after_dependent_steps(machine: Machine, tmp_path: Path) -> N
     assert s == 3 and abs(u * s * vh + 3) < 1e-6
 
 
+def test_position_in_an_empty_axis_is_refused(machine: Machine, tmp_path: Path) -> None:
+    text = "language 1\ndim N in 0..9\nmodel best(x: f32[3, N]) -> i64[3] { return argmax(x, axis=1) }\n"
+    nacre.compile(text, tmp_path / "best.so", target="cuda:sm_80")
+    model = nacre.load(tmp_path / "best.so", device="cuda")
+    with pytest.raises(
+        nacre.NacreError, match=r"needs N >= 1 for `argmax` at .*:3:45, which does not hold for `N` = 0"
+    ):
+        model(np.zeros((3, 0), np.float32))
+    assert not machine.launches
+    assert model(np.eye(3, 5, 1, dtype=np.float32)).tolist() == [1, 2, 3]
+
+
 def test_rows_of_groups_are_not_those_of_channels(machine: Machine, tmp_path: Path) -> None:
     """The mean of a group is copied to its channels. A row of the copies is a channel, and not the row of a group."""
     text = """language 1

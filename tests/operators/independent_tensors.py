@@ -89,6 +89,10 @@ def _first(best: Callable[[list[Any]], Any]) -> Callable[[list[Any]], int]:
     return lambda values: values.index(best(values))
 
 
+def _position(best: Callable[[list[Any]], Any]) -> Callable[..., int]:
+    return lambda values, empty="error": 0 if empty == "zero" and not values else _first(best)(values)
+
+
 # Along an axis
 
 
@@ -568,8 +572,8 @@ TENSORS: Mapping[str, Function] = {
     "min": reduced(min),
     "any": reduced(any),
     "all": reduced(all),
-    "argmax": reduced(_first(max)),
-    "argmin": reduced(_first(min)),
+    "argmax": reduced(_position(max)),
+    "argmin": reduced(_position(min)),
     "mean": reduced(_mean),
     "variance": reduced(_variance),
     "standard_deviation": reduced(lambda values, correction: math.sqrt(_variance(values, correction))),

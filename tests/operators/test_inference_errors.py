@@ -51,6 +51,7 @@ REFUSED: tuple[tuple[str, tuple[TensorType, ...], dict[str, Any], str, str], ...
     ("max", (f32(3, 0),), {"axis": 1}, "empty-reduction", "of no elements"),
     ("max", (f32(EMPTY),), {}, "empty-reduction", "of no elements"),
     ("argmax", (f32(0),), {}, "empty-reduction", "of no elements"),
+    ("argmin", (f32(3, 0),), {"empty": "none"}, "bad-attribute", "expected one of 'error', 'zero'"),
     ("argmax", (f32(),), {}, "bad-axis", "has no axis -1"),
     ("norm", (f32(3),), {"order": 0}, "bad-attribute", "has the order 0"),
     ("norm", (f32(0),), {"order": float("inf")}, "empty-reduction", "of no elements"),

@@ -70,7 +70,7 @@ def _by_loop(use: Use, boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
     def step(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         _, living, taken = arguments
-        best = g.argmax(g.where(living, scores, lowest), axis=2, keepdims=True)
+        best = g.argmax(g.where(living, scores, lowest), axis=2, keepdims=True, empty="zero")
         picks = g.logical_and(g.any(living, axis=2, keepdims=True), g.less(taken, most))
         suppressed = g.greater(_overlap(use, corners, best), overlap)
         gone = g.logical_or(suppressed, g.equal(line, best))
