@@ -203,20 +203,26 @@ def find_faster_precision(module: Module, targets: Sequence[Target]) -> str | No
     definitions = {value.name: node for node in nodes for value in node.outputs}
     products = (node.inputs[:2] for node in nodes if summed_axes(node) is not None)
     pairs = [pair for x, y in products for pair in ((x, y), (y, x))]
-    if not any(_is_dequantized(w, definitions) and not _is_rounded(x, definitions) for x, w in pairs):
+    slow = [w for x, w in pairs if _is_dequantized(w, definitions, scaled=True) and not _is_rounded(x, definitions)]
+    if not slow:
         return None
     families = [target.family for target in targets]
-    if all(f is not None and any(map(t.has, f.bfloat_blocks)) for t, f in zip(targets, families, strict=True)):
+    in_blocks = any(_is_dequantized(w, definitions) for w in slow)
+    if in_blocks and all(
+        f is not None and any(map(t.has, f.bfloat_blocks)) for t, f in zip(targets, families, strict=True)
+    ):
         return "a8bf16"
     return "a8" if all(any(map(target.has, BYTE_PRODUCTS)) for target in targets) else None
 
 
-def _is_dequantized(value: Value, definitions: Mapping[str, Node]) -> bool:
-    """Returns whether the value is a weight in blocks of quantized values, apart from the order of its elements."""
+def _is_dequantized(value: Value, definitions: Mapping[str, Node], *, scaled: bool = False) -> bool:
+    """Returns whether the value is a weight in blocks of quantized values, apart from the order of its elements; with
+    `scaled`, also one whose scales are a tensor of their own."""
     while (node := definitions.get(value.name)) is not None:
         if node.op == "dequantize_blocks":
             return True
-        if not node.inputs or not any(map(OPERATORS[node.op].has, ("movement", "strided", "view"))):
+        moves = any(map(OPERATORS[node.op].has, ("movement", "strided", "view")))
+        if not node.inputs or not (moves or (scaled and node.op == "multiply")):
             return False
         value = node.inputs[0]
     return False

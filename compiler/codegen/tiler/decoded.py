@@ -43,7 +43,7 @@ from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
-COMPOSED_ROWS = 512
+COMPOSED_ROWS = 256
 """The number of rows that share a block of numbers composed of bits. Such a block has more steps, so that the sums of
 the rows are read and written less often."""
 PREFETCHES = Prefetches(((4096, 1),))

@@ -15,6 +15,8 @@ from nacre.compiler.cli.importing import import_command
 from nacre.compiler.lower.lowered import static_bytes
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
+from nacre.compiler.quantization.effects import find_faster_precision
+from nacre.compiler.targets.target import parse_targets
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import walk
 from nacre.dialect.types import F32
@@ -111,7 +113,9 @@ def test_matrices_stay_quantized(kind: str, tmp_path: Path) -> None:
 def test_products_with_rounded_activations_are_integer(kind: str, tmp_path: Path) -> None:
     expected = _expected(tmp_path / "floats.gguf", kind)
     _write(tmp_path / "model.gguf", kind, decoded=False)
-    rounded = in_precision(read_model(tmp_path / "model.gguf"), "a8")
+    plain, targets = read_model(tmp_path / "model.gguf"), parse_targets("znver4")
+    rounded = in_precision(plain, "a8")
+    assert [find_faster_precision(each.module, targets) for each in (plain, rounded)] == ["a8", None]
     found = InterpretedSession(rounded, S=CONTEXT).call("score", IDS)
     # The largest of 256 factors is 2.8 deviations, so steps of 1 / 127 of it add 0.64 % of noise to a product, and
     # seven products in a row 1.7 %. Twice as much is allowed, since layers amplify noise.
