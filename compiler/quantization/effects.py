@@ -219,13 +219,19 @@ def _is_dequantized(value: Value, definitions: Mapping[str, Node], *, scaled: bo
     """Returns whether the value is a weight in blocks of quantized values, apart from the order of its elements; with
     `scaled`, also one whose scales are a tensor of their own."""
     while (node := definitions.get(value.name)) is not None:
-        if node.op == "dequantize_blocks":
+        if node.op == "dequantize_blocks" or (scaled and node.op == "dequantize" and _is_in_blocks(node, definitions)):
             return True
         moves = any(map(OPERATORS[node.op].has, ("movement", "strided", "view")))
         if not node.inputs or not (moves or (scaled and node.op == "multiply")):
             return False
         value = node.inputs[0]
     return False
+
+
+def _is_in_blocks(node: Node, definitions: Mapping[str, Node]) -> bool:
+    """Returns whether a node dequantizes a matrix whose rows are divided into blocks, with a scale for each."""
+    made = definitions.get(node.inputs[0].name)
+    return made is not None and made.op == "parameter" and node.output.type.rank > 2
 
 
 def _is_rounded(value: Value, definitions: Mapping[str, Node]) -> bool:
