@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.tiler.byte_indices import LINE, ByteIndex, find_byte_index
 from nacre.compiler.codegen.tiler.row_values import dependents, in_order
-from nacre.compiler.codegen.tiler.structure import Buffer, Node, Op, Tensor, View
+from nacre.compiler.codegen.tiler.structure import Buffer, Op, Tensor, View
 
 BLOCK, TERM, LANE = 0, 1, 2
 ROWS, COLUMNS = 32, 4

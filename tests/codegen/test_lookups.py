@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.tiler.lookups import Lookup, find_lookup
 from nacre.compiler.codegen.tiler.quantized_sums import _bytes
-from nacre.compiler.codegen.tiler.structure import Node
 
 BYTE = Node("arith.extui", "i32", (Node("read", "i8"),))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.tiler.rounding import find_nearest
-from nacre.compiler.codegen.tiler.structure import Node
 from nacre.compiler.targets.target import parse_targets
 
 X = Node("read", "f32")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.structured.positions import Panel
 from nacre.compiler.codegen.tiler.selections import _positions
-from nacre.compiler.codegen.tiler.structure import Access, Node, Op, Position, Tensor
+from nacre.compiler.codegen.tiler.structure import Access, Op, Position, Tensor
 from nacre.dialect.emitter import Index, loop
 
 PANEL = Panel(loop(0), 4, within=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.tiler.schedule import Stage
 from nacre.compiler.codegen.tiler.sharing import share_elements, share_rows
-from nacre.compiler.codegen.tiler.structure import Access, Buffer, Node, Op, Tensor, View
+from nacre.compiler.codegen.tiler.structure import Access, Buffer, Op, Tensor, View
 from nacre.dialect.emitter import Index
 
 X, R = Buffer("x", "f32"), Buffer("r", "f32")

@@ -10,9 +10,10 @@ import pytest
 from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
+from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.tiler.schedule import Stage
 from nacre.compiler.codegen.tiler.slices import _candidates
-from nacre.compiler.codegen.tiler.structure import Buffer, Node, Op, Tensor, View
+from nacre.compiler.codegen.tiler.structure import Buffer, Op, Tensor, View
 from nacre.dialect.emitter import loops
 from schedules import generate, schedules
 

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.tiler.maps import CHUNK, MapStage
 from nacre.compiler.codegen.tiler.roles import assign_roles, even_rows
 from nacre.compiler.codegen.tiler.schedule import Stage
-from nacre.compiler.codegen.tiler.structure import Access, Buffer, Node, Op, Tensor, View
+from nacre.compiler.codegen.tiler.structure import Access, Buffer, Op, Tensor, View
 from nacre.compiler.targets.vector_unit import VectorUnit
 from nacre.dialect.dims import Size, Symbol, multiply
 from nacre.dialect.emitter import Index

@@ -8,6 +8,7 @@ from typing import Any
 from ...base.mlir import ir
 from ..structured.operations import captured_by, iterators, maps_of, operands_of, walk
 from ..structured.positions import Position
+from .body_values import CONVERSION, read_body, signs_of_product
 from .nest import Beside, Nest, Operand
 
 COMBINING = frozenset(
@@ -18,9 +19,7 @@ COMBINING = frozenset(
     )
 )
 """Operations that are associative, up to rounding."""
-_SUMS = (("arith.addf",), ("arith.addi",))
-_WIDENINGS = ("arith.extf", "arith.extsi", "arith.extui")
-_CONVERSION = "arith.sitofp"
+_SUMS = ("arith.addf", "arith.addi")
 _LOOPS = ("scf.for", "scf.while")
 
 
@@ -38,8 +37,12 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
     inputs, results = operands_of(op)
     block = op.regions[0].blocks[0]
     used = [bool(list(argument.uses)) for argument in block.arguments]
-    combines = tuple(combining(op, number) for number in range(len(results)))
-    signs = _signs_of_product(block) if len(inputs) == 2 and combines in _SUMS else None
+    body = read_body(op)
+    found = [body.combination(number) for number in range(len(results))]
+    combines = tuple(each[0] if each is not None and each[0] in COMBINING else None for each in found)
+    # The addend of a sum over two inputs.
+    added = found[0][1] if found[0] and len(inputs) == 2 and len(results) == 1 and combines[0] in _SUMS else None
+    signs = None if added is None else signs_of_product(added)
     described = [describe_operand(*each) for each in zip((*inputs, *results), maps_of(op), used, strict=True)]
     return Nest(
         name,
@@ -51,7 +54,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         tuple(start is not None for start in starts),
         combines,
         signs is not None,
-        signs is None and len(inputs) == 2 and combines in _SUMS and _signs_of_product(block, _CONVERSION) is not None,
+        signs is None and added is not None and signs_of_product(added, CONVERSION) is not None,
         signs or (False, False),
         any(inner.name in _LOOPS for inner in walk(block)),
         any(inner.name == "linalg.index" for inner in walk(block)),
@@ -106,38 +109,8 @@ def describe_operand(value: Any, index: tuple[Position, ...], used: bool) -> Ope
 
 def combining(op: Any, result: int) -> str | None:
     """Returns the operation that combines a result with a new value, if the body reads the result nowhere else."""
-    block, argument = op.regions[0].blocks[0], len(operands_of(op)[0]) + result
-    total = block.arguments[argument]
-    yielded = list(block.operations)[-1].operation
-    value = yielded.operands[argument - (len(block.arguments) - len(yielded.operands))]
-    made = value.owner
-    uses = list(total.uses)
-    if isinstance(made, ir.Block) or len(uses) != 1 or len(list(value.uses)) != 1:
-        return None
-    operation = made.operation if hasattr(made, "operation") else made
-    is_last = any(operand == total for operand in operation.operands)
-    return str(operation.name) if is_last and operation.name in COMBINING else None
-
-
-def _signs_of_product(block: Any, *conversions: str) -> tuple[bool, bool] | None:
-    """Returns whether the first two arguments of a body are signed integers, if it adds their product to the third one.
-    Floats may be multiplied as they are, integers are widened first, or become floats by `conversions`."""
-    operations = [op.operation for op in block.operations]
-    first, second = list(block.arguments)[:2]
-    widened = {first: first, second: second}
-    signed = dict.fromkeys(widened, False)
-    for op in operations:
-        if op.name in (*_WIDENINGS, *conversions) and op.operands[0] in (first, second):
-            widened[op.results[0]] = op.operands[0]
-            signed[op.operands[0]] = op.name == "arith.extsi"
-    products = [op for op in operations if op.name in ("arith.mulf", "arith.muli")]
-    known = (*_WIDENINGS, *conversions, "arith.mulf", "arith.muli", "arith.addf", "arith.addi", "linalg.yield")
-    if len(products) != 1 or any(op.name not in known for op in operations):
-        return None
-    if len([op for op in operations if op.name in ("arith.addf", "arith.addi")]) != 1:
-        return None
-    factors = [widened.get(value) for value in products[0].operands]
-    return (signed[first], signed[second]) if {first, second} == set(factors) else None
+    found = read_body(op).combination(result)
+    return found[0] if found is not None and found[0] in COMBINING else None
 
 
 def empty_function(module: Any, symbol: str, types: Sequence[Any], results: Sequence[Any]) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ....dialect.lazy_dataclass import dataclass
-from ...base.mlir import ir
-from ..structured.operations import captured_by, iterators
+from ..structured.body_nodes import Node, position_of, predicate_of
+from ..structured.operations import iterators
+from .body_values import number_of, read_body
 
 _LEAST = {"f16": -6e4, "bf16": -1e38, "f32": -1e38}
 """A score of a masked key is below this number."""
@@ -29,73 +29,41 @@ class Causal:
 def find_causal(op: Any) -> Causal | None:
     """Returns the mask that the epilogue of scores applies: it selects a constant far below for the keys after a
     row's own position, plus a distance."""
-    block = op.regions[0].blocks[0]
-    captured = captured_by(block)
-    value = list(block.operations)[-1].operation.operands[0]
-    key = len(iterators(op)) - 1
-    while not isinstance(value.owner, ir.Block):
-        owner = value.owner
-        if owner.name == "arith.extf":
-            value = owner.operands[0]
-        elif owner.name == "arith.select":
-            condition, value, other = owner.operands
-            low = constant_of(other)
-            if low is None or not low < _LEAST.get(str(other.type), -float("inf")):
-                return None
-            found = _find_bound(condition, key, captured, low)
-            if found is not None:
-                return found
-        else:
+    (value, *_), key = read_body(op).values, len(iterators(op)) - 1
+    while value.kind in ("arith.extf", "arith.select"):
+        if value.kind == "arith.extf":
+            (value,) = value.operands
+            continue
+        condition, value, other = value.operands
+        low = number_of(other)
+        if low is None or not low < _LEAST.get(other.type, -float("inf")):
             return None
+        found = _find_bound(condition, key, low)
+        if found is not None:
+            return found
     return None
 
 
-def _find_bound(condition: Any, key: int, captured: Sequence[Any], low: float) -> Causal | None:
-    owner = condition.owner
-    if isinstance(owner, ir.Block):
-        return None
-    if owner.name == "arith.andi":
-        either = (_find_bound(each, key, captured, low) for each in owner.operands)
+def _find_bound(condition: Node, key: int, low: float) -> Causal | None:
+    if condition.kind == "arith.andi":
+        either = (_find_bound(each, key, low) for each in condition.operands)
         return next((found for found in either if found is not None), None)
-    if owner.name != "arith.cmpi":
-        return None
-    predicate = ir.IntegerAttr(owner.attributes["predicate"]).value
+    predicate = predicate_of(condition)
     if predicate not in _BEFORE:
         return None
     sign, is_exchanged = _BEFORE[predicate]
-    left, right = reversed(list(owner.operands)) if is_exchanged else owner.operands
+    left, right = condition.operands[::-1] if is_exchanged else condition.operands
     if position_of(left) != key:
         return None
-    number, position = (-1 if sign == "<" else 0), None
-    if not isinstance(right.owner, ir.Block) and right.owner.name == "arith.addi":
-        right, distance = right.owner.operands
-        constant = constant_of(distance)
+    number, captured = (-1 if sign == "<" else 0), None
+    if right.kind == "arith.addi":
+        right, distance = right.operands
+        constant = number_of(distance)
         if constant is not None:
             number += int(constant)
-        elif distance in captured:
-            position = list(captured).index(distance)
+        elif distance.kind == "captured":
+            captured = distance.number
         else:
             return None
     axis = position_of(right)
-    return None if axis is None or axis == key else Causal(axis, number, position, low)
-
-
-def position_of(value: Any) -> int | None:
-    """Returns the loop that a number is the position of."""
-    owner = value.owner
-    if not isinstance(owner, ir.Block) and owner.name == "arith.index_cast":
-        owner = owner.operands[0].owner
-    if isinstance(owner, ir.Block) or owner.name != "linalg.index":
-        return None
-    return int(ir.IntegerAttr(owner.attributes["dim"]).value)
-
-
-def constant_of(value: Any) -> float | None:
-    """Returns the number that a value is in every call."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    attribute = owner.attributes["value"]
-    if str(value.type)[0] in "fb":
-        return float(ir.FloatAttr(attribute).value)
-    return ir.IntegerAttr(attribute).value if str(value.type) in ("i64", "i32", "index") else None
+    return None if axis is None or axis == key else Causal(axis, number, captured, low)

@@ -14,13 +14,15 @@ over them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
+from ..structured.body_nodes import Node
 from .bodies import describe_nest
 from .body_slices import begin_slice
+from .body_values import read_body
 from .contraction import find_groups
 from .nest import Decoding, Nest
 
@@ -41,13 +43,13 @@ def take_decoding(module: Any, op: Any, name: str, starts: Sequence[Any], *, tf3
     (element,) = elements
     if element not in (*_ROUNDED, *(["f32"] if tf32 else [])):
         return None
-    block, symbol = op.regions[0].blocks[0], f"{name}_decode"
-    found = _Terms(block, len(nest.inputs), activations, distributes=element == "f32").find()
+    (value, *_), symbol = read_body(op).values, f"{name}_decode"
+    found = _Terms(activations, distributes=element == "f32").find(value)
     weights = [_weight_of(term, element) for term in found or ()]
-    scales: tuple[Any, ...] = ()
+    scales: tuple[Node, ...] = ()
     if found is None or None in weights:
-        found = _Terms(block, len(nest.inputs), activations, distributes=True).find() if element != "f32" else None
-        if found is None or not (scales := _scales_of(nest, block, groups.depth, found)):
+        found = _Terms(activations, distributes=True).find(value) if element != "f32" else None
+        if found is None or not (scales := _scales_of(nest, groups.depth, found)):
             return None
         weights = [tuple(factor for factor in term.factors if factor not in scales) for term in found]
     if sorted(term.activation for term in found) != sorted(activations):
@@ -66,74 +68,65 @@ class _Term:
     """A product in a sum: the number of the input that is the activation, and the other factors."""
 
     activation: int
-    factors: tuple[Any, ...]
+    factors: tuple[Node, ...]
 
 
 class _Terms:
     """Finds the products whose sum a body adds to its result; if it `distributes`, also those that have a common
     factor."""
 
-    def __init__(self, block: Any, inputs: int, activations: set[int], *, distributes: bool) -> None:
-        self.block, self.activations, self.distributes = block, activations, distributes
-        self.arguments = list(block.arguments)
-        self.total = self.arguments[inputs]
+    def __init__(self, activations: set[int], *, distributes: bool) -> None:
+        self.activations, self.distributes = activations, distributes
 
-    def find(self) -> list[_Term] | None:
-        (value,) = list(self.block.operations)[-1].operation.operands
+    def find(self, value: Node) -> list[_Term] | None:
         found = self._sum(value, ())
         if found is None or found.count(None) != 1:
             return None
         return [term for term in found if term is not None]
 
-    def _sum(self, value: Any, factors: tuple[Any, ...]) -> list[_Term | None] | None:
+    def _sum(self, value: Node, factors: tuple[Node, ...]) -> list[_Term | None] | None:
         """Returns the products in a sum that is multiplied by factors; None among them is the sum before."""
-        if value == self.total:
+        if value.kind == "start":
             return None if factors else [None]
-        if isinstance(value.owner, ir.Block):
-            number = self.arguments.index(value) if value in self.arguments else -1
-            return [_Term(number, factors)] if number in self.activations else None
-        made = value.owner
-        if made.name == "arith.extf":
-            return self._sum(made.operands[0], factors) if isinstance(made.operands[0].owner, ir.Block) else None
-        if made.name == "arith.addf" and (self.distributes or not factors):
-            parts = [self._sum(operand, factors) for operand in made.operands]
+        if value.kind == "read":
+            return [_Term(value.number, factors)] if value.number in self.activations else None
+        if value.kind == "arith.extf" and value.operands[0].kind in ("read", "start"):
+            return self._sum(value.operands[0], factors)
+        if value.kind == "arith.addf" and (self.distributes or not factors):
+            parts = [self._sum(operand, factors) for operand in value.operands]
             return None if None in parts else [term for part in parts if part is not None for term in part]
-        if made.name == "arith.mulf":
-            moving = [operand for operand in made.operands if self._moves(operand)]
-            others = [operand for operand in made.operands if not self._moves(operand)]
+        if value.kind == "arith.mulf":
+            moving = [operand for operand in value.operands if self._moves(operand)]
+            others = [operand for operand in value.operands if not self._moves(operand)]
             if len(moving) == 1 and (self.distributes or not factors):
                 return self._sum(moving[0], (*factors, *others))
         return None
 
-    def _moves(self, value: Any) -> bool:
+    def _moves(self, value: Node) -> bool:
         """Returns whether a value depends on an activation, or on the sum before."""
-        if isinstance(value.owner, ir.Block):
-            fixed = [argument for n, argument in enumerate(self.arguments) if n in self.activations]
-            return value in (*fixed, self.total)
-        return any(self._moves(operand) for operand in value.owner.operands)
+        return any(n.kind == "start" or (n.kind == "read" and n.number in self.activations) for n in value.walk())
 
 
-def _weight_of(term: _Term, element: str) -> tuple[Any, ...] | None:
+def _weight_of(term: _Term, element: str) -> tuple[Node, ...] | None:
     """Returns the factors of a weight: one value that the body rounds to the dtype of the activation, or several of
     f32; None if the body does not round the weight."""
     if element == "f32":
         return term.factors or None
-    if len(term.factors) != 1 or isinstance(term.factors[0].owner, ir.Block):
+    if len(term.factors) != 1:
         return None
-    made = term.factors[0].owner
-    rounded = made.name == "arith.extf" and str(made.operands[0].type) == element
-    return (made.operands[0],) if rounded else None
+    (factor,) = term.factors
+    rounded = factor.kind == "arith.extf" and factor.operands[0].type == element
+    return factor.operands if rounded else None
 
 
-def _scales_of(nest: Nest, block: Any, depth: Sequence[int], terms: Sequence[_Term]) -> tuple[Any, ...]:
+def _scales_of(nest: Nest, depth: Sequence[int], terms: Sequence[_Term]) -> tuple[Node, ...]:
     """Returns the factors that all products have in common and that are the same in all steps of the sum, if the other
     factor of each product is an integer of 8 bits; none otherwise."""
     moving = {loop for loop in depth if nest.static_extent(loop) != 1}
-    fixed = [n for n, operand in enumerate(nest.inputs) if not operand.loops() & moving]
-    arguments = [argument for n, argument in enumerate(list(block.arguments)) if n in fixed]
-    scales: tuple[Any, ...] = ()
+    fixed = {n for n, operand in enumerate(nest.inputs) if not operand.loops() & moving}
+    scales: tuple[Node, ...] = ()
     for number, term in enumerate(terms):
-        own = tuple(factor for factor in term.factors if _is_one_of(factor, arguments))
+        own = tuple(factor for factor in term.factors if _is_one_of(factor, fixed))
         others = [factor for factor in term.factors if factor not in own]
         if len(others) != 1 or not _is_byte(others[0]) or (number and own != scales):
             return ()
@@ -141,20 +134,18 @@ def _scales_of(nest: Nest, block: Any, depth: Sequence[int], terms: Sequence[_Te
     return scales
 
 
-def _is_one_of(value: Any, arguments: Sequence[Any]) -> bool:
-    """Returns whether a value is an argument, or a widened one."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name == "arith.extf":
-        value = value.owner.operands[0]
-    return value in arguments
+def _is_one_of(value: Node, inputs: Collection[int]) -> bool:
+    """Returns whether a value is an element of one of some inputs, or a widened one."""
+    while value.kind == "arith.extf":
+        (value,) = value.operands
+    return value.kind == "read" and value.number in inputs
 
 
-def _is_byte(value: Any) -> bool:
+def _is_byte(value: Node) -> bool:
     """Returns whether a value of f32 is an integer of 8 bits."""
-    while not isinstance(value.owner, ir.Block):
-        if value.owner.name not in ("arith.sitofp", "arith.extsi"):
-            return False
-        value = value.owner.operands[0]
-        if str(value.type) == "i8":
+    while value.kind in ("arith.sitofp", "arith.extsi"):
+        (value,) = value.operands
+        if value.type == "i8":
             return True
     return False
 
@@ -165,13 +156,13 @@ def _write_function(
     nest: Nest,
     activations: set[int],
     symbol: str,
-    weights: Sequence[tuple[Any, ...] | None],
+    weights: Sequence[tuple[Node, ...] | None],
     element: str,
 ) -> bool:
     """Writes the function of the quantized values, the loops and the captured values that returns the weights. Returns
     whether the body has no loops or branches among the operations that decode."""
     arguments = list(op.regions[0].blocks[0].arguments)
-    values = [value for factors in weights for value in factors or ()]
+    values = [factor.value for factors in weights for factor in factors or ()]
     given = [argument for n, argument in enumerate(arguments[: len(nest.inputs)]) if n not in activations]
     result = {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type}[element].get()
     begun = begin_slice(module, op, symbol, given, values, [result] * len(weights))
@@ -179,7 +170,7 @@ def _write_function(
         return False
     target, known = begun
     with ir.InsertionPoint(target), op.location:
-        made = [_rounded(_multiply([known[value] for value in factors or ()]), result) for factors in weights]
+        made = [_rounded(_multiply([known[factor.value] for factor in factors or ()]), result) for factors in weights]
         ir.Operation.create("func.return", operands=made)
     return True
 

@@ -13,19 +13,21 @@ search depends neither on names of operators nor on dims.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from ....dialect.emitter import ZERO, identity
 from ...base.mlir import ir
+from ..structured.body_nodes import Node
 from ..structured.operations import body_of, captured_by, maps_of, operands_of
 from ..structured.positions import Position
-from ..structured.values import root_of
+from ..structured.values import float_of, root_of
 from .attention import Attention, describe_attention
 from .bodies import describe_nest, take_beside, take_body
-from .causal import constant_of, find_causal
+from .body_values import number_of, numbers_read, read_body
+from .causal import find_causal
 from .flash_split import can_split
 from .groups import Group, touches
 from .lengths import Bound, find_bound, have_one_length, masked_operand, read_condition, take_length
@@ -102,7 +104,7 @@ def unmask_values(product: Any, mask: Any) -> None:
     if ir.MemRefType(source.type).element_type == ir.MemRefType(masked.type).element_type:
         product.operands[1] = source
     else:
-        read_narrow(product, source, masked, bound.value.owner.name)
+        read_narrow(product, source, masked, bound.value.kind)
 
 
 def take_attention(
@@ -194,41 +196,38 @@ def _keeps_axes(end: Any, total: Any, rank: int) -> bool:
     return all(map == identity(rank) for map in (*read, maps[-1]))
 
 
-def _names(op: Any) -> list[str]:
-    return [inner.operation.name for inner in op.regions[0].blocks[0].operations][:-1]
-
-
 def _starts_with(fill: Any, holds: Callable[[float], bool]) -> bool:
     """Returns whether a fill writes a constant that a condition holds for."""
-    value = operands_of(fill)[0][0]
-    number = constant_of(value)
+    number = float_of(operands_of(fill)[0][0])
     return number is not None and holds(number)
 
 
 def _folds(op: Any, name: str, memory: Any, rank: int) -> bool:
     """Returns whether an op combines the last axis of a tensor by an operation."""
-    (inputs, _), block = operands_of(op), op.regions[0].blocks[0]
-    source, target = maps_of(op)[0], maps_of(op)[-1]
+    (inputs, _), (source, *_, target) = operands_of(op), maps_of(op)
     kept = source == identity(rank) and target == identity(rank - 1)
-    alone = len(inputs) == 1 and root_of(inputs[0]) == memory and kept
-    return alone and _names(op) == [name] and set(block.operations[0].operands) == set(block.arguments)
+    if len(inputs) != 1 or root_of(inputs[0]) != memory or not kept:
+        return False
+    found = read_body(op).combination(0)
+    return found is not None and found[0] == name and found[1].kind == "read"
 
 
 def _computes(op: Any, names: Sequence[str], read: Sequence[Any], rank: int) -> bool:
     """Returns whether an op computes elements of one tensor, and of another one that has no last axis, by a chain of
     operations, the first of both; the result may be rounded."""
-    (inputs, _), block = operands_of(op), op.regions[0].blocks[0]
+    inputs, _ = operands_of(op)
     if len(inputs) != 2 or [root_of(value) for value in inputs] != list(read):
         return False
     whole, row, target = maps_of(op)
-    rows = _is_of_rows(row, rank)
-    operations = [inner.operation for inner in block.operations]
-    found = [operation.name for operation in operations[:-1]]
-    if whole != identity(rank) or target != whole or not rows or found not in ([*names], [*names, "arith.truncf"]):
+    if whole != identity(rank) or target != whole or not _is_of_rows(row, rank):
         return False
-    if list(operations[0].operands) != list(block.arguments)[:2]:
-        return False
-    return all(after.operands[0] == before.results[0] for before, after in pairwise(operations))
+    (value,) = read_body(op).values
+    first, *others = names
+    for name in (*(["arith.truncf"] if value.kind == "arith.truncf" else []), *reversed(others)):
+        if value.kind != name:
+            return False
+        (value,) = value.operands
+    return value.kind == first and [(each.kind, each.number) for each in value.operands] == [("read", 0), ("read", 1)]
 
 
 def _is_of_rows(map: Sequence[Position], rank: int) -> bool:
@@ -244,35 +243,34 @@ def _is_scaled(shares: Any) -> bool:
 def _scales_shares(op: Any, read: Sequence[Any], rank: int) -> bool:
     """Returns whether an op divides elements of one tensor by those of another one that has no last axis, and then only
     multiplies them by other numbers, or replaces them by 0: this may as well come before the division."""
-    (inputs, _), block, maps = operands_of(op), op.regions[0].blocks[0], maps_of(op)
+    (inputs, _), body, maps = operands_of(op), read_body(op), maps_of(op)
     if [root_of(value) for value in inputs[:2]] != list(read) or not _is_of_rows(maps[1], rank):
         return False
     if any(map != identity(rank) for map in maps[:: len(maps) - 1]):
         return False
-    own, value = list(block.arguments)[:2], list(block.operations)[-1].operation.operands[0]
-    while not isinstance(value.owner, ir.Block) and len(list(value.uses)) == 1:
-        made = value.owner
-        if made.name == "arith.divf":
-            return list(made.operands) == own and all(len(list(each.uses)) == 1 for each in own)
-        if made.name == "arith.mulf":
+    nodes = {id(node): node for root in (*body.values, *body.effects) for node in root.walk()}.values()
+    uses = Counter(id(operand) for operand in (*body.values, *(each for node in nodes for each in node.operands)))
+    value: Node | None = body.values[0]
+    while value is not None and uses[id(value)] == 1:
+        if value.kind == "arith.divf":
+            own = [(each.kind, each.number) for each in value.operands] == [("read", 0), ("read", 1)]
+            return own and all(uses[id(each)] == 1 for each in value.operands)
+        if value.kind == "arith.mulf":
             # The others depend on neither, as both have one use.
-            (value,) = [each for each in made.operands if _depends(each, own[0])] or [None]
-        elif made.name == "arith.select" and constant_of(made.operands[2]) == 0:
-            value = made.operands[1]
+            value = next((each for each in value.operands if _has_weight(each)), None)
+        elif value.kind == "arith.select" and number_of(value.operands[2]) == 0:
+            value = value.operands[1]
         else:
-            return False
-        if value is None:
             return False
     return False
 
 
-def _hiding(shares: Any) -> Any:
-    """Returns the operation of a body that replaces shares by 0; None if there is none."""
-    block = shares.regions[0].blocks[0]
-    weight, value = block.arguments[0], list(block.operations)[-1].operation.operands[0]
-    while value.owner.name == "arith.mulf":
-        value = next(each for each in value.owner.operands if _depends(each, weight))
-    return value.owner if value.owner.name == "arith.select" else None
+def _hiding(shares: Any) -> Node | None:
+    """Returns the value that replaces shares by 0 in a body; None if there is none."""
+    value = read_body(shares).values[0]
+    while value.kind == "arith.mulf":
+        value = next(each for each in value.operands if _has_weight(each))
+    return value if value.kind == "arith.select" else None
 
 
 def _hides_as(shares: Any, found: Attention, end: Any) -> bool:
@@ -282,11 +280,9 @@ def _hides_as(shares: Any, found: Attention, end: Any) -> bool:
     return bound is not None and own is not None and have_one_length((end, bound), (shares, own))
 
 
-def _depends(value: Any, on: Any) -> bool:
-    """Returns whether a value in a body depends on an argument of it."""
-    if value == on or isinstance(value.owner, ir.Block):
-        return bool(value == on)
-    return any(_depends(operand, on) for operand in value.owner.operands)
+def _has_weight(value: Node) -> bool:
+    """Returns whether a value in the body of shares depends on the weight, its first input."""
+    return 0 in numbers_read(value)
 
 
 def _are_own(

@@ -14,11 +14,12 @@ from typing import Any
 from ....dialect.emitter import identity
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
-from ..structured.operations import iterators, maps_of, operands_of, operations_in
-from ..structured.values import root_of
+from ..structured.body_nodes import Node, position_of, predicate_of
+from ..structured.operations import iterators, maps_of, operands_of
+from ..structured.values import made_by, root_of
 from .bodies import describe_nest
-from .body_slices import begin_slice, operations_for
-from .causal import constant_of, position_of
+from .body_slices import begin_slice
+from .body_values import number_of, numbers_read, read_body
 from .nest import Nest
 from .plain import load
 from .text import Text
@@ -68,23 +69,23 @@ class Bound:
     """A length in the body of an op: the `axis` whose elements it masks, the numbers of the inputs and the loops that
     it depends on, and the masked `value`."""
 
-    length: Any
+    length: Node
     axis: int
     reads: tuple[int, ...]
     loops: frozenset[int]
-    value: Any
+    value: Node
 
 
 def find_bound(op: Any, fill: float, *, nested: bool = False) -> Bound | None:
     """Returns the length that an op masks its result with: it selects the constant `fill` from there on. A `nested`
     one may be inside other masks with this constant."""
-    value = list(op.regions[0].blocks[0].operations)[-1].operation.operands[0]
-    while not isinstance(value.owner, ir.Block) and value.owner.name in ("arith.select", "arith.extf"):
-        if value.owner.name == "arith.extf":
-            value = value.owner.operands[0]
+    value, *_ = read_body(op).values
+    while value.kind in ("arith.select", "arith.extf"):
+        if value.kind == "arith.extf":
+            (value,) = value.operands
             continue
-        condition, kept, other = value.owner.operands
-        if constant_of(other) != fill:
+        condition, kept, other = value.operands
+        if number_of(other) != fill:
             return None
         found = read_condition(op, condition, kept)
         if found is not None or not nested:
@@ -93,84 +94,66 @@ def find_bound(op: Any, fill: float, *, nested: bool = False) -> Bound | None:
     return None
 
 
-def read_condition(op: Any, condition: Any, kept: Any) -> Bound | None:
+def read_condition(op: Any, condition: Node, kept: Node) -> Bound | None:
     """Returns the length whose elements a condition in the body of an op selects from `kept`."""
-    made = condition.owner
-    if isinstance(made, ir.Block) or made.name != "arith.cmpi":
+    if predicate_of(condition) != _LESS:
         return None
-    if ir.IntegerAttr(made.attributes["predicate"]).value != _LESS:
+    left, length = condition.operands
+    axis, inside = position_of(left), list(length.walk())
+    if axis is None or any(node.kind == "start" or _has_regions(node) for node in inside):
         return None
-    left, length = made.operands
-    axis = position_of(left)
-    if axis is None:
-        return None
-    block = op.regions[0].blocks[0]
-    needed = operations_for(operations_in(block), [length])
-    if any(len(list(each.regions)) for each in needed):
-        return None
-    values = [length, *(operand for each in needed for operand in each.operands)]
-    arguments = list(block.arguments)
-    reads = tuple(number for number, argument in enumerate(arguments) if argument in values)
-    inputs, _ = operands_of(op)
-    if any(number >= len(inputs) for number in reads):
-        return None
-    nest = describe_nest(op, "", [None] * (len(arguments) - len(inputs)))
-    own = [ir.IntegerAttr(each.attributes["dim"]).value for each in needed if each.name == "linalg.index"]
-    loops = frozenset(own).union(*(nest.inputs[number].loops() for number in reads))
-    return None if axis in loops else Bound(length, axis, reads, loops, kept)
+    _, results = operands_of(op)
+    nest, reads = describe_nest(op, "", [None] * len(results)), numbers_read(length)
+    own = frozenset(node.number for node in inside if node.kind == "index")
+    loops = own.union(*(nest.inputs[number].loops() for number in reads))
+    return None if axis in loops else Bound(length, axis, tuple(reads), loops, kept)
+
+
+def _has_regions(node: Node) -> bool:
+    made = None if node.kind == "captured" else made_by(node.value)
+    return made is not None and len(list(made.regions)) > 0
 
 
 def have_one_length(first: tuple[Any, Bound], second: tuple[Any, Bound]) -> bool:
     """Returns whether two ops compute their lengths by the same operations from the same values, for the same axis."""
-    return first[1].axis == second[1].axis and _steps_of(*first) == _steps_of(*second)
+    return first[1].axis == second[1].axis and _key_of(first[0], first[1].length) == _key_of(
+        second[0], second[1].length
+    )
 
 
-def _steps_of(op: Any, bound: Bound) -> list[Any]:
-    block, (inputs, _) = op.regions[0].blocks[0], operands_of(op)
-    arguments, steps = list(block.arguments), operations_for(operations_in(block), [bound.length])
-
-    def name(value: Any) -> Any:
-        if value in arguments[: len(inputs)]:
-            return ("read", root_of(inputs[arguments.index(value)]))
-        if isinstance(value.owner, ir.Block):
-            return value
-        if value.owner in steps:
-            return steps.index(value.owner)
-        return str(value.owner.attributes["value"]) if value.owner.name == "arith.constant" else value
-
-    return [
-        name(bound.length),
-        *((each.name, str(each.attributes), [name(value) for value in each.operands]) for each in steps),
-    ]
+def _key_of(op: Any, node: Node) -> Any:
+    """Returns what a value in the body of an op is computed from, and how."""
+    if node.kind == "read":
+        return root_of(operands_of(op)[0][node.number])
+    if node.kind == "captured":
+        return node.value
+    return node.kind, node.type, node.number, node.text, [_key_of(op, operand) for operand in node.operands]
 
 
 def take_length(module: Any, op: Any, bound: Bound, name: str, prefix: str) -> Length | None:
     """Adds the function of a length to a module."""
     arguments = list(op.regions[0].blocks[0].arguments)
-    given = [arguments[number] for number in bound.reads]
-    begun = begin_slice(module, op, name, given, [bound.length], [bound.length.type])
+    given, value = [arguments[number] for number in bound.reads], bound.length.value
+    begun = begin_slice(module, op, name, given, [value], [value.type])
     if begun is None:
         return None
     target, known = begun
     with ir.InsertionPoint(target), op.location:
-        ir.Operation.create("func.return", operands=[known[bound.length]])
+        ir.Operation.create("func.return", operands=[known[value]])
     nest = describe_nest(op, name, [None])
-    return Length(nest, prefix, name, str(bound.length.type), bound.reads)
+    return Length(nest, prefix, name, bound.length.type, bound.reads)
 
 
 def masked_operand(op: Any) -> tuple[int, Bound] | None:
     """Returns the number of the input that an op copies or widens, with zeros from a length on, and the length; None if
     the op does anything else."""
-    inputs, results = operands_of(op)
+    _, results = operands_of(op)
     if not all(iterators(op)) or len(results) != 1:
         return None
     bound = find_bound(op, 0.0)
-    arguments = list(op.regions[0].blocks[0].arguments)
-    if bound is None:
+    value = None if bound is None else unwiden(bound.value)
+    if bound is None or value is None or value.kind != "read":
         return None
-    value = unwiden(bound.value)
-    if value not in arguments[: len(inputs)]:
-        return None
-    number, maps = arguments.index(value), maps_of(op)
+    number, maps = value.number, maps_of(op)
     own = identity(len(iterators(op)))
     return (number, bound) if maps[number] == maps[-1] == own and number not in bound.reads else None

@@ -15,8 +15,10 @@ from typing import Any
 
 from ....dialect.emitter import identity
 from ...base.mlir import ir
+from ..structured.body_nodes import Node
 from ..structured.operations import GENERIC, iterators, maps_of, operands_of
 from ..structured.values import root_of
+from .body_values import read_body
 from .groups import touches
 
 _RESHAPES = ("memref.expand_shape", "memref.collapse_shape")
@@ -39,7 +41,7 @@ def fold_widening(computing: Sequence[Any], scratch: Collection[Any]) -> list[An
         if any(_writes(other, root_of(source)) for other in others):
             continue
         for reader in readers:
-            read_narrow(reader, source, result, next(iter(op.regions[0].blocks[0].operations)).operation.name)
+            read_narrow(reader, source, result, read_body(op).values[0].kind)
         op.erase()
         left = others
     return left
@@ -51,11 +53,10 @@ def _widens(op: Any) -> bool:
     if op.name != GENERIC or not all(iterators(op)):
         return False
     inputs, results = operands_of(op)
-    operations = [each.operation for each in op.regions[0].blocks[0].operations]
-    if len(inputs) != 1 or len(results) != 1 or len(operations) != 2 or not _is_exact(operations[0]):
+    (value, *_), own = read_body(op).values, identity(len(iterators(op)))
+    if len(inputs) != 1 or len(results) != 1 or any(map != own for map in maps_of(op)):
         return False
-    own = identity(len(iterators(op)))
-    return operations[0].operands[0] == op.regions[0].blocks[0].arguments[0] and all(m == own for m in maps_of(op))
+    return _is_exact(value) and value.operands[0].kind == "read"
 
 
 def reads_only(op: Any, value: Any, memory: Any, *, reshaped: bool = False) -> bool:
@@ -94,15 +95,14 @@ def _writes(op: Any, memory: Any) -> bool:
     return any(root_of(result) == memory for result in operands_of(op)[1])
 
 
-def _is_exact(op: Any) -> bool:
-    """Returns whether an operation converts a number to a wider float."""
-    return op.name == _FLOAT or (op.name == _INTEGER and str(op.operands[0].type) == "i8")
+def _is_exact(value: Node) -> bool:
+    """Returns whether a value is the conversion of a number to a wider float."""
+    return value.kind == _FLOAT or (value.kind == _INTEGER and value.operands[0].type == "i8")
 
 
-def unwiden(value: Any) -> Any:
+def unwiden(value: Node) -> Node:
     """Returns the narrow number that a value is the widening of, or the value itself."""
-    is_widened = not isinstance(value.owner, ir.Block) and _is_exact(value.owner)
-    return value.owner.operands[0] if is_widened else value
+    return value.operands[0] if _is_exact(value) else value
 
 
 def read_narrow(op: Any, source: Any, wide: Any, widening: str) -> None:

@@ -10,4 +10,5 @@ schedules need in layers of their own:
     operations.py     the operands, loops, index maps and body of an op
     positions.py      the index of a tensor along an axis, in terms of the loops
     values.py         constants, views of memory, and sizes that are known in part
+    body_nodes.py     the body as expressions, and what is asked of them: sums, products, positions, comparisons
 """

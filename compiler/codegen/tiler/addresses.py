@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..structured.body_nodes import Node
 from .forms import Form, constant
-from .structure import Buffer, Node
+from .structure import Buffer
 from .text import ENDLESS, Value, Writer, element_bytes, stored_type
 
 

@@ -25,13 +25,14 @@ from math import lcm
 from ....dialect.dims import Size, bounds
 from ....dialect.types import F32
 from ...lower.text import literal
+from ..structured.body_nodes import Node
 from .evaluate import Evaluator, Iteration, Span
 from .forms import LANES, Form, constant, variable
 from .ranges import Affine, MaskedRows, find_masked_rows
 from .row_loops import Rows
 from .rows import AT_ONCE
 from .selections import drop_selection
-from .structure import Buffer, Node, Op
+from .structure import Buffer, Op
 from .text import ENDLESS, Value, Writer, stored_type
 
 SHORTEST = 256

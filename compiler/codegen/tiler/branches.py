@@ -18,8 +18,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+from ..structured.body_nodes import Node
 from .forms import constant
-from .structure import Buffer, Node, Unsupported
+from .structure import Buffer, Unsupported
 from .text import Outside, Value, Writer
 
 BRANCH = "scf.if"

@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ....dialect.lazy_dataclass import dataclass
-from .structure import Node, Op, View
+from ..structured.body_nodes import Node
+from .structure import Op, View
 
 LINE = 64
 """The number of words of a line: a register holds one byte of each."""
@@ -219,7 +220,8 @@ def _view(node: Node) -> View:
     """Returns the memory of an `extract`."""
     if node.kind != "extract" or node.guard is not None or node.tensor is None or node.tensor.view is None:
         raise _Unknown
-    return node.tensor.view
+    view: View = node.tensor.view
+    return view
 
 
 def plain(node: Node) -> Node:

@@ -28,6 +28,7 @@ from math import prod
 
 from ....dialect.dims import Size, bounds, static_size
 from ...targets.vector_unit import Prefetches
+from ..structured.body_nodes import Node, products_of
 from ..structured.positions import Panel
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
@@ -37,7 +38,7 @@ from .quantized_sums import add_zero
 from .roles import Roles
 from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
-from .structure import COMPOSED, Node, Op, Scaled, products_of
+from .structure import COMPOSED, Op, Scaled
 from .text import Value
 from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, multiply, static_size
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.body_nodes import Node, products_of
 from ..structured.positions import Panel
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
@@ -28,7 +29,7 @@ from .order import Order
 from .prefetch import Panels, prefetch_panels
 from .roles import Roles
 from .row_loops import Rows
-from .structure import Access, Node, Op, products_of
+from .structure import Access, Op
 from .text import Value, element_bytes
 
 BLOCK_ROWS = 512

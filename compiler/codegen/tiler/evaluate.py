@@ -23,6 +23,7 @@ from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import F32
 from ...lower.text import literal
+from ..structured.body_nodes import Node
 from ..structured.positions import Panel, linear
 from .branches import load_under, raise_alarm, watching
 from .dots import WORD, Halves, add_products
@@ -33,7 +34,7 @@ from .quantized_sums import add_quantized, unpack
 from .remainder import LARGEST, remainder
 from .rounding import round_to_nearest
 from .schedule import Stage
-from .structure import Access, Buffer, Group, Node, Op, Page, Position, Scaled, Tensor, Unsupported, View
+from .structure import Access, Buffer, Group, Op, Page, Position, Scaled, Tensor, Unsupported, View
 from .text import Value, Writer
 
 Iteration = Mapping[int, Form]

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from ....dialect.dims import divide_exactly
 from ....dialect.emitter import Index
+from ..structured.body_nodes import Node
 from ..structured.positions import Panel, linear
 from .dots import SIZES, WORD, by_group, grouped_loop
-from .structure import Access, Group, Node, Op, Position
+from .structure import Access, Group, Op, Position
 
 BYTE = "i8"
 SIZE = SIZES[BYTE]

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I8
+from ..structured.body_nodes import Node, integer
 from .dots import WORD, parts, parts_type
 from .forms import LANES, constant
-from .structure import Node, integer
 from .text import Value, Writer
 
 ENTRIES = 16

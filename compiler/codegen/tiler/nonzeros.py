@@ -20,13 +20,14 @@ from collections.abc import Callable
 from ....dialect.dims import product, static_size
 from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Prefetches
+from ..structured.body_nodes import Node
 from ..structured.positions import Panel
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
 from .isa import supports
 from .order import Order
 from .prefetch import LINE
-from .structure import Access, Buffer, Node, Op
+from .structure import Access, Buffer, Op
 from .text import Value, Writer, element_bytes
 
 DISTANCES = Prefetches().distances

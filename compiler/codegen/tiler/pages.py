@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....dialect.emitter import Index
+from ..structured.body_nodes import Node
 from ..structured.positions import Panel, plain
 from .forms import LANES, Form, constant, variable
-from .structure import Access, Kernel, Node, Op, Page, Position, Unsupported
+from .structure import Access, Kernel, Op, Page, Position, Unsupported
 from .text import Writer
 
 _CASTS = ("arith.index_cast",)

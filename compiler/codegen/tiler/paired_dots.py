@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ....dialect.emitter import Index
+from ..structured.body_nodes import Node
 from ..structured.positions import Panel
 from .dots import WORD
-from .structure import COMPOSED, Access, Group, Node, Op
+from .structure import COMPOSED, Access, Group, Op
 
 WIDENED = "arith.extf"
 _LOWER = ("arith.shli", "16")

@@ -22,9 +22,10 @@ from dataclasses import replace
 
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.body_nodes import Node, integer
 from .dots import SIZES, WORD, add_products, by_group, grouped_loop, parts, parts_type, runs_along
 from .lookups import find_lookup, look_up_bytes
-from .structure import Access, Group, Node, Op, integer
+from .structure import Access, Group, Op
 from .text import Value, Writer
 
 SUM = "quantized_sum"

@@ -27,8 +27,9 @@ from struct import pack, unpack
 from ....dialect.dims import Size, add, multiply
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.body_nodes import Node
 from .schedule import Stage
-from .structure import Access, Node, Op
+from .structure import Access, Op
 
 _PREDICATES: Mapping[str, str] = {
     "predicate = 2 : i64": "<",

@@ -17,6 +17,7 @@ from ....dialect.emitter import Index
 from ...base.mlir import ir
 from ...lower.writer import SINCE, SPARSE, UNTIL
 from ..structured import positions as structured
+from ..structured.body_nodes import BodyReader, Node, predicate_of
 from ..structured.operations import GENERIC, body_of, iterators, maps_of, operands_of, operations_in
 from ..structured.positions import Other, Panel, plain
 from ..structured.values import read_partly_known, read_region
@@ -29,7 +30,7 @@ from .quantized_sums import group_quantized
 from .regions import Region, behind
 from .reshape import collapse, expand
 from .rounding import find_nearest
-from .structure import Access, Buffer, Carried, Kernel, Node, Op, Position, Sequential, Tensor, Unsupported, View
+from .structure import Access, Buffer, Carried, Kernel, Op, Position, Sequential, Tensor, Unsupported, View
 
 _SIZES: Mapping[str, Callable[[Size, Size], Size]] = {
     "arith.addi": add,
@@ -188,10 +189,10 @@ class _Reader:
     def _fill(self, operation: Any) -> None:
         value, target = operation.operands
         home = self.tensors[target]
-        text, _ = self._captured(value)
+        text, _ = self.captured(value)
         self.tensors[operation.results[0]] = Tensor(home.shape, home.element, home.view, splat=text)
 
-    def _captured(self, value: Any) -> tuple[str, str]:
+    def captured(self, value: Any) -> tuple[str, str]:
         if value not in self.constants:
             raise Unsupported("a value from outside of a body")
         return self.constants[value]
@@ -323,7 +324,7 @@ class _Reader:
         scalars = dict(zip(block.arguments, leaves, strict=True))
         for leaf in leaves:
             leaf.location = operation.location
-        *carried, body = self._body(block, scalars)
+        *carried, body = _Body(self, scalars).read(block)
         if not reduces and any(n.kind == "read" and n.number == len(accesses) for n in body.walk()):
             accesses.append(Access(target, written))
         nodes = {id(node): node for root in (*carried, body) for node in root.walk()}.values()
@@ -383,60 +384,46 @@ class _Reader:
             raise Unsupported("a loop without a size")
         return tuple(sizes[i] for i in range(count))
 
-    def _body(self, block: Any, known: dict[Any, Node]) -> tuple[Node, ...]:
-        def value(operand: Any) -> Node:
-            if operand in known:
-                return known[operand]
-            if operand in self.sizes:
-                known[operand] = Node("size", str(operand.type), size=self.sizes[operand])
-                if operand in self.constants:
-                    text, type = self.constants[operand]
-                    known[operand] = Node("constant", type, text=text)
-            else:
-                text, type = self._captured(operand)
-                known[operand] = Node("constant", type, text=text)
-            return known[operand]
 
-        def step(operation: Any) -> None:
-            name = operation.name
-            if name == BRANCH and len(operation.results) == 1:
-                known[operation.results[0]] = read_branch(operation, value, step, self.buffers)
-                return
-            if len(operation.regions) or name in _WRITING or len(operation.results) != 1:
-                raise Unsupported(f"`{name}` in a body")
-            result = operation.results[0]
-            type = str(result.type)
-            if name == "linalg.index":
-                number = ir.IntegerAttr(operation.attributes["dim"]).value
-                known[result] = Node("index", type, number=number)
-            elif name == "arith.constant":
-                known[result] = Node("constant", type, text=str(operation.attributes["value"]))
-            elif name == "tensor.extract":
-                source, *indices = operation.operands
-                tensor = self.tensors[source]
-                if tensor.splat is not None or tensor.view is None:
-                    raise Unsupported("an element of what is not in memory")
-                known[result] = Node("extract", type, tuple(value(i) for i in indices), tensor=tensor)
-            else:
-                attributes = ", ".join(f"{a.name} = {a.attr}" for a in _named(operation.attributes))
-                node = Node(name, type, tuple(value(o) for o in operation.operands), text=attributes)
-                known[result] = find_nearest(_decided(node))
-            known[result].location = known[result].location or operation.location
+class _Body(BodyReader):
+    """Reads the body of an op in a kernel."""
 
-        for operation in operations_in(block):
-            if operation.name == "linalg.yield":
-                return tuple(value(operand) for operand in operation.operands)
-            step(operation)
-        raise Unsupported("a body without a result")
+    def __init__(self, kernel: _Reader, known: dict[Any, Node]) -> None:
+        super().__init__(known)
+        self.kernel = kernel
+
+    def outside(self, value: Any) -> Node:
+        kernel = self.kernel
+        if value in kernel.sizes and value not in kernel.constants:
+            return Node("size", str(value.type), size=kernel.sizes[value])
+        text, type = kernel.captured(value)
+        return Node("constant", type, text=text)
+
+    def other(self, operation: Any) -> Node | None:
+        name = operation.name
+        if name == BRANCH and len(operation.results) == 1:
+            return read_branch(operation, self.value, self.step, self.kernel.buffers)
+        if len(operation.regions) or name in _WRITING or len(operation.results) != 1:
+            raise Unsupported(f"`{name}` in a body")
+        if name != "tensor.extract":
+            return None
+        source, *indices = operation.operands
+        tensor = self.kernel.tensors[source]
+        if tensor.splat is not None or tensor.view is None:
+            raise Unsupported("an element of what is not in memory")
+        return Node("extract", str(operation.results[0].type), tuple(map(self.value, indices)), tensor=tensor)
+
+    def made(self, node: Node) -> Node:
+        return find_nearest(_decided(node))
 
 
-_BELOW = "predicate = 6 : i64"
-"""MLIR's printed form of the comparison `ult`."""
+_BELOW = 6
+"""The comparison `ult`."""
 
 
 def _decided(node: Node) -> Node:
     """Folds a node that constants decide: a shift tests whether its count is below the width."""
-    if node.kind == "arith.cmpi" and node.text == _BELOW and all(o.kind == "constant" for o in node.operands):
+    if predicate_of(node) == _BELOW and all(o.kind == "constant" for o in node.operands):
         count, width = (int(o.text.partition(" ")[0]) for o in node.operands)
         if count >= 0 and width >= 0:
             return Node("constant", node.type, text="true" if count < width else "false")
@@ -461,7 +448,3 @@ def _known(map: Sequence[structured.Position]) -> tuple[Index | Panel, ...]:
             raise Unsupported(f"the index `{position.text}`")
         found.append(position)
     return tuple(found)
-
-
-def _named(attributes: Any) -> list[Any]:
-    return [attributes[i] for i in range(len(attributes))]

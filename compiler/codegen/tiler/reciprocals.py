@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..structured.body_nodes import Node
 from .evaluate import Evaluator, Iteration
 from .forms import constant
 from .schedule import Stage
-from .structure import Node, Op
+from .structure import Op
 from .text import Value
 
 LEAST_DIVISOR, MOST_DIVISOR = "1.0e-37", "1.0e+37"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .structure import Node
+from ..structured.body_nodes import Node
 from .text import Value, Writer
 
 _KEPT = ("i8", "i16")

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...targets.vector_unit import VectorUnit
+from ..structured.body_nodes import Node
 from .addresses import load_at_address
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form
 from .schedule import Stage
-from .structure import Buffer, Node, extract_step
+from .structure import Buffer, extract_step
 from .text import Value
 
 MOST_LANES = 32

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....dialect.emitter import Index
+from ..structured.body_nodes import Node
 from ..structured.positions import plain
 from .pages import move
-from .structure import Access, Kernel, Node, Op
+from .structure import Access, Kernel, Op
 
 _WIDENINGS = ("arith.extf", "arith.sitofp")
 

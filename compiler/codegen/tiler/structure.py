@@ -24,6 +24,7 @@ from typing import Any
 from ....dialect.dims import Size, Symbol, add, multiply
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
+from ..structured.body_nodes import Node, combination_of, products_of
 from ..structured.positions import Panel, coefficient_of, linear
 
 
@@ -148,44 +149,6 @@ class Access:
         return total
 
 
-@dataclass(eq=False, slots=True)
-class Node:
-    """A value in a body. `kind` is read, start, constant, index, size, extract, watch, dot, quantized_sum, bytes or
-    nearest, or the name of an operation.
-
-    dot: the sum of the first operand and of the products of two groups; `text` says how to widen their elements;
-    quantized_sum: the sum of the products of groups in turn; the first groups have the zero point `number`;
-    bytes: a group of signed quantized values, those that `text` names of the first operand, less the second;
-    nearest: the operand rounded to an integer, halves to even; a NaN becomes one with a lower half of 0;
-    read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
-    size: `size`; extract: the element of `tensor` at the operands, or 0 where the condition `guard` on sizes fails;
-    watch: the first operand; where the second one holds, the kernel sets the alarm in the argument that `text` names.
-    For an operation, `text` holds its attributes.
-    """
-
-    kind: str
-    type: str
-    operands: tuple[Node, ...] = ()
-    number: int = 0
-    text: str = ""
-    size: Size = 0
-    tensor: Tensor | None = None
-    guard: Node | None = None
-    location: Any = None
-    """The MLIR location of the value, to be passed on."""
-
-    def walk(self) -> Iterator[Node]:
-        """Yields all nodes below this one and itself, each once."""
-        seen: set[int] = set()
-        pending = [self]
-        while pending:
-            node = pending.pop()
-            if id(node) not in seen:
-                seen.add(id(node))
-                yield node
-                pending += node.operands
-
-
 def extract_step(node: Node, loop: int) -> Size | None:
     """Returns the number of memory elements that one step of a loop moves an `extract`'s read: a row with a computed
     index is still contiguous. None if it differs between steps."""
@@ -209,13 +172,6 @@ def _coefficient(index: Node, loop: int) -> int | None:
         parts = [_coefficient(part, loop) for part in index.operands]
         return None if None in parts else sum(part for part in parts if part is not None)
     return None if any(n.kind == "index" and n.number == loop for n in index.walk()) else 0
-
-
-def integer(node: Node) -> int | None:
-    """Returns the value of a constant in i32."""
-    if node.kind != "constant" or node.type != "i32":
-        return None
-    return int(node.text.partition(" ")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,13 +249,10 @@ class Op:
     @cached_property
     def product(self) -> tuple[Node, Node] | None:
         """The factors, where the body adds a product of floats to the accumulator."""
-        body = self.body
-        if not self.reduced or body.kind != "arith.addf":
+        kind, added = self.combination or ("", self.body)
+        if not self.reduced or kind != "arith.addf" or added.kind != "arith.mulf":
             return None
-        for this, other in (body.operands, body.operands[::-1]):
-            if this.kind == "start" and other.kind == "arith.mulf":
-                return other.operands[0], other.operands[1]
-        return None
+        return added.operands[0], added.operands[1]
 
     @cached_property
     def factors(self) -> tuple[Node, Node] | None:
@@ -355,13 +308,7 @@ class Op:
     @cached_property
     def combination(self) -> tuple[str, Node] | None:
         """The operation that adds to the accumulator and its addend, where the body consists of just that operation."""
-        body = self.body
-        if len(body.operands) != 2:
-            return None
-        for this, other in (body.operands, body.operands[::-1]):
-            if this.kind == "start" and all(n.kind != "start" for n in other.walk()):
-                return body.kind, other
-        return None
+        return combination_of((self.body,))
 
 
 COMPOSED = "arith.bitcast"
@@ -374,16 +321,6 @@ def _words_of(node: Node) -> Iterator[tuple[Node, Node]]:
         total, left, right = node.operands
         yield from _words_of(total)
         yield left, right
-
-
-def products_of(node: Node) -> tuple[tuple[Node, Node], ...]:
-    """Returns the products that a node adds up; none if it adds other values too."""
-    if node.kind == "arith.mulf":
-        return ((node.operands[0], node.operands[1]),)
-    if node.kind != "arith.addf":
-        return ()
-    parts = [products_of(operand) for operand in node.operands]
-    return (*parts[0], *parts[1]) if all(parts) else ()
 
 
 @dataclass(slots=True)
