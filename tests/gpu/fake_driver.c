@@ -1,4 +1,4 @@
-/* A driver without a device: memory is that of the host, and kernels run as the C code that a callback makes of PTX.
+/* A driver without a device: memory is that of the host, and kernels run as the code that a callback makes of PTX.
  *
  * It logs each call, fails where a test tells it to, and knows what was allocated: `fake_left` tells what was never
  * released. `Machine` in fake_driver.py uses the functions whose names begin with `fake_`. A process without one runs the
@@ -18,10 +18,9 @@
 #include <unistd.h>
 
 typedef uint64_t pointer;
-typedef int (*compiler)(const char *ptx, char *library, int capacity, char *log, int log_bytes);
-typedef int (*launcher)(machine *, uint32_t, uint32_t, uint32_t, const uint8_t *);
-typedef struct function { launcher launch; const int *parameters; unsigned most_shared; struct function *next; } function;
-typedef struct module { void *library; function *functions; } module;
+typedef int (*compiler)(const char *ptx, char *program, int capacity, char *log, int log_bytes);
+typedef struct function { const kernel *kernel; unsigned most_shared; struct function *next; } function;
+typedef struct module { const program *program; function *functions; } module;
 
 /* A stream, and the operations that it records while it is captured; a graph, and a graph that can be launched. */
 typedef struct operation {
@@ -261,7 +260,7 @@ static int run_operation(const operation *each) {
         if (launches == exit_at) _exit(7);
         if (launches == fault_at) snprintf(device.error, sizeof device.error, "an injected fault");
         /* Like a GPU, it reports a failure when the host next waits. */
-        if (!device.error[0]) each->f->launch(&device, each->blocks, each->threads, each->shared, each->parameters);
+        if (!device.error[0]) run_grid(&device, each->f->kernel, each->shared, each->blocks, each->threads, each->parameters);
         return OK;
     }
     if (each->source) return move(each->target, each->source, each->bytes, 1, 1);
@@ -332,30 +331,30 @@ int cuGraphLaunch(const graph *exec, void *stream) {
 }
 int cuGraphExecDestroy(graph *exec) { INSIDE("cuGraphExecDestroy"); free_graph(exec); return OK; }
 int cuGraphDestroy(graph *g) { INSIDE("cuGraphDestroy"); free_graph(g); return OK; }
-/* The libraries that the command has made of the modules of artifacts. */
-static struct compiled { char artifact[512], library[512]; struct compiled *next; } *all_compiled;
+/* The files that the command has made of the modules of artifacts. */
+static struct compiled { char artifact[512], program[512]; struct compiled *next; } *all_compiled;
 
-/* Returns the library that has the first kernel of a module, if the command has made it of an earlier module of the
+/* Returns the file that has the first kernel of a module, if the command has made it of an earlier module of the
  * artifact; else NULL. */
 static const char *find_compiled(const char *artifact, const char *ptx) {
-    char name[320], symbol[340];
+    char name[320];
     const char *entry = strstr(ptx, ".entry ");
     if (entry == NULL || sscanf(entry, ".entry %319[A-Za-z0-9_$.]", name) != 1) return NULL;
-    snprintf(symbol, sizeof symbol, "launch_%s", name);
     for (struct compiled *each = all_compiled; each; each = each->next) {
-        void *library = strcmp(each->artifact, artifact) ? NULL : dlopen(each->library, RTLD_NOW | RTLD_LOCAL);
-        if (library && dlsym(library, symbol)) return each->library;
+        char unused[8];
+        const program *made = strcmp(each->artifact, artifact) ? NULL : load_program(each->program, unused, sizeof unused);
+        if (made && find_kernel(made, name)) return each->program;
     }
     return NULL;
 }
-/* The command reads PTX from a file, and the other modules of the artifact that has it, and prints the path of the library, or an error. */
-static int run_compiler(const char *ptx, char *library, int capacity, char *log, int log_bytes) {
+/* The command reads PTX from a file, and the other modules of the artifact that has it, and prints the path of the program, or an error. */
+static int run_compiler(const char *ptx, char *program, int capacity, char *log, int log_bytes) {
     const char *command = getenv("FAKE_CUDA_COMPILER");
     char source[] = "/tmp/module-XXXXXX", line[512] = "", whole[1200];
     Dl_info found = {0};
     const char *artifact = dladdr(ptx, &found) && found.dli_fname ? found.dli_fname : "";
     const char *known = find_compiled(artifact, ptx);
-    if (known) { snprintf(library, (size_t)capacity, "%s", known); return 0; }
+    if (known) { snprintf(program, (size_t)capacity, "%s", known); return 0; }
     const int file = mkstemp(source);
     FILE *text = file < 0 || command == NULL ? NULL : fdopen(file, "w");
     if (text == NULL) { snprintf(log, (size_t)log_bytes, "no compiler"); return 1; }
@@ -366,11 +365,11 @@ static int run_compiler(const char *ptx, char *library, int capacity, char *log,
     const int failed = output == NULL || pclose(output) != 0;
     unlink(source);
     line[strcspn(line, "\n")] = 0;
-    snprintf(failed ? log : library, (size_t)(failed ? log_bytes : capacity), "%s", line);
+    snprintf(failed ? log : program, (size_t)(failed ? log_bytes : capacity), "%s", line);
     if (!failed) {
         struct compiled *made = malloc(sizeof *made);
         snprintf(made->artifact, sizeof made->artifact, "%s", artifact);
-        snprintf(made->library, sizeof made->library, "%s", line);
+        snprintf(made->program, sizeof made->program, "%s", line);
         made->next = all_compiled, all_compiled = made;
     }
     return failed;
@@ -400,14 +399,13 @@ int cuModuleLoadDataEx(module **result, const char *image, unsigned count, int *
     }
     if (compile ? compile(ptx, path, sizeof path, log, bytes) : run_compiler(ptx, path, sizeof path, log, bytes))
         return INVALID_PTX;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) { snprintf(log, (size_t)bytes, "%s", dlerror()); return INVALID_PTX; }
-    const struct { const void *begin; uint64_t bytes; } *data = dlsym(library, "nacre_data");
-    for (; data->begin; data++)
-        if (find(&device, (uint64_t)(uintptr_t)data->begin) == NULL)
-            insert((uint64_t)(uintptr_t)data->begin, data->bytes, NULL, 1), device.count += 0;
+    const program *made = load_program(path, log, (size_t)bytes);
+    if (made == NULL) return INVALID_PTX;
+    for (const constant *each = made->constants; each < made->constants + made->constant_count; each++)
+        if (find(&device, (uint64_t)(uintptr_t)each->begin) == NULL)
+            insert((uint64_t)(uintptr_t)each->begin, each->bytes, NULL, 1);
     *result = malloc(sizeof **result);
-    **result = (module){library, NULL}, modules++;
+    **result = (module){made, NULL}, modules++;
     return OK;
 }
 int cuPointerGetAttribute(int *value, int attribute, pointer asked) {
@@ -419,23 +417,17 @@ int cuPointerGetAttribute(int *value, int attribute, pointer asked) {
 int cuMemcpyHtoD_v2(pointer target, const void *source, size_t bytes) { return cuMemcpyHtoDAsync_v2(target, source, bytes, NULL); }
 int cuModuleUnload(module *m) {
     INSIDE("cuModuleUnload");
-    const struct { const void *begin; uint64_t bytes; } *data = dlsym(m->library, "nacre_data");
-    for (; data->begin; data++)
+    for (const constant *each = m->program->constants; each < m->program->constants + m->program->constant_count; each++)
         for (int i = 0; i < device.count; i++)
-            if (slots[i].begin == (uint64_t)(uintptr_t)data->begin) drop(i--);
+            if (slots[i].begin == (uint64_t)(uintptr_t)each->begin) drop(i--);
     for (function *f = m->functions, *next; f; f = next) next = f->next, free(f);
     free(m), modules--;
     return OK;
 }
 int cuModuleGetFunction(function **result, module *m, const char *name) {
     INSIDE("cuModuleGetFunction");
-    char symbol[400];
-    function found = {.most_shared = MOST_STATIC_SHARED, .next = m->functions};
-    snprintf(symbol, sizeof symbol, "launch_%s", name);
-    *(void **)&found.launch = dlsym(m->library, symbol);
-    snprintf(symbol, sizeof symbol, "parameters_%s", name);
-    found.parameters = dlsym(m->library, symbol);
-    if (found.launch == NULL || found.parameters == NULL) return NOT_FOUND;
+    const function found = {find_kernel(m->program, name), MOST_STATIC_SHARED, m->functions};
+    if (found.kernel == NULL) return NOT_FOUND;
     m->functions = *result = malloc(sizeof found);
     **result = found;
     return OK;
@@ -497,8 +489,8 @@ int cuLaunchKernel(function *f, unsigned x, unsigned y, unsigned z, unsigned thr
         return INVALID;
     operation made = {.f = f, .blocks = x, .threads = threads, .shared = shared_bytes};
     size_t end = 0;
-    for (int i = 0; f->parameters[i]; i++) {
-        const size_t bytes = (size_t)f->parameters[i];
+    for (int i = 0; f->kernel->parameters[i]; i++) {
+        const size_t bytes = (size_t)f->kernel->parameters[i];
         end = (end + bytes - 1) / bytes * bytes;
         if (end + bytes > sizeof made.parameters) return INVALID;
         memcpy(made.parameters + end, arguments[i], bytes);

@@ -7,16 +7,15 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 
 import compile_kernels
 import pytest
 from assembler import find_cubins, kernels_in
-from compile_kernels import REFUSED, build_driver, compile_once, compile_ptx, find_others, find_ptx
+from compile_kernels import REFUSED, build_driver, compile_ptx, find_others, find_ptx
 from nacre.compiler.pipeline import Build
-from variants import VARIANT, translate_variants
 
 _COMPILER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
@@ -60,7 +59,6 @@ class Machine:
         self.library.fake_error.restype = self.library.fake_log.restype = ctypes.c_char_p
         self.library.fake_banks.restype = Banks
         self._together: dict[str, Path] = {}
-        self._variants: dict[str, tuple[Path, int]] = {}
         self._callback = _COMPILER(self._compile)
         self.reset()
 
@@ -68,7 +66,7 @@ class Machine:
         self, capability: int = 80, devices: int = 1, memory: int = 1 << 33, processors: int = 4, version: int = 12090
     ) -> None:
         self.edit = str
-        self._together, self._variants = {}, {}
+        self._together = {}
         self.library.fake_processors(processors)
         self.library.fake_version(version)
         self.library.fake_name(b"a device in C")
@@ -77,27 +75,14 @@ class Machine:
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
 
-    def plant(
-        self, pattern: str, replacement: str, kernels: Collection[str], among: Sequence[tuple[str, str]] = ()
-    ) -> None:
-        """Changes the code of some kernels from now on. The modules of others stay as they are, since compiling them
-        again takes seconds. A kernel is compiled once for all changes `among` which this one is."""
+    def plant(self, pattern: str, replacement: str, kernels: Collection[str]) -> None:
+        """Changes the code of some kernels from now on. The modules of others stay as they are."""
 
         def edit(text: str) -> str:
-            if not any(f".entry {kernel}" in text for kernel in kernels):
-                return text
-            if among and text not in self._variants:
-                changed = dict.fromkeys(re.sub(*change, text) for change in among)
-                self.compile_variants(text, [each for each in changed if each != text])
-            return re.sub(pattern, replacement, text)
+            is_wanted = any(f".entry {kernel}" in text for kernel in kernels)
+            return re.sub(pattern, replacement, text) if is_wanted else text
 
         self.edit = edit
-
-    def compile_variants(self, ptx: str, variants: Sequence[str]) -> None:
-        """Compiles a module and its variants together. Each of them is then loaded where `edit` returns its text."""
-        texts = (ptx, *variants)
-        made = compile_once((VARIANT, *texts), lambda: translate_variants(ptx, variants), self.folder)
-        self._variants |= {text: (made, number) for number, text in enumerate(texts)}
 
     def fail(self, function: str, nth: int = 1, result: int = 999) -> None:
         self.library.fake_fail_with(function.encode(), nth, result)
@@ -152,11 +137,7 @@ class Machine:
         try:
             original = ctypes.string_at(ptx).decode()
             text = self.edit(original)
-            if text in self._variants:
-                made, number = self._variants[text]
-                ctypes.c_int.in_dll(ctypes.CDLL(str(made)), VARIANT).value = number
-            else:
-                made = self._compile_others(original, ptx) if text == original else compile_ptx(text, self.folder)
+            made = self._compile_others(original, ptx) if text == original else compile_ptx(text, self.folder)
         except REFUSED as error:
             text = f"{type(error).__name__}: {error}".encode()[: log_bytes - 1] + b"\0"
             ctypes.memmove(log, text, len(text))

@@ -363,9 +363,16 @@ static void meet(block *b, mail *mails) {
     else multiply(mails, (int)mails[0].in[10]);
 }
 
+/* Runs a thread until it waits or ends; its mail tells why. */
+static void run_thread(const int64_t *code, uint8_t *registers, mail *m, block *b) {
+    const int64_t *at = *(const int64_t **)registers;
+    if (at == NULL) at = code;
+    while (at) at = ((form)(uintptr_t)*at)(at, registers, m, b);
+}
+
 /* Runs the threads of a warp until each has ended or waits for other warps. Returns how many have ended in it. */
-static uint32_t run_warp(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails, uint8_t *waits,
-                         uint32_t first, int is_turned) {
+static uint32_t run_warp(block *b, const kernel *of, uint8_t *registers, mail *mails, uint8_t *waits, uint32_t first,
+                         int is_turned) {
     const uint32_t end = first + WARP < b->threads ? first + WARP : b->threads;
     uint32_t done = 0;
     for (;;) {
@@ -374,7 +381,7 @@ static uint32_t run_warp(block *b, thread_function run, uint8_t *registers, size
             const uint32_t t = is_turned ? first + end - 1 - i : i;
             if (!waits[t]) {
                 b->thread = t;
-                mails[t].kind = run(registers + t * bytes, &mails[t], b);
+                run_thread(of->code, registers + t * of->bytes, &mails[t], b);
                 waits[t] = 1;
                 done += mails[t].kind == DONE;
             }
@@ -391,11 +398,11 @@ static uint32_t run_warp(block *b, thread_function run, uint8_t *registers, size
  * far as it can, and so do its threads, in an order that turns around at every barrier, and from one block to the next:
  * a missing barrier shows in one of them. In every second block with barriers in shared memory, one warp, each time
  * another one, is held back until no other warp can go on: a barrier that does not wait for it shows. */
-static void run_block(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails) {
+static void run_block(block *b, const kernel *of, uint8_t *registers, mail *mails) {
     static uint8_t waits[MOST_THREADS];
     const uint32_t warps = (b->threads + WARP - 1) / WARP;
     uint32_t done = 0;
-    memset(registers, 0, bytes * b->threads);
+    memset(registers, 0, of->bytes * b->threads);
     memset(waits, 0, sizeof waits);
     memset(b->shared_written, 0, b->shared_bytes);
     for (uint32_t t = 0; t < b->threads; t++) {
@@ -408,7 +415,7 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
         for (uint32_t i = 0; i < warps; i++) {
             const uint32_t warp = turn % 2 ? warps - 1 - i : i;
             if (warp == held && b->barrier_count) continue;
-            done += run_warp(b, run, registers, bytes, mails, waits, WARP * warp, turn % 2);
+            done += run_warp(b, of, registers, mails, waits, WARP * warp, turn % 2);
         }
         uint32_t arrived = 0, woken = 0, can_go_on = 0;
         for (uint32_t t = 0; t < b->threads; t++) {
@@ -418,7 +425,7 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
         }
         if (woken) continue;
         if (can_go_on) {
-            done += run_warp(b, run, registers, bytes, mails, waits, WARP * held, turn % 2);
+            done += run_warp(b, of, registers, mails, waits, WARP * held, turn % 2);
             continue;
         }
         for (uint32_t t = 0; t < b->threads; t++) arrived += mails[t].kind == BARRIER;
@@ -435,17 +442,17 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
     if (left) fail(b, "a copy has not arrived when the block ends");
 }
 
-int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_bytes, uint32_t blocks, uint32_t threads,
-             const uint8_t *parameters) {
+int run_grid(machine *m, const kernel *of, uint64_t bytes, uint32_t blocks, uint32_t threads, const uint8_t *parameters) {
     jmp_buf failure;
+    const uint64_t shared_bytes = of->shared_bytes + bytes;
     block b = {.machine = m, .threads = threads, .blocks = blocks, .parameters = parameters, .shared_bytes = shared_bytes,
                .failure = &failure};
-    uint8_t *registers = malloc(bytes * threads + 1);
+    uint8_t *registers = malloc(of->bytes * threads + 1);
     mail *mails = calloc(threads, sizeof *mails);
     b.shared = malloc(shared_bytes + 1);
     b.shared_written = malloc(shared_bytes + 1);
     if (!setjmp(failure))
-        for (b.number = 0; b.number < blocks; b.number++) run_block(&b, run, registers, bytes, mails);
+        for (b.number = 0; b.number < blocks; b.number++) run_block(&b, of, registers, mails);
     m->first += blocks + 1;
     for (uint32_t t = 0; t < threads; t++) free(mails[t].copies);
     for (int i = 0; i < b.tile_count; i++) free(b.tiles[i].data);

@@ -1,8 +1,8 @@
 /* A GPU in C, for the translation of PTX: the threads of a block in turn, and memory in which every access is checked.
  *
- * A translated kernel is a function of the registers of one thread. It returns where the thread waits for others: at a
- * barrier, at an exchange within its warp, or at its end. Each thread runs as far as it can before the next one begins,
- * so that a missing barrier shows: what another thread should have written was never written.
+ * A thread runs until it waits for others, at a barrier or at an exchange within its warp, or until its end. Each thread
+ * runs as far as it can before the next one begins, so that a missing barrier shows: what another thread should have
+ * written was never written.
  */
 #ifndef MACHINE_H
 #define MACHINE_H
@@ -112,10 +112,37 @@ void copy_tile(block *b, uint64_t target, uint64_t map, const int32_t *at, int r
  * 16 rows. */
 void wait_for_products(block *b, mail *m, int left);
 
-typedef int (*thread_function)(void *registers, mail *mail, block *block);
+/* Threaded code: each instruction is the address of a function, and its operands. The function returns the next
+ * instruction; where the thread waits, it returns NULL, and the memory of the thread begins with the next instruction. */
+typedef const int64_t *(*form)(const int64_t *o, uint8_t *R, mail *M, block *B);
 
-int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_bytes, uint32_t blocks, uint32_t threads,
-             const uint8_t *parameters);
+/* A kernel: its code, the memory of a thread, shared memory, and the sizes of its parameters, which end with a zero. */
+typedef struct kernel {
+    const char *name;
+    const int64_t *code, *parameters;
+    uint64_t bytes, shared_bytes;
+} kernel;
+
+/* The kernels and the constants of modules, from a file that threaded_code.py has written. */
+typedef struct constant { void *begin; uint64_t bytes; } constant;
+typedef struct program { kernel *kernels; constant *constants; int kernel_count, constant_count; } program;
+
+/* Returns the program of a file, one for each process; NULL and a message where it cannot be loaded. */
+const program *load_program(const char *path, char *message, size_t capacity);
+const kernel *find_kernel(const program *of, const char *name);
+
+/* Runs a kernel with some bytes of shared memory beside its own; returns whether there is an error. */
+int run_grid(machine *m, const kernel *of, uint64_t bytes, uint32_t blocks, uint32_t threads, const uint8_t *parameters);
+
+/* What the functions of instructions are made of: registers at their offsets in the memory of a thread. */
+#define U8(offset) (*(uint8_t *)(R + (offset)))
+#define U16(offset) (*(uint16_t *)(R + (offset)))
+#define U32(offset) (*(uint32_t *)(R + (offset)))
+#define U64(offset) (*(uint64_t *)(R + (offset)))
+#define F32(offset) (*(float *)(R + (offset)))
+#define F64(offset) (*(double *)(R + (offset)))
+#define END { M->kind = DONE; return NULL; }
+#define WAIT(reason, at) { M->kind = reason; M->place = (int)(at); *(const int64_t **)R = o + LENGTH; return NULL; }
 
 /* Numbers by their bits */
 

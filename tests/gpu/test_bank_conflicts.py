@@ -29,7 +29,7 @@ from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.targets.target import parse_targets
-from test_ptx_to_c import State
+from test_translate_ptx import State
 
 SECTION = "banks"
 SCHEDULES = ("contraction", "convolution", "f16", "bf16", "few", "words", "one", "channels", "padded", "long shares")
@@ -174,11 +174,11 @@ def count(machine: Machine, folder: Path, body: str, distance: int, width: int) 
 	ret;
 }}
 """
-    driver, kernels = machine.library, ctypes.CDLL(str(compile_ptx(text, folder)))
+    driver, program = machine.library, compile_ptx(text, folder)
     driver.create_banks.restype, driver.read_banks.restype = ctypes.c_void_p, Banks
     banks = ctypes.c_void_p(driver.create_banks())
     state = State(None, 0, b"", 1, banks)
-    kernels.launch_stores(ctypes.byref(state), 1, 32, 0, None)
+    driver.run_program(str(program).encode(), b"stores", ctypes.byref(state), 1, 32, None)
     counted = driver.read_banks(banks)
     driver.free_banks(banks)
     assert isinstance(counted, Banks) and state.error == b""

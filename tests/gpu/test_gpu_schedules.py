@@ -271,7 +271,7 @@ def test_planted_fault_is_found(
         pytest.skip("the schedule has no such instruction")
     if "wait_group" in pattern and name in UNALIGNED:
         pytest.skip("rows that are not aligned are not copied asynchronously")
-    machine.plant(pattern, replacement, kernels_of(built[0], entry_of(name)), FAULTS)
+    machine.plant(pattern, replacement, kernels_of(built[0], entry_of(name)))
     model = nacre.load(built[1], device="cuda")
     # Rows of `few rows` are copied asynchronously where their size is a multiple of 16 bytes.
     arrays = arrays_of(model, name, 72 if "wait_group" in pattern and name == "few rows" else 67)

@@ -1,19 +1,20 @@
-"""Translates PTX to C, so that a CPU runs what a GPU would run; `machine.h` has the memory and the threads.
+"""Translates PTX to threaded code, so that a CPU runs what a GPU would run; `machine.h` has the memory and the threads.
 
-Every instruction becomes one statement. An unknown instruction is an error. Registers are arrays of bits in a struct;
-f32 and f64 access them through arrays of floats in the same memory. The C compiler does not optimise, so the text is
-what it compiles fastest: with a function for each access it would take 1.4 times as long, and with pointers that are
-not `register` variables 1.2 times.
-The translation knows the instructions that the compiler writes: no texture, no atomic, no call.
+An instruction becomes a row of words: the function in C that executes its form, and what the form leaves open, which
+are the offsets of registers, numbers, addresses and the distance of a jump.
+
+    add.s32 %r3, %r4, 7;    form: U32(1) = (int32_t)((int32_t)(U32(2)) + (int32_t)((uint32_t)o[3]));    words: 24, 28, 7
+
+Kernels have few forms, so the C compiler has little to compile. An unknown instruction is an error. The translation
+knows the instructions that the compiler writes: no texture, no atomic, no call.
 """
 
 from __future__ import annotations
 
-import math
 import re
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 _REGISTERS = re.compile(r"\.reg \.(\w+)\s+(%\w+)<(\d+)>;")
 _DEPOT = re.compile(r"\.local \.align (\d+) \.b8\s+(\w+)\[(\d+)\];")
@@ -21,7 +22,11 @@ _SHARED = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d*)\]")
 _GLOBAL = re.compile(r"\.(?:global|const) \.align (\d+) \.b(\d+) (\w+)(?:\[(\d+)\])?(?: = (?:\{([^}]*)\}|(\w+)))?;")
 _PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.(\w+)\s+(?:\.ptr [^,)]*?)?([\w$]+)(?:\[(\d+)\])?\s*[,\n)]")
 _COPY = re.compile(r"\[([^]]+)\], \[([^,]+), \{([^}]+)\}\], \[([^]]+)\]$")
-_NUMBERED = re.compile(r"%([a-z]+)(\d+)")
+_COMMA = re.compile(r",(?![^{\[]*[}\]])")
+_LABEL = re.compile(r"([\w$]+):\s*")
+_INTEGER = re.compile(r"-?\d+|0x[0-9a-fA-F]+U?")
+_OWN, _HALF = re.compile(r"\{ \.reg \.(b\d+) %?tmp"), re.compile(r"%?\btmp\b")
+"""The half of a register that nothing reads: a block of its own declares it."""
 _ENTRY = re.compile(r"\.entry ([\w$]+)\((.*?)\)(.*?)\n\{\n(.*?)\n\}", re.DOTALL)
 
 _C_TYPES = {"pred": "uint8_t", "b8": "uint8_t", "b16": "uint16_t", "b32": "uint32_t", "b64": "uint64_t"}
@@ -47,19 +52,21 @@ _SPECIAL = {"%tid.x": "B->thread", "%ntid.x": "B->threads", "%ctaid.x": "B->numb
 _SPECIAL |= {"%tid.y": "0", "%tid.z": "0", "%ctaid.y": "0", "%ctaid.z": "0", "%laneid": "(B->thread % 32)"}
 
 
+LABEL, DATA, TEXT = "label", "data", "text"
+"""The kinds of operands that are not numbers: labels, constants by their numbers, and texts of instructions."""
+Operand = tuple[str, int | str]
+"""A kind, which is empty for a number, and the value."""
+Row = tuple[str, list[Operand]]
+"""The form of an instruction, or of what is before or behind its wait, and its operands."""
+_WAITED = "@"
+"""Parts an instruction where a thread waits."""
+
+
 class UnknownError(Exception):
     """An instruction that has no translation."""
 
 
-def _number(text: str) -> float | None:
-    """Returns a finite number that is written by its bits, as `0f3F800000`."""
-    if not text.startswith(("0f", "0d")):
-        return None
-    bits = bytes.fromhex(text[2:])
-    (number,) = struct.unpack(">f" if len(bits) == 4 else ">d", bits)
-    return number if math.isfinite(number) else None
-
-
+@cache
 def width(type: str) -> int:
     return _WIDTHS.get(type) or int(re.sub(r"\D", "", type))
 
@@ -69,22 +76,45 @@ class _Kernel:
     name: str
     parameters: dict[str, tuple[int, int]]
     shared: Mapping[str, int]
-    globals: Mapping[str, str]
+    globals: Mapping[str, int]
+    shared_bytes: int
     types: dict[str, str] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+    """The places of registers in the memory of a thread."""
+    bytes: int = 8
+    """The memory of a thread, which begins with the address of its next instruction."""
     depot: tuple[str, int] | None = None
-    lines: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    """The row that each label precedes."""
     places: int = 0
+    operands: list[Operand] = field(default_factory=list)
+    """The operands of the current instruction."""
     sums: list[str] = field(default_factory=list)
     """The registers of the last product of a warpgroup."""
 
     # Operands
 
+    def place(self, name: str, bytes: int, align: int) -> None:
+        self.offsets[name] = begin = -(-self.bytes // align) * align
+        self.bytes = begin + bytes
+
+    def declare(self, name: str, type: str) -> None:
+        self.types[name] = type
+        self.place(name, width(type) // 8, width(type) // 8)
+
+    def operand(self, value: int | str, kind: str = "") -> str:
+        """Adds an operand of the current instruction, and returns its word in C."""
+        self.operands.append((kind, value))
+        return f"o[{len(self.operands)}]"
+
     def register(self, name: str, type: str = "") -> str:
         """A register: its bits, or for a type in `_FLOATS` the number in it."""
-        found = _NUMBERED.fullmatch(name)
-        if found is None:
-            return f"R->{name[1:]}"
-        return f"R->{found[1]}{type if type in _FLOATS else ''}[{found[2]}]"
+        kind = f"F{width(type)}" if type in _FLOATS else f"U{width(self.types[name])}"
+        return f"{kind}({self.operand(self.offsets[name])})"
+
+    def number(self, number: int, bits: int) -> str:
+        return f"(uint{64 if bits == 64 else 32}_t){self.operand(number)}"
 
     def holds(self, name: str, type: str) -> bool:
         """Is this a register as wide as the type?"""
@@ -98,18 +128,17 @@ class _Kernel:
         if text.startswith("%") and text in self.types:
             return self.register(text)
         if text.startswith(("0f", "0d")):
-            return f"0x{text[2:]}{'u' if text[1] == 'f' else 'ull'}"
+            return self.number(int(text[2:], 16), 32 if text[1] == "f" else 64)
         if text in self.shared:
-            return f"{self.shared[text]}ull"
+            return self.number(self.shared[text], 64)
         if text in self.globals:
-            return f"(uint64_t)(uintptr_t){self.globals[text]}"
+            return f"(uint64_t){self.operand(self.globals[text], DATA)}"
         if text in self.parameters:
-            return f"(uint64_t)(uintptr_t)(B->parameters + {self.parameters[text][0]})"
+            return f"(uint64_t)(uintptr_t)(B->parameters + {self.operand(self.parameters[text][0])})"
         if self.depot is not None and text == self.depot[0]:
-            return "(uint64_t)(uintptr_t)R->depot"
-        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+U?", text):
-            number = int(text.rstrip("U"), 0) & ((1 << width(type)) - 1)
-            return f"{number}{'ull' if width(type) == 64 else 'u'}"
+            return f"(uint64_t)(uintptr_t)(R + {self.operand(self.offsets[text])})"
+        if _INTEGER.fullmatch(text):
+            return self.number(int(text.rstrip("U"), 0) & ((1 << width(type)) - 1), width(type))
         if text in ("true", "false"):
             return str(int(text == "true"))
         raise UnknownError(f"operand {text}")
@@ -117,8 +146,6 @@ class _Kernel:
     def value(self, text: str, type: str) -> str:
         if type in _FLOATS and self.holds(text.strip(), type):
             return self.register(text.strip(), type)
-        if type in _FLOATS and (number := _number(text.strip())) is not None:
-            return f"({number.hex()}{'f' if type == 'f32' else ''})"
         bits = self.raw(text, type)
         if type in _READ:
             return _READ[type].format(bits)
@@ -138,22 +165,27 @@ class _Kernel:
     def address(self, text: str) -> str:
         base, _, offset = text.strip()[1:-1].partition("+")
         value = self.raw(base, "b64" if width(self.types.get(base, "b64")) == 64 else "b32")
-        return f"(uint64_t){value}" + (f" + (uint64_t)({offset}ll)" if offset else "")
+        return f"(uint64_t){value}" + (f" + (uint64_t){self.operand(int(offset))}" if offset else "")
 
     def pointer(self, modifiers: list[str], text: str, bytes: int, write: bool, shown: str) -> str:
-        place, quoted = self.address(text), f'"{shown}"'
+        place, quoted = self.address(text), self.shown(shown)
         if "shared" in modifiers or "shared::cta" in modifiers:
             return f"shared(B, {place}, {bytes}, {int(write)}, {quoted})"
         if "local" in modifiers or (self.depot and not {"global", "const"} & set(modifiers)):
             assert self.depot is not None, text
-            return f"local(B, {place}, {bytes}, R->depot, {self.depot[1]}, {quoted})"
+            depot = f"R + {self.operand(self.offsets[self.depot[0]])}, (uint64_t){self.operand(self.depot[1])}"
+            return f"local(B, {place}, {bytes}, {depot}, {quoted})"
         return f"global(B, {place}, {bytes}, {int(write)}, {quoted})"
+
+    def shown(self, text: str) -> str:
+        """The text of an instruction, for messages."""
+        return f"(const char *){self.operand(text, TEXT)}"
 
     # Instructions
 
     def write(self, text: str) -> None:
         """Translates one instruction."""
-        guard = ""
+        guard, self.operands = "", []
         if text.startswith("@"):
             predicate, _, text = text[1:].partition(" ")
             negated = predicate.startswith("!")
@@ -162,7 +194,8 @@ class _Kernel:
         operation, *modifiers = name.split(".")
         operands = split_operands(rest)
         made = self.translate(operation, modifiers, operands, text.strip())
-        self.lines.append(f"  {guard}{{ {made} }}")
+        for part in made.split(_WAITED):
+            self.rows.append((f"{guard}{{ {part.strip()} }}", self.operands))
 
     def translate(self, operation: str, modifiers: list[str], operands: list[str], text: str) -> str:
         special: Callable[[list[str], list[str], str], str] | None = getattr(self, f"_{operation}", None)
@@ -375,7 +408,7 @@ class _Kernel:
         if "param" in modifiers:
             name, _, offset = operands[1][1:-1].partition("+")
             begin = self.parameters[name][0] + int(offset or 0)
-            return self._read(targets[0], f"B->parameters + {begin}", f"b{8 * bytes}")
+            return self._read(targets[0], f"B->parameters + {self.operand(begin)}", f"b{8 * bytes}")
         pointer = self.pointer(modifiers, operands[1], bytes * len(targets), False, text)
         loads = [
             "" if target == "_" else self._read(target, f"p + {i * bytes}", type) for i, target in enumerate(targets)
@@ -404,16 +437,17 @@ class _Kernel:
         return f"register uint8_t *p = {pointer}; {' '.join(stores)}"
 
     def _bra(self, modifiers: list[str], operands: list[str], text: str) -> str:
-        return f"goto {label(operands[0])};"
+        return f"return o + {self.operand(operands[0], LABEL)};"
 
     def _ret(self, modifiers: list[str], operands: list[str], text: str) -> str:
-        return "return DONE;"
+        return "END"
 
     # Meetings
 
     def _wait(self, kind: str) -> str:
+        """The end of a row: a thread goes on with the next one when others have come."""
         self.places += 1
-        return f"M->place = R->place = {self.places}; return {kind}; case {self.places}:;"
+        return f"WAIT({kind}, {self.operand(self.places)}) {_WAITED}"
 
     def _bar(self, modifiers: list[str], operands: list[str], text: str) -> str:
         return self._wait("BARRIER")
@@ -458,7 +492,7 @@ class _Kernel:
         assert modifiers[0] == "async" and modifiers[2:4] == ["shared", "global"], text
         target, source = (self.address(operand) for operand in operands[:2])
         read = self.raw(operands[3], "b32") if len(operands) > 3 else operands[2]
-        return f'copy_async(B, M, {target}, {source}, {int(operands[2])}, {read}, "{text}");'
+        return f"copy_async(B, M, {target}, {source}, {int(operands[2])}, {read}, {self.shown(text)});"
 
     def _copy_tile(self, modifiers: list[str], text: str) -> str:
         found = _COPY.search(text)
@@ -468,7 +502,7 @@ class _Kernel:
         assert modifiers[3] == f"{len(places)}d", text
         target, barrier = (self.address(f"[{found[n]}]") for n in (1, 4))
         given = f"{target}, {self.raw(found[2], 'b64')}, at, {len(places)}, {barrier}"
-        return f'const int32_t at[] = {{{", ".join(places)}}}; copy_tile(B, {given}, "{text}");'
+        return f"const int32_t at[] = {{{', '.join(places)}}}; copy_tile(B, {given}, {self.shown(text)});"
 
     # Barriers in shared memory, and products of warpgroups
 
@@ -483,7 +517,7 @@ class _Kernel:
         assert kind == ["try_wait", "parity"], text
         sent = f"M->address = {self.address(operands[1])}; M->in[0] = {self.raw(operands[2], 'b32')};"
         # A thread whose phase has ended goes on at once, so that it may run far ahead of the others.
-        waiting = f"if (!has_passed(B, M)) {{ {self._wait('PHASE')} }}"
+        waiting = f"if (!has_passed(B, M)) {self._wait('PHASE')}"
         return f"{sent} {waiting} {self.assign(operands[0], '1', 'pred')}"
 
     def _fence(self, modifiers: list[str], operands: list[str], text: str) -> str:
@@ -528,38 +562,31 @@ class _Kernel:
         return self.assign(operands[0], f"exp2f({self.value(operands[1], 'f32')})", "f32")
 
 
+@dataclass
+class Program:
+    """Kernels, and constants: each with its alignment."""
+
+    kernels: list[_Kernel] = field(default_factory=list)
+    data: list[tuple[int, bytes]] = field(default_factory=list)
+
+
 def split_operands(text: str) -> list[str]:
     """Splits at the commas outside of brackets."""
-    return [part.strip() for part in re.split(r",(?![^{\[]*[}\]])", text.strip()) if part.strip()]
+    parts = _COMMA.split(text) if "{" in text or "[" in text else text.split(",")
+    return [stripped for part in parts if (stripped := part.strip())]
 
 
-def label(name: str) -> str:
-    return f"L{name.strip().replace('$', '_')}"
+def translate(*modules: str) -> Program:
+    """Returns the code of all kernels of modules, and their constants."""
+    made = Program()
+    for ptx in modules:
+        _add_module(ptx, made)
+    return made
 
 
-def translate(*modules: str) -> str:
-    """Returns the C source of modules: for each kernel `launch_NAME(machine, blocks, threads, bytes, parameters)` with
-    the bytes of shared memory that the text does not state, and `parameters_NAME`, the sizes of its parameters. The
-    constants of all modules are in `nacre_data`."""
-    data: list[tuple[str, int]] = []
-    kernels = [line for number, ptx in enumerate(modules) for line in _write_module(ptx, number, data)]
-    return "\n".join(
-        [
-            '#include "machine.h"',
-            "",
-            *kernels,
-            "const struct { const void *begin; uint64_t bytes; } nacre_data[] = {",
-            *(f"  {{{name}, {size}}}," for name, size in data),
-            "  {0, 0}};",
-        ]
-    )
-
-
-def _write_module(ptx: str, number: int, data: list[tuple[str, int]]) -> list[str]:
-    """Returns the C source of a module, and adds its constants to `data`, each with its bytes."""
+def _add_module(ptx: str, to: Program) -> None:
     ptx = re.sub(r"//[^\n]*", "", ptx)
     assert ".extern .func" not in ptx
-    lines: list[str] = []
     shared: dict[str, int] = {}
     end = 0
     # Memory without a size is that of the launch, behind the rest.
@@ -567,21 +594,19 @@ def _write_module(ptx: str, number: int, data: list[tuple[str, int]]) -> list[st
         begin = -(-end // int(align)) * int(align)
         shared[name], end = begin, begin + int(size) if size else end
     dynamic = max([end, *(begin for begin in shared.values())])
-    names: dict[str, str] = {}
+    globals: dict[str, int] = {}
     for align, bits, name, count, values, single in _GLOBAL.findall(ptx):
-        names[name] = f"data{number}_{name.replace('$', '_')}"
-        size = int(count or 1)
-        numbers = values or single or "0"
-        lines.append(f"_Alignas({align}) static {_C_TYPES[f'b{bits}']} {names[name]}[{size}] = {{{numbers}}};")
-        data.append((names[name], size * int(bits) // 8))
+        globals[name] = len(to.data)
+        mask = (1 << int(bits)) - 1
+        numbers = [int(number, 0) & mask for number in (values or single or "0").split(",")]
+        data = b"".join(number.to_bytes(int(bits) // 8, "little") for number in numbers)
+        to.data.append((int(align), data.ljust(int(count or 1) * int(bits) // 8, b"\0")))
     for name, parameters, _, body in _ENTRY.findall(ptx):
-        lines += _write_kernel(name, parameters, body, shared, names, dynamic)
-    return lines
+        to.kernels.append(_translate_kernel(_Kernel(name, _place(parameters), shared, globals, dynamic), body))
 
 
-def _write_kernel(
-    name: str, parameters: str, body: str, shared: Mapping[str, int], globals: Mapping[str, str], shared_bytes: int
-) -> list[str]:
+def _place(parameters: str) -> dict[str, tuple[int, int]]:
+    """Returns the places and sizes of parameters."""
     places: dict[str, tuple[int, int]] = {}
     end = 0
     for type, parameter, count in _PARAMETER.findall(parameters + ")"):
@@ -589,48 +614,33 @@ def _write_kernel(
         end = -(-end // size) * size
         places[parameter] = (end, size)
         end += size
-    kernel = _Kernel(name, places, shared, globals)
-    arrays: list[str] = []
+    return places
+
+
+def _translate_kernel(kernel: _Kernel, body: str) -> _Kernel:
     for type, prefix, count in _REGISTERS.findall(body):
-        kernel.types |= {f"{prefix}{number}": type for number in range(int(count))}
-        views = {"": _C_TYPES[type], **{name: c for name, c in _FLOATS.items() if width(name) == width(type)}}
-        arrays.append(f"union {{ {' '.join(f'{c} {prefix[1:]}{name}[{count}];' for name, c in views.items())} }};")
+        for number in range(int(count)):
+            kernel.declare(f"{prefix}{number}", type)
     for special in ("%SP", "%SPL"):
         if f"{special};" in body:
-            kernel.types[special] = "b64"
+            kernel.declare(special, "b64")
     depot = _DEPOT.search(body)
     if depot is not None:
         kernel.depot = (depot[2], int(depot[3]))
+        kernel.place(depot[2], int(depot[3]), 16)
     half = ""
     for statement in body.split(";"):
         text = " ".join(statement.split())
-        while (found := re.match(r"([\w$]+):\s*", text)) is not None:
-            kernel.lines.append(f"{label(found[1])}:;")
+        while (found := _LABEL.match(text)) is not None:
+            kernel.labels[found[1]] = len(kernel.rows)
             text = text[found.end() :]
-        # A block of its own declares the half of a register that nothing reads.
-        if (own := re.fullmatch(r"\{ \.reg \.(b\d+) %?tmp", text)) is not None:
-            kernel.types[half := f"%tmp_{own[1]}"] = own[1]
+        if (own := _OWN.fullmatch(text)) is not None:
+            half = f"%tmp_{own[1]}"
+            if half not in kernel.types:
+                kernel.declare(half, own[1])
             continue
         text = text.removeprefix("}").strip()
         if text and not text.startswith("."):
-            kernel.write(re.sub(r"%?\btmp\b", half, text))
-    single = (f"{_C_TYPES[type]} {name[1:]};" for name, type in kernel.types.items() if not _NUMBERED.fullmatch(name))
-    fields = " ".join([*arrays, *single])
-    local = f"_Alignas(16) uint8_t depot[{kernel.depot[1]}];" if kernel.depot else ""
-    struct = f"registers_{name}"
-    sizes = ", ".join(str(size) for _, size in places.values())
-    return [
-        f"typedef struct {struct} {{ int place; {fields} {local} }} {struct};",
-        f"static int run_{name}(void *memory, register mail *M, register block *B) {{",
-        f"  register {struct} *R = memory; (void)M;",
-        "  switch (R->place) { case 0:;",
-        *kernel.lines,
-        "  }",
-        "  return DONE;",
-        "}",
-        f"const int parameters_{name}[] = {{{sizes}{', ' if sizes else ''}0}};",
-        f"int launch_{name}(machine *m, uint32_t blocks, uint32_t threads, uint32_t bytes,",
-        "    const uint8_t *parameters) {",
-        f"  return run_grid(m, run_{name}, sizeof({struct}), {shared_bytes} + bytes, blocks, threads, parameters);",
-        "}",
-    ]
+            kernel.write(_HALF.sub(half, text) if "tmp" in text else text)
+    kernel.write("ret")
+    return kernel

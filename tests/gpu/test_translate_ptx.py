@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compile_kernels import compile_ptx
-from ptx_to_c import UnknownError, translate
+from compile_kernels import build_driver, compile_ptx
+from translate_ptx import UnknownError, translate
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 TURN = """
@@ -112,7 +112,7 @@ def run(
     is_written: bool = False,
 ) -> str:
     """Runs a kernel whose parameter is the result, which may be written before; returns the error."""
-    library = ctypes.CDLL(str(compile_ptx(HEAD + ptx, folder)))
+    program, driver = compile_ptx(HEAD + ptx, folder), ctypes.CDLL(str(build_driver(folder)))
     flags = [np.zeros(result.nbytes, dtype) for dtype in (np.uint8, np.uint32, np.uint32)]
     flags[0][:] = is_written
     begin = result.ctypes.data
@@ -120,8 +120,8 @@ def run(
     state = State(ctypes.pointer(allocation), 1, b"", 1)
     parameters = np.array([begin], np.uint64)
     for _ in range(launches):
-        launch = getattr(library, f"launch_{name}")
-        launch(ctypes.byref(state), blocks, threads, 0, ctypes.c_void_p(parameters.ctypes.data))
+        given = ctypes.byref(state), blocks, threads, ctypes.c_void_p(parameters.ctypes.data)
+        driver.run_program(str(program).encode(), name.encode(), *given)
     return str(state.error.decode())
 
 
