@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from translate_ptx import DATA, LABEL, TEXT, Program, Row
+from ptx_operands import DATA, LABEL, TEXT, Row
+from translate_ptx import Program
 
 _MASK = (1 << 64) - 1
 _FORM, _CONSTANT, _TEXT = range(3)
