@@ -84,6 +84,11 @@ void fake_count_banks(int is_wanted) {
     if (device.banks) free_banks(device.banks);
     device.banks = is_wanted ? create_banks() : NULL;
 }
+/* Searches all launches from now on for races within their blocks, or no longer. */
+void fake_find_races(int is_wanted) {
+    if (device.races) free_races(device.races);
+    device.races = is_wanted ? create_races() : NULL;
+}
 bank_counts fake_banks(void) { return read_banks(device.banks); }
 /* The device that all memory belongs to. */
 static int owner;

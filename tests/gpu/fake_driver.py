@@ -74,6 +74,12 @@ class Machine:
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
+        self.find_races()
+
+    def find_races(self, is_wanted: bool = True) -> None:
+        """Makes accesses of two threads of a block without a barrier between them an error from now on. Without it, the
+        machine finds those that give a wrong result in one of the orders in which threads run here."""
+        self.library.fake_find_races(int(is_wanted))
 
     def plant(self, pattern: str, replacement: str, kernels: Collection[str]) -> None:
         """Changes the code of some kernels from now on. The modules of others stay as they are."""

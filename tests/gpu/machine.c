@@ -59,6 +59,7 @@ void *global(block *b, uint64_t address, unsigned bytes, int is_write, const cha
         else if (!written[i]) fail(b, "address %#llx was never written: %s", (unsigned long long)address, text);
     }
     if (b->blocks > 1) check_blocks(b, a, address - a->begin, bytes, is_write, text);
+    if (b->machine->races) check_race(b, b->thread, address, bytes, is_write, text);
     return (void *)(uintptr_t)address;
 }
 
@@ -78,6 +79,7 @@ static void *find_shared(block *b, uint64_t address, unsigned bytes, int is_writ
 void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
     void *found = find_shared(b, address, bytes, is_write, text);
     if (b->machine->banks) note_access(b->machine->banks, b->thread, address, bytes, text);
+    if (b->machine->races) check_race(b, b->thread, address, bytes, is_write, text);
     return found;
 }
 
@@ -100,6 +102,7 @@ void copy_async(block *b, mail *m, uint64_t target, uint64_t source, unsigned by
     for (unsigned i = 0; i < read; i++) made->data[i] = *(uint8_t *)global(b, source + i, 1, 0, text);
     memset(b->shared_written + target, 0, bytes);
     if (b->machine->banks) note_access(b->machine->banks, b->thread, target, bytes, text);
+    if (b->machine->races) check_race(b, b->thread, target, bytes, 1, text);
 }
 
 void wait_for_copies(block *b, mail *m, int left) {
@@ -112,6 +115,7 @@ void wait_for_copies(block *b, mail *m, int left) {
         }
         memcpy(b->shared + each->target, each->data, each->bytes);
         memset(b->shared_written + each->target, 1, each->bytes);
+        if (b->machine->races) check_race(b, b->thread, each->target, each->bytes, 1, "cp.async.wait_group");
     }
     m->copy_count = kept;
 }
@@ -126,6 +130,7 @@ static void load_fragments(block *b, mail *mails) {
     for (int lane = 0; lane < 8 * count; lane++) {
         addresses[lane] = mails[lane].in[0];
         memcpy(rows[lane], find_shared(b, addresses[lane], 16, 0, "ldmatrix"), 16);
+        if (b->machine->races) check_race(b, b->thread + lane, addresses[lane], 16, 0, "ldmatrix");
     }
     if (b->machine->banks) count_rows(b->machine->banks, addresses, count);
     for (int lane = 0; lane < WARP; lane++)
@@ -410,6 +415,7 @@ static void run_block(block *b, const kernel *of, uint8_t *registers, mail *mail
         mails[t].is_fenced = mails[t].group_of_products = mails[t].is_multiplying = 0;
     }
     b->unpublished = b->barrier_count = b->reading_count = 0;
+    if (b->machine->races) begin_block(b->machine->races);
     const uint32_t held = b->number % 2 ? warps - 1 - b->number / 2 % warps : warps;
     for (uint32_t turn = b->number % 2; done < b->threads; turn++) {
         for (uint32_t i = 0; i < warps; i++) {
@@ -434,6 +440,7 @@ static void run_block(block *b, const kernel *of, uint8_t *registers, mail *mail
                  b->threads, done);
         for (uint32_t t = 0; t < b->threads; t++)
             if (mails[t].kind == BARRIER) waits[t] = 0, mails[t].kind = -1;
+        if (b->machine->races) pass_barrier(b->machine->races);
         if (b->machine->banks) settle_banks(b->machine->banks);
     }
     if (b->machine->banks) settle_banks(b->machine->banks);

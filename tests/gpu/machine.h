@@ -22,12 +22,16 @@ typedef struct allocation {
 typedef struct banks banks;
 typedef struct bank_counts { uint64_t phases, conflicts, most; const char *worst; } bank_counts;
 
+/* The last accesses to each byte; see races.c. */
+typedef struct races races;
+
 typedef struct machine {
     allocation *allocations; /* sorted by address */
     int count;
     char error[512];
     uint32_t first; /* the number of the first block of a launch; 0 is none */
     banks *banks; /* NULL: conflicts are not counted */
+    races *races; /* NULL: races within a block are not searched */
 } machine;
 
 enum { DONE, BARRIER, PHASE, SHUFFLE, MATRIX, FRAGMENTS, WARPGROUP };
@@ -94,6 +98,14 @@ void count_rows(banks *of, const uint64_t *addresses, int matrices);
 void settle_banks(banks *of);
 bank_counts read_banks(const banks *of);
 void free_banks(banks *of);
+
+/* Check that no other thread has accessed the bytes since the last barrier: at all, or for a read, by a write. A block
+ * begins as if all its threads had passed a barrier. */
+races *create_races(void);
+void check_race(block *b, uint32_t thread, uint64_t address, unsigned bytes, int is_write, const char *text);
+void begin_block(races *of);
+void pass_barrier(races *of);
+void free_races(races *of);
 
 /* Begin a copy of `bytes`, the first `read` from memory and the others zero; wait for all groups but the last `left`. A
  * copy arrives as late as possible, and its target must not be read before: it counts as never written until then. */

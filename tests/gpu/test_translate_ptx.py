@@ -98,6 +98,7 @@ class State(ctypes.Structure):
         ("error", ctypes.c_char * 512),
         ("first", ctypes.c_uint32),
         ("banks", ctypes.c_void_p),
+        ("races", ctypes.c_void_p),
     )
 
 
