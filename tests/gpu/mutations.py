@@ -54,6 +54,11 @@ def lost_product(place: int) -> Mutation:
     return Mutation("a product is lost", r"fma\.rn\.f32(\s+%\w+), %\w+, %\w+, (%\w+);", r"mov.b32\1, \2;", place)
 
 
+def lost_barriers(*places: int) -> tuple[Mutation, ...]:
+    """Each barrier at these places is lost alone. Calls with more steps need those at other places."""
+    return tuple(Mutation(f"barrier {place} is lost", r"bar\.sync[^;]*;", "", place) for place in places)
+
+
 def other_lane(distance: int, other: int) -> Mutation:
     pattern = rf"(shfl\.sync\.bfly\.b32 .*), {distance}, 31, -1;"
     return Mutation(f"lane {other} instead of {distance}", pattern, rf"\1, {other}, 31, -1;")
@@ -89,6 +94,7 @@ AMPERE: Mapping[str, Sequence[Mutation]] = {
         NO_POWER,
         BEYOND,
         NO_INVERSE,
+        *lost_barriers(0, 4, 5, 6, 7),
     ),
     "exact": (
         NO_BARRIER,
@@ -100,10 +106,10 @@ AMPERE: Mapping[str, Sequence[Mutation]] = {
         NO_POWER,
         BEYOND,
         NO_INVERSE,
+        *lost_barriers(0, 1),
     ),
     "blocked": (
-        Mutation("no barrier before products", r"bar\.sync[^;]*;", "", 0),
-        Mutation("no barrier after products", r"bar\.sync[^;]*;", "", 1),
+        *lost_barriers(0, 1),
         lost_product(3),
         UNALIGNED,
         Mutation("an element beside its place", r"(st\.shared\.b32\s+\[%rd\d+)[^]]*\]", r"\1+4]", 0),
@@ -116,7 +122,11 @@ AMPERE: Mapping[str, Sequence[Mutation]] = {
         Mutation("products instead of quotients", r"div\.rn\.f32", "mul.rn.f32"),
         Mutation("a row beyond the last one", r"setp\.ge\.u64", "setp.gt.u64"),
         Mutation("a sum is lost", r"add\.rn\.f32(\s+%\w+, %\w+), %\w+;", r"mov.b32\1;", 1),
+        *lost_barriers(0, 2),
     ),
+    "long": lost_barriers(0, 1, 3, 4),
+    "whole": lost_barriers(0),
+    "turned": lost_barriers(0),
     "few": (
         NO_BARRIER,
         other_lane(16, 8),
@@ -151,6 +161,9 @@ model attend(q: f16[2, B, 32], k: f16[2, B, 32], v: f16[2, B, 32]) -> f16[2, B, 
 model exact(q: f32[2, B, 16], k: f32[2, B, 16], v: f32[2, B, 16]) -> f32[2, B, 16] { return attention(q, k, v) }
 model blocked(x: f32[B, 37], w: f32[37, 65]) -> f32[B, 65] { return x @ w }
 model shares(x: f32[B, 45]) -> f32[B, 45] { return softmax(x) }
+model long(x: f32[B, 2500]) -> f32[B, 2500] { return softmax(x) }
+model whole(x: f32[B, 45]) -> f32 { return sum(x, axis=(0, 1)) }
+model turned(x: f32[B, 45]) -> f32[45, B] { return x.T }
 model few(x: f32[5, B], w: f32[B, 200]) -> f32[5, 200] { return x @ w }
 model elements(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }
 """
@@ -196,6 +209,9 @@ SHAPES: Mapping[str, Sequence[tuple[int, ...]]] = {
     "exact": ((2, 67, 16),) * 3,
     "blocked": ((67, 37), (37, 65)),
     "shares": ((67, 45),),
+    "long": ((3, 2500),),
+    "whole": ((67, 45),),
+    "turned": ((67, 45),),
     "few": ((5, 67), (67, 200)),
     "elements": ((67, 36), (36,)),
     "tiles": ((130, 456), (456, 136)),
@@ -212,7 +228,9 @@ def reference(name: str, *given: Array) -> Array:
             scores = np.where(np.tri(*scores.shape[1:], dtype=bool), scores, -np.inf)
         weights = np.exp(scores)
         return np.asarray(weights / weights.sum(-1, keepdims=True) @ v)
-    if name == "shares":
+    if name in ("whole", "turned"):
+        return x.T if name == "turned" else x.sum()
+    if name in ("shares", "long"):
         return np.asarray(np.exp(x) / np.exp(x).sum(-1, keepdims=True))
     if name == "elements":
         return np.maximum(x, 0) + others[0]
