@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from compile_kernels import compile_ptx
 from fake_driver import Machine
-from test_ptx_to_c import HEAD, Allocation, State
+from test_translate_ptx import HEAD, Allocation, State
 
 THREADS = 64
 KERNEL = """
@@ -70,14 +70,13 @@ BODIES = [*ORDERED.values(), *RACES.values()]
 
 
 @pytest.fixture(scope="module")
-def kernels(machine_folder: Path) -> ctypes.CDLL:
-    """All kernels, in one library."""
+def kernels(machine_folder: Path) -> Path:
+    """The program of all kernels."""
     texts = [KERNEL.replace("NAME", f"end{n}").replace("BODY", body) for n, body in enumerate(BODIES)]
-    text = "\n".join([HEAD, ".shared .align 16 .b8 tile[1024];", *texts])
-    return ctypes.CDLL(str(compile_ptx(text, machine_folder)))
+    return compile_ptx("\n".join([HEAD, ".shared .align 16 .b8 tile[1024];", *texts]), machine_folder)
 
 
-def run(kernels: ctypes.CDLL, driver: ctypes.CDLL, body: str, *, finds_races: bool) -> str:
+def run(kernels: Path, driver: ctypes.CDLL, body: str, *, finds_races: bool) -> str:
     """Runs the kernel with an end; returns the error."""
     driver.create_races.restype = ctypes.c_void_p
     races = ctypes.c_void_p(driver.create_races())
@@ -87,19 +86,20 @@ def run(kernels: ctypes.CDLL, driver: ctypes.CDLL, body: str, *, finds_races: bo
     allocation = Allocation(begin, begin + memory.nbytes, *(each.ctypes.data for each in flags))
     state = State(ctypes.pointer(allocation), 1, b"", 1, None, races if finds_races else None)
     parameters = np.array([begin], np.uint64)
-    launch = kernels[f"launch_end{BODIES.index(body)}"]
+    program, name = str(kernels).encode(), f"end{BODIES.index(body)}".encode()
     for _ in range(2):
-        launch(ctypes.byref(state), 1, THREADS, 0, ctypes.c_void_p(parameters.ctypes.data))
+        given = ctypes.byref(state), 1, THREADS, ctypes.c_void_p(parameters.ctypes.data)
+        driver.run_program(program, name, *given)
     driver.free_races(races)
     return str(state.error.decode())
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_barriers_order_accesses(machine: Machine, kernels: ctypes.CDLL, name: str) -> None:
+def test_barriers_order_accesses(machine: Machine, kernels: Path, name: str) -> None:
     assert run(kernels, machine.library, ORDERED[name], finds_races=True) == ""
 
 
 @pytest.mark.parametrize("name", RACES)
-def test_races_are_found(machine: Machine, kernels: ctypes.CDLL, name: str) -> None:
+def test_races_are_found(machine: Machine, kernels: Path, name: str) -> None:
     assert "a race: no barrier is between" in run(kernels, machine.library, RACES[name], finds_races=True)
     assert run(kernels, machine.library, RACES[name], finds_races=False) == ""
