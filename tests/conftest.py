@@ -154,8 +154,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # With Python's own thresholds, collections take a tenth of the processor time of the tests' process.
-    gc.set_threshold(50_000, 50, 100)
     _freeze()
     use_huge_pages()
 
@@ -191,6 +189,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(CHECK_PASSES, _ONCE)
     _keep_bytecode(config)
     _use_memory_for_files()
+    # With Python's own thresholds, collections take a tenth of the processor time of the tests' process, and of the
+    # imports of the tests.
+    gc.set_threshold(50_000, 50, 100)
 
 
 def _use_memory_for_files() -> None:
