@@ -202,6 +202,11 @@ def _runtime_objects(
     return _made[key]
 
 
+def prepare_runtime(linker: Linker, kept: Path | None) -> None:
+    """Compiles the runtime for this process and its forks, unless it is cached. Raises DiagnosticError."""
+    _runtime_objects(linker, _read_sources(linker.runtime), kept)
+
+
 def _object_names(linker: Linker) -> list[str]:
     """Returns the files of the compiled runtime and the stubs. The objects of ELF are merged into one: every artifact
     writes and links them. zig merges none."""

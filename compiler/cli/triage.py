@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import click
@@ -213,9 +214,15 @@ def bisect_command(
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
     cases = _cases(source_model, entry, inputs, dims)
     states = states_of(given.module, cases[0].function.name, open_parameters(given))
-    if not inputs and not dims:
+
+    @cache
+    def cases_at_boundaries() -> Sequence[Case]:
+        """Builds an artifact, which the other cases may show to be wrong."""
+        if inputs or dims:
+            return ()
         wrong_sizes = examiners[-1].failing_sizes(source_model, cases[0].function.name)
-        cases += [case for each in wrong_sizes for case in _cases(source_model, entry, (), each)]
+        return [case for each in wrong_sizes for case in _cases(source_model, entry, (), each)]
+
     if reference is not None:
         if not inputs:
             raise click.UsageError("--reference requires the inputs it was computed from: --input")
@@ -223,7 +230,7 @@ def bisect_command(
     with progress_line() as report:
         found = None
         for each in examiners:
-            failing = find_failing(cases, each, report, states)
+            failing = find_failing(cases, each, report, states, cases_at_boundaries)
             if failing is not None:
                 found = bisect(*failing, each, attempts=effort, report=report)
                 break

@@ -32,20 +32,30 @@ class Found:
 
 
 def find_failing(
-    cases: Sequence[Case], examiner: Examiner, report: Progress, kept: SessionStates = NO_STATES
+    cases: Sequence[Case],
+    examiner: Examiner,
+    report: Progress,
+    kept: SessionStates = NO_STATES,
+    further: Callable[[], Sequence[Case]] = tuple,
 ) -> tuple[Case, Failure] | None:
     """Returns the first case that fails; if none does, the first in which a kernel alone gives wrong numbers, or in
-    which another way to call the runtime gives wrong results. The cases have the states of the function as arguments
-    and results; if none of them fails, the first one is tried with states of a session, `kept`, and new and forked
-    sessions are compared.
+    which another way to call the runtime gives wrong results. `further` cases are asked for if no other one fails. The
+    cases have the states of the function as arguments and results; if none of them fails, the first one is tried with
+    states of a session, `kept`, and new and forked sessions are compared.
 
     Kernels run alone, on guarded memory, before the artifact: an access outside of a tensor may end the process in the
     artifact, or go unseen.
     """
-    with sharing(examiner, cases) as shared:
-        failing = _first_failing(cases, shared, report)
-    if failing is not None:
-        return failing
+    hidden: list[tuple[Case, Failure]] = []
+    groups: tuple[Callable[[], Sequence[Case]], ...] = (lambda: cases, further)
+    for find in groups:
+        group = find()
+        with sharing(examiner, group) as shared:
+            failing = _first_failing(group, shared, report, hidden)
+        if failing is not None:
+            return failing
+    if hidden:
+        return hidden[0]
     for case in cases[:1] if kept.states else ():
         report("comparing the artifact with states in a session")
         stateful = case.with_states(kept)
@@ -60,9 +70,11 @@ def find_failing(
     return None
 
 
-def _first_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) -> tuple[Case, Failure] | None:
-    """Returns the first case whose passes, kernels or artifact fail."""
-    hidden: list[tuple[Case, Failure]] = []
+def _first_failing(
+    cases: Sequence[Case], examiner: Examiner, report: Progress, hidden: list[tuple[Case, Failure]]
+) -> tuple[Case, Failure] | None:
+    """Returns the first case whose passes, kernels or artifact fail. Adds to `hidden` those in which a kernel alone
+    gives wrong numbers, and the artifact does not."""
     for case in cases:
         report("comparing the graph after the passes with the source")
         failure = examiner.passes(case)
@@ -77,8 +89,6 @@ def _first_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) 
                 hidden.append((case, alone))
         if failure is not None:
             return case, failure
-    if hidden:
-        return hidden[0]
     return None
 
 

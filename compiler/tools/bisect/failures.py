@@ -27,6 +27,8 @@ from ....passes.manager import PassError
 from ....passes.pass_list import format_pipeline
 from ....runtime.library import NacreError
 from ....runtime.loader import load
+from ...artifact.link import prepare_runtime
+from ...base.cache_folder import object_folder
 from ...base.compiler_errors import NO_ANSWER, CompilerError
 from ...codegen.objects import Program
 from ...codegen.workers.child import ENTRY_WORKER, KERNEL_WORKER
@@ -102,6 +104,8 @@ class Examiner:
     def bounded(self, source_model: SourceModel) -> Examiner:
         """Returns the same examiner with passes that respect the size bound of the whole model, for examining its
         parts. If a pass fails, so that the bound cannot be computed, the passes are unchanged."""
+        if self.options.size is None and not source_model.budgets:
+            return self
 
         def bound(report: Progress) -> str:
             report("the passes")
@@ -145,7 +149,7 @@ class Examiner:
                     return [dims]
             return []
 
-        start_servers()
+        self.prepare_code()
         # A child that dies removes nothing, so the folder is its parent's.
         with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             (found,) = run_each_isolated([partial(first_wrong, folder)], self.seconds)
@@ -193,7 +197,7 @@ class Examiner:
     def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure | None]:
         """Yields the results or the failure of each case. Temporary files of a failed case are removed."""
         if compute != self.interpret:
-            start_servers()
+            self.prepare_code()
         with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             tasks = [partial(self.attempt, case, compute, folder) for case in cases]
             for answer in run_each_isolated(tasks, self.seconds):
@@ -201,6 +205,14 @@ class Examiner:
                     yield failure_of(answer)
                 else:
                     yield answer
+
+    def prepare_code(self) -> None:
+        """Starts the servers of code generation and compiles the runtime before a fork, so that all children share
+        them."""
+        prestart(KERNEL_WORKER)
+        prestart(ENTRY_WORKER)
+        with suppress(DiagnosticError):  # without a linker, each case reports that there is none
+            prepare_runtime(self.options.linker(), object_folder() if self.options.cache else None)
 
     def _prepare(self, folder: str) -> None:
         """Prepares a child process, whose temporary files are in a folder of its parent."""
@@ -281,12 +293,6 @@ class Examiner:
             return None
         what = found.wrong.difference
         return Failure(MEMORY if found.in_memory else NUMBERS, ALONE, str(what), what)
-
-
-def start_servers() -> None:
-    """Starts the servers of code generation before a fork, so that all children share them."""
-    prestart(KERNEL_WORKER)
-    prestart(ENTRY_WORKER)
 
 
 def assemble(build: Build, program: Program, case: Case, path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...validate.isolated import Died, Isolated, Progress
 from .case import Case
-from .failures import Answer, Compute, Examiner, Failure, failure_of, start_servers
+from .failures import Answer, Compute, Examiner, Failure, failure_of
 
 _Question = tuple[int, Examiner, Compute]
 """The number of the case, who examines it, and how."""
@@ -47,10 +47,10 @@ class _Shared:
         found = self._isolated.ask((self._numbers[id(case)], examiner, compute))
         return failure_of(found) if isinstance(found, Died) else found
 
-    def generate_code(self) -> None:
-        """Prepares attempts that generate code: the child shares the servers that are running when it is forked."""
+    def generate_code(self, examiner: Examiner) -> None:
+        """Prepares attempts that generate code: the child shares what is ready when it is forked."""
         if not self._generates_code:
-            start_servers()
+            examiner.prepare_code()
             self._isolated.close()
             self._generates_code = True
 
@@ -71,7 +71,7 @@ class _Sharing(Examiner):
             yield from super().run(cases, compute)
             return
         if compute != self.interpret:
-            self.shared.generate_code()
+            self.shared.generate_code(self)
         for case in cases:
             yield self.shared.attempt(case, self, compute)
 
