@@ -385,6 +385,7 @@ ALGEBRA: Mapping[str, Function] = {
     "cholesky": _each_matrix(np.linalg.cholesky),
     "triangular_solve": _each_matrix(_solve),
     "inverse": _each_matrix(_cofactors),
+    "solve": _each_matrix(lambda a, y: _cofactors(a) @ y if len(a) < 9 else np.linalg.solve(a, y)),
     "determinant": _each_matrix(_laplace),
     "svd": _svd,
     "grid_sample": _grid,

@@ -82,6 +82,31 @@ def test_linear_algebra_agrees_with_eager() -> None:
     assert_same(algebra, a + 3 * torch.eye(3, dtype=torch.float64), b, v, tolerance=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_solutions_have_residuals_as_small_as_those_of_eager(dtype: Any) -> None:
+    """For condition numbers up to a tenth of the inverse of the rounding error."""
+    generator = torch.Generator().manual_seed(0)
+    u, v = (torch.linalg.qr(torch.randn(20, 20, generator=generator, dtype=torch.float64))[0] for _ in range(2))
+    largest = 6 if dtype == torch.float32 else 12
+    values = torch.stack([torch.logspace(0, -digits, 20, dtype=torch.float64) for digits in (1, largest / 2, largest)])
+    a = (u * values[:, None] @ v).to(dtype)
+    # A random right side would have a solution as large as the inverse, beside which the error of the inverse is small.
+    b = (a.double() @ torch.randn(3, 20, 2, generator=generator, dtype=torch.float64)).to(dtype)
+
+    def solved(a: Tensor, b: Tensor) -> Sequence[Tensor]:
+        return torch.linalg.solve(a, b), torch.linalg.solve(a.mT, b.mT, left=False).mT
+
+    def residual(x: Tensor) -> Tensor:
+        """The norm of a @ x - b by those of a and x, in units of rounding errors."""
+        wide, norm = x.double(), torch.linalg.matrix_norm
+        units = norm(a.double() @ wide - b.double()) / norm(a.double(), 2) / norm(wide) / torch.finfo(dtype).eps
+        return units.max()
+
+    for found, eager in zip(interpret(solved, a, b), solved(a, b), strict=True):
+        assert residual(found) <= 4 * max(residual(eager), 0.5)
+    assert residual(torch.linalg.inv(a) @ b) > 100
+
+
 def test_the_logarithm_of_a_determinant_is_finite_where_that_overflows_or_underflows() -> None:
     x = torch.randn(30, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     matrices = torch.stack([x * 1e12, x * 1e-12, torch.diag(torch.arange(30.0, dtype=torch.float64)), -1e300 * x])

@@ -134,7 +134,6 @@ ADVICE = {
     "nanmedian": "`sort(x, axis)` gives the order; the middle of it is the median",
     "cross": "a cross product is `roll(x, 2, axis) * roll(y, 1, axis) - roll(x, 1, axis) * roll(y, 2, axis)`",
     "dropout": "a model that is trained multiplies by `where(random_uniform(x.shape, seed) < keep, 1 / keep, 0)`",
-    "solve": "`inverse(a) @ y`; for triangular matrices `triangular_solve(a, y)`",
     "zeros_like": "`zeros(x.shape, f32)` has the shape of `x`",
     "ones_like": "`ones(x.shape, f32)` has the shape of `x`",
     "full_like": "`full(x.shape, 2.0, f32)` has the shape of `x`",

@@ -510,6 +510,7 @@ _SIGNALS: Mapping[str, Usual] = {
     "searchsorted": Usual((Given((10000,), made=np.sort), Given((65536,))), torch.searchsorted),
     "inverse": Usual((_MATRICES,), torch.linalg.inv),
     "determinant": Usual((_MATRICES,), torch.linalg.det),
+    "solve": Usual((_MATRICES, _MATRICES), torch.linalg.solve),
     "svd": _svd(Given((1, 32, 32))),
     "triangular_solve": Usual(
         (Given((16, 32, 32), range=(-0.1, 0.1)), _MATRICES),

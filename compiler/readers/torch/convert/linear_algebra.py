@@ -52,15 +52,18 @@ def _sign_and_logarithm(use: Use) -> Sequence[Tensor]:
 
 
 def _solve(use: Use) -> Sequence[Tensor | None]:
-    """The factors of the matrix and the exchanged rows are not computed."""
+    """The factors of the matrix and the exchanged rows are not computed. x @ a = b is a.mT @ x.mT = b.mT. Whether a
+    matrix is singular does not depend on b."""
     a, b, g, left = _matrices(use, "A"), _matrices(use, "B"), use.g, bool(use.number("left", True))
     is_vector = b.rank == 1 or b.shape == a.shape[:-1]
-    inverse = g.inverse(a)
     if is_vector:
-        found = g.squeeze(g.matmul(inverse, g.unsqueeze(b, axes=(b.rank,))), axes=(b.rank,))
+        found = g.squeeze(g.solve(a, g.unsqueeze(b, axes=(b.rank,))), axes=(b.rank,))
+    elif left:
+        found = g.solve(a, b)
     else:
-        found = g.matmul(inverse, b) if left else g.matmul(b, inverse)
-    return [found, None, None, _status(use, inverse)]
+        found = g.matrix_transpose(g.solve(g.matrix_transpose(a), g.matrix_transpose(b)))
+    ones = g.full(shape=(a.shape[-1], 1), value=1, dtype=a.dtype)
+    return [found, None, None, _status(use, g.solve(a, ones))]
 
 
 def _triangular(use: Use, a: Tensor, b: Tensor, upper: bool, transpose: bool = False) -> Tensor:
