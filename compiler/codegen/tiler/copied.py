@@ -13,6 +13,7 @@ The work items of 2 blocks of rows (b) and 3 panels (p), where a block of rows s
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from ....dialect.dims import bounds
@@ -27,7 +28,7 @@ from .schedule import Stage, turned_read
 from .stretches import StretchedTiles, find_shared
 from .structure import Op
 from .text import STACK_BYTES, element_bytes
-from .tiles import rows_from, tile_work_items
+from .tiles import Tiles, rows_from, tile_work_items
 from .turned import TurnedTiles
 
 BLOCK_ROWS = 512
@@ -36,7 +37,8 @@ FEWEST_ROWS = 64
 """The fewest rows that make a copy of columns profitable, and the fewest of a block that is lowered."""
 FEWEST_PAIRED_ROWS = 4
 """The same for copies as words, which the tiles of other rows would have to widen each. If the rows are known in the
-call only, it is compared with the most of them: fewer rows take about as long with the copy as without it."""
+call only, it is compared with the most of them: two or three rows take about as long with the copy as without it. A
+call with one row has code of its own without the copy, which would take two fifths more time."""
 FEWEST_ITEMS = 16
 """Blocks are lowered where there would be fewer work items, which threads divide among them. For 128 to 2048 rows, 16
 items take one thread up to 8 % longer, and 64 items up to 11 %."""
@@ -114,10 +116,16 @@ def _choose_block(stage: Stage, roles: Roles) -> int:
 
 
 def write_copied(evaluator: Evaluator, op: Op, copies: Copies, order: Order, begin: str, end: str) -> None:
-    stage, roles = evaluator.stage, order.roles
+    stage, roles, writer = evaluator.stage, order.roles, evaluator.writer
     kinds = (PairedTiles, TurnedPairs) if copies.is_paired else (StretchedTiles, TurnedTiles)
     tiles = kinds[turned_read(op) is not None](evaluator, op, roles, copies.number, copies.depth)
 
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
         rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
-        tiles.cover_block(iteration, row, column, rows, evaluator.finish)
+        many = partial(tiles.cover_block, iteration, row, column, rows, evaluator.finish)
+        if copies.is_paired and roles.row is not None and bounds(stage.sizes[roles.row])[0] <= 1:
+            is_one = f"arith.cmpi eq, {writer.size(stage.sizes[roles.row])}, {writer.size(1)} : index"
+            alone = partial(Tiles(evaluator, op, roles).cover, iteration, row, column, 1, evaluator.finish)
+            writer.either(writer.let(is_one), alone, many)
+        else:
+            many()
