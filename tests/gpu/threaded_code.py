@@ -13,6 +13,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from ptx_operands import DATA, LABEL, TEXT, Row
@@ -29,26 +30,27 @@ _seen: set[Path] = set()
 
 def write_program(program: Program, folder: Path, compile: Callable[[Path, str], None]) -> bytes:
     """Returns the file of a program. `compile` makes a library of a source in C."""
-    forms = {_name_form(row): row for kernel in program.kernels for row in kernel.rows}
+    rows = [(form, 1 + len(operands)) for kernel in program.kernels for form, operands in kernel.rows]
+    forms = {_name_form(*row): row for row in rows}
     _compile_forms(forms, folder, compile)
     return _Encoder({name: _known[name] for name in forms}).encode(program)
 
 
-def _name_form(row: Row) -> str:
-    form, operands = row
-    return f"form_{hashlib.sha256(f'{len(operands)} {form}'.encode()).hexdigest()[:16]}"
+@cache
+def _name_form(form: str, length: int) -> str:
+    return f"form_{hashlib.sha256(f'{length} {form}'.encode()).hexdigest()[:16]}"
 
 
-def _compile_forms(forms: Mapping[str, Row], folder: Path, compile: Callable[[Path, str], None]) -> None:
+def _compile_forms(forms: Mapping[str, tuple[str, int]], folder: Path, compile: Callable[[Path, str], None]) -> None:
     if not forms.keys() <= _known.keys():
         for names in set(folder.glob("forms-*.txt")) - _seen:
             _seen.add(names)
             _known.update(dict.fromkeys(names.read_text().split(), names.with_suffix(".so")))
-    missing = {name: row for name, row in forms.items() if name not in _known}
+    missing = {name: form for name, form in forms.items() if name not in _known}
     if not missing:
         return
     library = folder / f"forms-{hashlib.sha256(' '.join(missing).encode()).hexdigest()[:24]}.so"
-    functions = (_write_function(name, form, 1 + len(operands)) for name, (form, operands) in missing.items())
+    functions = (_write_function(name, *form) for name, form in missing.items())
     compile(library, "\n".join(['#include "machine.h"', *functions]))
     library.with_suffix(".txt").write_text("\n".join(missing))
     _known.update(dict.fromkeys(missing, library))
@@ -90,9 +92,9 @@ class _Encoder:
         begins = [len(self.words)]
         for _, operands in rows:
             begins.append(begins[-1] + 1 + len(operands))
-        for begin, row in zip(begins, rows, strict=False):
-            self._fix(_FORM, forms[_name_form(row)])
-            for kind, value in row[1]:
+        for begin, (form, operands) in zip(begins, rows, strict=False):
+            self._fix(_FORM, forms[_name_form(form, 1 + len(operands))])
+            for kind, value in operands:
                 if kind == TEXT:
                     self._fix(_TEXT, self._text(str(value)))
                 elif kind == DATA:
