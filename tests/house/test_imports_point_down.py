@@ -60,7 +60,10 @@ APART = {
 """Folders, and packages that their files do not import: targets, and what all targets build on."""
 OF_FUNCTIONS = (f"{CODEGEN}.tiler.functions.", f"{CODEGEN}.tiler.isa.")
 """The modules of elementary functions, which read no structured ops."""
-READ_ONCE = {"indexing_maps", "iterator_types", "static_offsets", "static_sizes", "static_strides"}
+READ_ONCE = {
+    *("indexing_maps", "iterator_types", "reassociation"),
+    *(f"static_{name}" for name in ("offsets", "output_shape", "sizes", "strides")),
+}
 """The attributes of structured ops and views that `codegen/structured` reads for all targets."""
 FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base.mlir import ir
-from ..structured.operations import captured_by, iterators, maps_of, operands_of, walk
+from ..structured.operations import body_of, captured_by, iterators, maps_of, operands_of, walk
 from ..structured.positions import Position
 from .body_values import CONVERSION, read_body, signs_of_product
 from .nest import Beside, Nest, Operand
@@ -25,7 +25,7 @@ _LOOPS = ("scf.for", "scf.while")
 
 def is_fill(op: Any) -> bool:
     """Returns whether an op writes one number that it is given into all elements."""
-    (inputs, results), block = operands_of(op), op.regions[0].blocks[0]
+    (inputs, results), block = operands_of(op), body_of(op)
     yielded = block.operations[0].operation
     given = len(inputs) == len(results) == 1 and not _in_memory(inputs[0])
     return given and yielded.name == "linalg.yield" and yielded.operands[0] == block.arguments[0]
@@ -35,7 +35,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
     """Returns the nest of an op, whose schedule is the function `name`. `starts` has the first value of each result, or
     None."""
     inputs, results = operands_of(op)
-    block = op.regions[0].blocks[0]
+    block = body_of(op)
     used = [bool(list(argument.uses)) for argument in block.arguments]
     body = read_body(op)
     found = [body.combination(number) for number in range(len(results))]
@@ -68,7 +68,7 @@ def take_body(
     captures, in the order of the nest. Unless the code is `strict`, a product is not rounded before it is added to a
     sum."""
     nest = describe_nest(op, name, starts)
-    block = op.regions[0].blocks[0]
+    block = body_of(op)
     captured = captured_by(block)
     loops = len(nest.parallel)
     types = [*(a.type for a in block.arguments), *[ir.IndexType.get()] * loops, *(v.type for v in captured)]

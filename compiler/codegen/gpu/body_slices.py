@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base.mlir import ir
-from ..structured.operations import captured_by, iterators, operations_in
+from ..structured.operations import body_of, captured_by, iterators, operations_in
 from .bodies import empty_function
 
 
@@ -30,7 +30,7 @@ def begin_slice(
     """Adds a function of the `given` block arguments, of all loops and of all captured values of an op to a module. It
     computes the `values` of the body. Returns its block, which lacks the end, and the values inside it by those of the
     body; None if the operations have loops or branches. `results` are the types that it will return."""
-    block = op.regions[0].blocks[0]
+    block = body_of(op)
     needed = operations_for(operations_in(block), values)
     if any(len(list(each.regions)) for each in needed):
         return None

@@ -20,6 +20,7 @@ from typing import Any
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from ..structured.body_nodes import Node
+from ..structured.operations import body_of
 from .bodies import describe_nest
 from .body_slices import begin_slice
 from .body_values import read_body
@@ -161,7 +162,7 @@ def _write_function(
 ) -> bool:
     """Writes the function of the quantized values, the loops and the captured values that returns the weights. Returns
     whether the body has no loops or branches among the operations that decode."""
-    arguments = list(op.regions[0].blocks[0].arguments)
+    arguments = list(body_of(op).arguments)
     values = [factor.value for factors in weights for factor in factors or ()]
     given = [argument for n, argument in enumerate(arguments[: len(nest.inputs)]) if n not in activations]
     result = {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type}[element].get()

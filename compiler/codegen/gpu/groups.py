@@ -15,7 +15,7 @@ from typing import Any
 
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
-from ..structured.operations import GENERIC, iterators, maps_of, operands_of
+from ..structured.operations import GENERIC, body_of, iterators, maps_of, operands_of
 from ..structured.positions import is_permutation, picks_loops
 from ..structured.values import root_of
 from .bodies import combining, is_fill
@@ -106,7 +106,7 @@ def _begins(fill: Any, op: Any) -> bool:
 def _is_prologue(op: Any, main: Any) -> bool:
     """Returns whether an op computes the first values of a sum, and reads none of them."""
     (inputs, results), (sources, sums) = operands_of(op), operands_of(main)
-    if not all(iterators(op)) or len(results) != 1 or list(op.regions[0].blocks[0].arguments[len(inputs)].uses):
+    if not all(iterators(op)) or len(results) != 1 or list(body_of(op).arguments[len(inputs)].uses):
         return False
     reads = any(root_of(value) == root_of(results[0]) for value in (*inputs, *sources))
     if reads or sums != results or not is_permutation(maps_of(op)[-1], len(iterators(op))):

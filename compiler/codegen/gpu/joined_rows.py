@@ -23,7 +23,7 @@ from typing import Any
 from ...base.mlir import ir
 from ...targets.chips import CHIPS
 from ..structured.operations import GENERIC, operands_of
-from ..structured.values import VIEWS, root_of
+from ..structured.values import RESHAPES, VIEWS, axes_of_reshape, made_by, root_of
 from .bodies import describe_nest
 from .contraction import find_groups
 from .groups import Group
@@ -42,7 +42,6 @@ from .text import Text
 from .transposes import find_crossing
 from .vectors import write_row
 
-_RESHAPES = frozenset({"memref.expand_shape", "memref.collapse_shape"})
 _LONGEST = 8192
 """The most elements of a row, where rows are few."""
 _MANY = CHIPS["h100"].processors
@@ -163,19 +162,15 @@ def _fits(computing: Sequence[Any], group: Group, nest: Nest, axes: int, lanes: 
 def _keeps_rows(value: Any, axes: int) -> bool:
     """Returns whether a view has the first `axes` of the memory that it is of: no reshape joins one of them with an
     axis of more than one element, or splits it."""
-    while not isinstance(value.owner, ir.Block):
-        view = value.owner
-        if view.name in _RESHAPES:
+    while (view := made_by(value, *VIEWS)) is not None:
+        if view.name in RESHAPES:
             source, result = (ir.MemRefType(each.type).shape for each in (view.operands[0], value))
             longer = list(result if view.name == "memref.expand_shape" else source)
-            given = ir.ArrayAttr(view.attributes["reassociation"])
-            joined = [[ir.IntegerAttr(n).value for n in ir.ArrayAttr(group)] for group in given]
+            joined = axes_of_reshape(view)
             for axis in range(axes):
                 # A row axis is alone, and has the same number on both sides.
                 if axis >= len(joined) or joined[axis][0] != axis or any(longer[n] != 1 for n in joined[axis][1:]):
                     return False
-        elif view.name not in VIEWS:
-            break
         value = view.operands[0]
     return True
 

@@ -15,7 +15,7 @@ from ....dialect.emitter import identity
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from ..structured.body_nodes import Node, position_of, predicate_of
-from ..structured.operations import iterators, maps_of, operands_of
+from ..structured.operations import body_of, iterators, maps_of, operands_of
 from ..structured.values import made_by, root_of
 from .bodies import describe_nest
 from .body_slices import begin_slice
@@ -132,7 +132,7 @@ def _key_of(op: Any, node: Node) -> Any:
 
 def take_length(module: Any, op: Any, bound: Bound, name: str, prefix: str) -> Length | None:
     """Adds the function of a length to a module."""
-    arguments = list(op.regions[0].blocks[0].arguments)
+    arguments = list(body_of(op).arguments)
     given, value = [arguments[number] for number in bound.reads], bound.length.value
     begun = begin_slice(module, op, name, given, [value], [value.type])
     if begun is None:

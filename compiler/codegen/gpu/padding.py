@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....dialect.emitter import identity
-from ..structured.operations import GENERIC, iterators, maps_of, operands_of
+from ..structured.operations import GENERIC, body_of, iterators, maps_of, operands_of
 from ..structured.positions import shifted
 from ..structured.values import constant_of, made_by, read_region, root_of
 from .bodies import describe_operand, is_fill
@@ -75,7 +75,7 @@ def _is_copy_into(op: Any, padded: Any) -> bool:
     """Returns whether an op copies a tensor, at a known offset and in the same order, into a padded one."""
     if op.name != GENERIC or not all(iterators(op)):
         return False
-    (inputs, results), block = operands_of(op), op.regions[0].blocks[0]
+    (inputs, results), block = operands_of(op), body_of(op)
     if len(inputs) != 1 or len(results) != 1 or len(list(block.operations)) != 1:
         return False
     yielded = block.operations[0].operation.operands[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..structured.operations import GENERIC, iterators, operands_of
+from ..structured.operations import GENERIC, body_of, iterators, operands_of
 from ..structured.values import root_of
 from .groups import touches
 from .widened_reads import reads_only
@@ -30,7 +30,7 @@ def fold_scalars(computing: Sequence[Any], scratch: Collection[Any]) -> list[Any
         readers = [other for other in others if touches(other, memory)]
         if memory not in scratch or not all(reads_only(reader, result, memory) for reader in readers):
             continue
-        *computed, back = (each.operation for each in list(op.regions[0].blocks[0].operations))
+        *computed, back = (each.operation for each in list(body_of(op).operations))
         value = back.operands[0]
         for each in computed:
             each.move_before(op)
@@ -47,7 +47,7 @@ def _is_scalar(op: Any) -> bool:
     """Returns whether an op computes one number from numbers outside of memory."""
     if op.name != GENERIC or iterators(op):
         return False
-    (inputs, results), block = operands_of(op), op.regions[0].blocks[0]
+    (inputs, results), block = operands_of(op), body_of(op)
     *computed, _ = (each.operation for each in block.operations)
     is_alone = not inputs and len(results) == 1 and not list(block.arguments[0].uses)
     return is_alone and bool(computed) and all(each.name.startswith("arith.") for each in computed)

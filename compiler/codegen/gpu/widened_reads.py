@@ -16,12 +16,11 @@ from typing import Any
 from ....dialect.emitter import identity
 from ...base.mlir import ir
 from ..structured.body_nodes import Node
-from ..structured.operations import GENERIC, iterators, maps_of, operands_of
-from ..structured.values import root_of
+from ..structured.operations import GENERIC, body_of, iterators, maps_of, operands_of, operations_in
+from ..structured.values import RESHAPES, made_by, root_of
 from .body_values import read_body
 from .groups import touches
 
-_RESHAPES = ("memref.expand_shape", "memref.collapse_shape")
 _FLOAT, _INTEGER = "arith.extf", "arith.sitofp"
 
 
@@ -62,7 +61,7 @@ def _widens(op: Any) -> bool:
 def reads_only(op: Any, value: Any, memory: Any, *, reshaped: bool = False) -> bool:
     """Returns whether an op reads memory as inputs that are this value, or perhaps `reshaped` ones, and in no other
     way."""
-    if op.name != GENERIC or any(each.regions for each in _inside(op) if touches(each, memory)):
+    if op.name != GENERIC or any(each.regions for each in operations_in(body_of(op)) if touches(each, memory)):
         return False
     inputs, results = operands_of(op)
     is_read = all(root_of(i) != memory or i == value or (reshaped and _is_shape_of(i, value)) for i in inputs)
@@ -72,9 +71,10 @@ def reads_only(op: Any, value: Any, memory: Any, *, reshaped: bool = False) -> b
 def _is_shape_of(view: Any, value: Any) -> bool:
     """Returns whether a view is a value, or has its elements in another shape."""
     while view != value:
-        if isinstance(view.owner, ir.Block) or view.owner.name not in _RESHAPES:
+        reshape = made_by(view, *RESHAPES)
+        if reshape is None:
             return False
-        view = view.owner.operands[0]
+        view = reshape.operands[0]
     return True
 
 
@@ -82,10 +82,6 @@ def _have_one_layout(source: Any, wide: Any) -> bool:
     """Returns whether a reshape of one tensor is one of the other too."""
     own, other = ir.MemRefType(source.type), ir.MemRefType(wide.type)
     return list(own.shape) == list(other.shape) and own.layout == other.layout
-
-
-def _inside(op: Any) -> list[Any]:
-    return [each.operation for each in op.regions[0].blocks[0].operations]
 
 
 def _writes(op: Any, memory: Any) -> bool:
@@ -107,7 +103,7 @@ def unwiden(value: Node) -> Node:
 
 def read_narrow(op: Any, source: Any, wide: Any, widening: str) -> None:
     """Makes an op read a source, and widen each element by an operation, in place of the widened tensor."""
-    block = op.regions[0].blocks[0]
+    block = body_of(op)
     inputs, _ = operands_of(op)
     element = ir.MemRefType(source.type).element_type
     for number, value in enumerate(inputs):

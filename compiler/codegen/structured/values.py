@@ -6,9 +6,8 @@ from typing import Any
 
 from ...base.mlir import ir
 
-VIEWS = frozenset(
-    f"memref.{name}" for name in ("reinterpret_cast", "expand_shape", "collapse_shape", "subview", "cast")
-)
+RESHAPES = frozenset({"memref.expand_shape", "memref.collapse_shape"})
+VIEWS = RESHAPES | {"memref.reinterpret_cast", "memref.subview", "memref.cast"}
 """The operations whose result is the memory of their first operand, or a part of it."""
 
 
@@ -42,6 +41,12 @@ def root_of(value: Any) -> Any:
     while (view := made_by(value, *VIEWS)) is not None:
         value = view.operands[0]
     return value
+
+
+def axes_of_reshape(op: Any) -> list[list[int]]:
+    """Returns the axes on the longer side of a reshape, in a group for each axis on the shorter side."""
+    groups = ir.ArrayAttr(op.attributes["reassociation"])
+    return [[ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(group)] for group in groups]
 
 
 def read_region(op: Any) -> list[list[Any]]:

@@ -20,7 +20,7 @@ from ..structured import positions as structured
 from ..structured.body_nodes import BodyReader, Node, predicate_of
 from ..structured.operations import GENERIC, body_of, iterators, maps_of, operands_of, operations_in
 from ..structured.positions import Other, Panel, plain
-from ..structured.values import read_partly_known, read_region
+from ..structured.values import axes_of_reshape, read_partly_known, read_region
 from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
@@ -197,17 +197,13 @@ class _Reader:
             raise Unsupported("a value from outside of a body")
         return self.constants[value]
 
-    def _reassociation(self, operation: Any) -> list[list[int]]:
-        groups = ir.ArrayAttr(operation.attributes["reassociation"])
-        return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(group)] for group in groups]
-
     def _expand(self, operation: Any) -> None:
         source, (shape,) = self.tensors[operation.operands[0]], read_partly_known(operation, "output_shape")
-        self.tensors[operation.results[0]] = expand(source, self._sizes_of(shape), self._reassociation(operation))
+        self.tensors[operation.results[0]] = expand(source, self._sizes_of(shape), axes_of_reshape(operation))
 
     def _collapse(self, operation: Any) -> None:
         source = self.tensors[operation.operands[0]]
-        self.tensors[operation.results[0]] = collapse(source, self._reassociation(operation))
+        self.tensors[operation.results[0]] = collapse(source, axes_of_reshape(operation))
 
     def _cast(self, operation: Any) -> None:
         self.tensors[operation.results[0]] = self.tensors[operation.operands[0]]
