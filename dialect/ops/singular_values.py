@@ -103,6 +103,12 @@ def _reference(x: Numbers) -> tuple[Any, ...]:
 def _decomposed(work: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     columns, dtype = work.shape[1], work.dtype
     v = np.eye(columns, dtype=dtype)
+    largest = np.abs(work).max(initial=0)
+    if not np.isfinite(largest):
+        return np.full_like(work, np.nan), np.full(columns, np.nan, dtype), np.full_like(v, np.nan)
+    # A power of two, so that no square overflows.
+    scale = max(np.ldexp(dtype.type(1), np.frexp(largest)[1] - 1), np.finfo(dtype).tiny)
+    work /= scale
     for _ in range(_SWEEPS):
         rotations = 0
         for p, q in combinations(range(columns), 2):
@@ -120,8 +126,6 @@ def _decomposed(work: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         if not rotations:
             break
     squares = (work * work).sum(0)
-    if not np.isfinite(squares).all():
-        return np.full_like(work, np.nan), np.full(columns, np.nan, dtype), np.full_like(v, np.nan)
     u, s, turned = np.zeros_like(work), np.zeros(columns, dtype), np.zeros_like(v)
     for j in range(columns):
         position = sum(bool(squares[i] > squares[j] or (squares[i] == squares[j] and i < j)) for i in range(columns))
@@ -129,7 +133,7 @@ def _decomposed(work: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         for value in work[:, j]:
             peak = value if np.abs(value) > np.abs(peak) else peak
         sign, norm = dtype.type(-1 if peak < 0 else 1), np.sqrt(squares[j])
-        s[position] = norm
+        s[position] = norm * scale
         u[:, position], turned[:, position] = work[:, j] * (sign / (norm if norm > 0 else 1)), v[:, j] * sign
     return u, s, turned
 
