@@ -29,6 +29,7 @@ from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
+from ...passes.analysis.node_keys import Key, node_key
 from ..artifact.spec import align, c_identifier
 from ..targets.vector_unit import PanelSizes
 from .control_flow import lower_control_flow
@@ -59,6 +60,7 @@ class Shared:
     in_place: bool = False
     weights: dict[str, LoweredWeight] = field(default_factory=dict)
     kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
+    symbols: dict[Kernel, str] = field(default_factory=dict)
     origins: dict[str, list[str]] = field(default_factory=dict)
     stems: Counter[str] = field(default_factory=Counter)
     weights_end: int = 0
@@ -99,10 +101,13 @@ class Shared:
 
     def add(self, kernel: Kernel, stem: str, origins: Sequence[str]) -> str:
         """Returns the symbol of the kernel; an equal kernel keeps its existing symbol."""
-        text = kernel.text if self.debug else kernel.shape_of_text
-        if text not in self.kernels:
-            self.kernels[text] = (self._number(stem) if self.debug else name_kernel(stem, kernel), kernel)
-        symbol, _ = self.kernels[text]
+        symbol = self.symbols.get(kernel)
+        if symbol is None:
+            text = kernel.text if self.debug else kernel.shape_of_text
+            if text not in self.kernels:
+                self.kernels[text] = (self._number(stem) if self.debug else name_kernel(stem, kernel), kernel)
+            symbol, _ = self.kernels[text]
+            self.symbols[kernel] = symbol
         self.origins.setdefault(symbol, []).extend(origins)
         return symbol
 
@@ -121,6 +126,7 @@ class FunctionLowering:
         self.types: dict[str, TensorType] = {}
         self.items: list[Item[LoweredCall, Tensor]] = []
         self.needed = _needed(function.body, function.results)
+        self.written: dict[Key, tuple[Kernel, Sequence[Stored]]] = {}
 
     def lower(self, symbol: str) -> LoweredFunction:
         function = self.function
@@ -200,18 +206,53 @@ class FunctionLowering:
 
     def _call(self, node: Node, outputs: Sequence[Value]) -> None:
         over = self._overwritten(node)
-        writer = self._kernel(node.inputs if over is None else node.inputs[1:])
-        if over is not None:
-            writer.outer[node.inputs[0].name] = writer.emitter.resident(node.inputs[0].type)
-        values = writer.lower_nodes([node], {})
-        kernel = writer.emitter.finish([values[v.name] for v in outputs])
+        kernel, inputs = self._write(node, outputs, is_overwriting=over is not None)
         # For a node with inner nodes, the origins are the inner nodes.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
         check = _check_of(node)
         deferred = bool(check) and dict(node.attributes).get("deferred") is True
         comment = _describe(node)
-        self._add_call(kernel, writer.inputs, outputs, stem, comment, origins, node.span, check, deferred, over=over)
+        self._add_call(kernel, inputs, outputs, stem, comment, origins, node.span, check, deferred, over=over)
+
+    def _write(self, node: Node, outputs: Sequence[Value], *, is_overwriting: bool) -> tuple[Kernel, Sequence[Stored]]:
+        """Returns the kernel of a node and the sources of its inputs. The kernel of equal nodes, such as those of the
+        layers of a model, is written once; with debug information, it would have the lines of the first one."""
+        read = node.inputs[is_overwriting:]
+        sources = {v.name: self.sources[v.name] for v in read}
+        stored = [source for source in sources.values() if not isinstance(source, Inline)]
+        key = None if self.shared.debug else self._key(node, outputs, sources)
+        if key in self.written:
+            kernel, others = self.written[key]
+            return kernel, [*stored, *others]
+        writer = self._kernel(read)
+        if is_overwriting:
+            writer.outer[node.inputs[0].name] = writer.emitter.resident(node.inputs[0].type)
+        values = writer.lower_nodes([node], {})
+        kernel = writer.emitter.finish([values[v.name] for v in outputs])
+        if key is not None:
+            # The other inputs are constants, which the key determines.
+            self.written[key] = kernel, writer.inputs[len(stored) :]
+        return kernel, writer.inputs
+
+    def _key(self, node: Node, outputs: Sequence[Value], sources: Mapping[str, Source]) -> Key:
+        """Returns a key that is equal for nodes with the same kernel. Inputs are numbered, whatever their names."""
+        numbers: dict[str, int] = {}
+        for value in node.inputs:
+            numbers.setdefault(value.name, len(numbers))
+        kinds = tuple(self._kind(source, value.type) for value in node.inputs if (source := sources.get(value.name)))
+        needed = tuple(value in outputs for value in node.outputs)
+        return node_key(node, numbers, ordered=True), tuple(v.type for v in node.inputs), kinds, needed
+
+    def _kind(self, source: Source, type: TensorType) -> object:
+        """Returns what a kernel depends on of a source of its inputs."""
+        if isinstance(source, Inline):
+            return source.constant
+        if not isinstance(source, Unplaced):
+            return Computed
+        data = source.data
+        is_whole = isinstance(data, Parameter) and type == data.type
+        return Unplaced, self.shared.tied.get(data.name) if isinstance(data, Parameter) and is_whole else None
 
     def _overwritten(self, node: Node) -> Input | Computed | None:
         """Returns the tensor in whose memory a node writes its result, which it otherwise does not read."""
@@ -229,7 +270,7 @@ class FunctionLowering:
     def _add_call(
         self,
         kernel: Kernel,
-        inputs: list[Stored],
+        inputs: Sequence[Stored],
         outputs: Sequence[Value],
         stem: str,
         comment: str,

@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.host.plan import plan_entries
+from nacre.compiler.lower.function import FunctionLowering
+from nacre.compiler.lower.kernel import KernelEmitter
 from nacre.compiler.lower.kinds import kind_of
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.storage import Output, Weight, Workspace
+from nacre.compiler.lower.writer import Kernel
 from nacre.dialect.diagnostics import Span
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
@@ -55,6 +59,37 @@ def test_equal_kernels_are_emitted_once() -> None:
     matmul = next(k for k in lowered.kernels if "matmul" in k.symbol)
     assert [call.symbol for call in lowered.functions[0].calls].count(matmul.symbol) == 2
     assert len(matmul.origins) == 2
+
+
+def variants(b: Builder, x: Value, y: Value, w: Value, i: Value) -> Sequence[Value]:
+    """Nodes that differ in one part each, twice."""
+    large = [b.constant(value=Constant(np.full((8, 8), value, np.float32))) for value in (1, 2)]
+    found: list[Value] = []
+    for _ in range(2):
+        found += [b.add(x, y), b.add(y, x), b.add(x, x), b.add(x, b.like(0.5, x)), b.add(x, b.like(0.25, x))]
+        found += [b.multiply(x, y), b.subtract(x, b.like(0.5, x)), b.subtract(b.like(0.5, x), x)]
+        found += [b.matmul(x, w), *(b.matmul(x, each) for each in large)]
+        found += [b.sum(x, axis=(0,)), b.sum(x, axis=(1,))]
+        first, second, both = (b.apply("top_k", [x], {"k": 2}) for _ in range(3))
+        found += [first[0], second[1], *both]
+        few = b.slice(w, starts=(0, 0), stops=(3, 8))
+        found += [b.scatter(over, i, few, mode="drop") for over in (b.add(x, x), x, few)]
+    return found
+
+
+def test_kernels_of_equal_nodes_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same calls as if each node had a kernel of its own."""
+    written: list[Kernel] = []
+    finish = KernelEmitter.finish
+    monkeypatch.setattr(KernelEmitter, "finish", lambda *given: written.append(finish(*given)) or written[-1])
+    f = function("f", [f32(B, 8), f32(B, 8), f32(8, 8), TensorType(I64, (3, 1))], variants)
+    found = lower_module(module(f))
+    count = len(written)
+    monkeypatch.setattr(FunctionLowering, "_key", lambda *given: object())
+    apart = lower_module(module(f))
+    assert (count, len(written) - count) == (17, 42)
+    assert found.functions == apart.functions and found.weights[0].offset == apart.weights[0].offset
+    assert found.kernels == apart.kernels
 
 
 def test_kernels_name_their_source() -> None:
