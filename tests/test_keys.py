@@ -57,8 +57,8 @@ from nacre.dialect.ops import OPERATORS
 from nacre.dialect.remembered import KeptParameters, KeptResults
 from nacre.dialect.types import BLOCK_DTYPES, F32, F64, I32, DType, TensorType
 from nacre.passes.analysis.known_values import KnownValues, definitions_in
-from nacre.passes.manager import Stage
 from nacre.passes.analysis.node_keys import node_key
+from nacre.passes.manager import Stage
 
 
 def assert_each_field_counts(record: Any, changed: Mapping[str, Any], ignored: set[str], key: Any) -> None:
