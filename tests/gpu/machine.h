@@ -146,7 +146,7 @@ const kernel *find_kernel(const program *of, const char *name);
 /* Runs a kernel with some bytes of shared memory beside its own; returns whether there is an error. */
 int run_grid(machine *m, const kernel *of, uint64_t bytes, uint32_t blocks, uint32_t threads, const uint8_t *parameters);
 
-/* What the functions of instructions are made of: registers at their offsets in the memory of a thread. */
+/* The parts of the functions of instructions: registers at their offsets in the memory of a thread. */
 #define U8(offset) (*(uint8_t *)(R + (offset)))
 #define U16(offset) (*(uint16_t *)(R + (offset)))
 #define U32(offset) (*(uint32_t *)(R + (offset)))

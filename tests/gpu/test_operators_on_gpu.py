@@ -105,8 +105,8 @@ def test_operators_agree_with_their_references(machine: Machine, built: Built) -
 
 
 def test_kernels_are_assembled(built: Built, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """In all dtypes, without calls, and without registers in memory. Where none can be there, the fastest level of
-    ptxas is enough."""
+    """The kernels of all dtypes have no calls, and no registers in memory. Where none can be there, the fastest level
+    of ptxas is enough."""
     assert len(built.texts) > len(built.uses) / 3
     everywhere = request.config.getoption("--variants")
     others = write_texts(begin(built.others), symbols_in(built.texts)) if built.others else []

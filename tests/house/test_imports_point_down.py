@@ -114,7 +114,7 @@ def find_errors(path: Path, source: str) -> list[str]:
 
 
 def find_second_readers(path: Path, source: str) -> list[str]:
-    """What a code generator imports of another one, and attributes that it reads itself."""
+    """Returns the imports of one code generator in another one, and the attributes that it reads itself."""
     folder = next((folder for folder in APART if path.is_relative_to(folder)), None)
     if folder is None:
         return []

@@ -115,7 +115,7 @@ class BodyReader:
         attributes = operation.attributes
         named = (attributes[n] for n in range(len(attributes)))
         text = ", ".join(f"{each.name} = {each.attr}" for each in named)
-        # What its regions read counts as operands too.
+        # Values that its regions read count as operands too.
         inside = [value for region in operation.regions for block in region.blocks for value in captured_by(block)]
         operands = dict.fromkeys(inside) if inside else ()
         values = tuple(map(self.value, (*operation.operands, *operands)))
