@@ -1,4 +1,4 @@
-"""Writes compiler/docs/vector_math.md: the errors and the cost of the tiler's elementary functions on this machine.
+"""Writes compiler/docs/vector_math.md: the errors and the cost of the elementary functions on this machine.
 
 `python tests/codegen/measure_vector_math.py` goes over all 2**32 arguments of every function of one operand, which
 takes hours; `--step 1021` over every 1021st of them. Functions of two operands are sampled. With names, only the errors
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
-from nacre.compiler.codegen.double_math import DOUBLE
+from nacre.compiler.codegen.elementary.double_math import DOUBLE
+from nacre.compiler.codegen.elementary.vector_math import SINGLE
 from nacre.compiler.codegen.llvm.machine import Machine, Options, vector_features
-from nacre.compiler.codegen.tiler.vector_math import SINGLE
 from nacre.compiler.targets.target import Target
 from nacre.dialect.types import Array
 from vector_math_harness import BINARY, COMPOSED, Run, build, build_library, build_operators, seconds, worst
@@ -36,11 +36,11 @@ DOMAINS = {
 }
 HEAD = """# Elementary functions
 
-The tiler evaluates MLIR's math operations on f32 and f64 with its own vectorised functions
-(`compiler/codegen/tiler/vector_math`, `compiler/codegen/double_math`). f16 and bf16 operands are computed in f32. On
-targets without fused multiply-add instructions, such as `x86-64`, f64 calls the C library. Scalar code uses the same
-arithmetic, so a result does not depend on the vector width. With `avx512f`, the last step of an exponential is a single
-instruction, which gives the same result. NaN, infinities, signed zeros and denormals follow IEEE 754 and NumPy.
+Code generators evaluate MLIR's math operations on f32 and f64 with functions of their own, which vectorise
+(`compiler/codegen/elementary`). f16 and bf16 operands are computed in f32. On targets without fused multiply-add
+instructions, such as `x86-64`, f64 calls the C library. Scalar code uses the same arithmetic, so a result does not
+depend on the vector width. With `avx512f`, the last step of an exponential is a single instruction, which gives the
+same result. NaN, infinities, signed zeros and denormals follow IEEE 754 and NumPy.
 
 `python tests/codegen/measure_vector_math.py` writes this page. Errors are in units in the last place (ulp) of the
 nearest f32, relative to a computation in float64; the error of a correctly rounded result is at most 0.5. For denormal

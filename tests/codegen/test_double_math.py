@@ -10,9 +10,9 @@ import nacre.compiler
 import numpy as np
 import pytest
 from double_math import arguments, errors_of
-from nacre.compiler.codegen.double_math import DOUBLE
+from nacre.compiler.codegen.elementary.double_math import DOUBLE
+from nacre.compiler.codegen.elementary.find import find_elementary
 from nacre.compiler.codegen.llvm.machine import vector_features
-from nacre.compiler.codegen.tiler.elementary import find_elementary
 from nacre.compiler.targets.target import Target
 from nacre.dialect.types import F64
 from vector_math_harness import Run, build, build_operators

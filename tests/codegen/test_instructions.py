@@ -13,8 +13,8 @@ import nacre.compiler
 import numpy as np
 import pytest
 from differential.emulated import HOST, emulate
-from nacre.compiler.codegen.tiler.isa import INSTRUCTIONS, Instruction, find
-from nacre.compiler.codegen.tiler.isa.instruction import WIDTHS, ZERO
+from nacre.compiler.codegen.isa import INSTRUCTIONS, Instruction, find
+from nacre.compiler.codegen.isa.instruction import WIDTHS, ZERO
 
 LLVM_TYPES = {"bf16": "bfloat", "f32": "float", "f64": "double"}
 NUMPY: dict[str, Any] = {
@@ -118,5 +118,5 @@ def test_no_other_file_names_an_intrinsic_of_an_architecture() -> None:
     root = Path(nacre.compiler.__file__).parent
     own = re.compile(r"llvm\.(x86|aarch64|arm|riscv|wasm)\.")
     found = {path.relative_to(root) for path in root.rglob("*.py") if own.search(path.read_text(encoding="utf-8"))}
-    isa = Path("codegen", "tiler", "isa")
+    isa = Path("codegen", "isa")
     assert found == {isa / "amx.py", isa / "neon.py", isa / "x86.py"}

@@ -10,8 +10,8 @@ from pathlib import Path
 import nacre.compiler
 import numpy as np
 import pytest
+from nacre.compiler.codegen.elementary.vector_math import SINGLE
 from nacre.compiler.codegen.llvm.machine import vector_features
-from nacre.compiler.codegen.tiler.vector_math import SINGLE
 from nacre.compiler.targets.target import Target
 from nacre.dialect.types import Array
 from vector_math_harness import BINARY, COMPOSED, Run, build, build_operators, neighbours, worst

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from nacre.compiler.artifact.link import find_linker
 from nacre.compiler.base.mlir import ir, passmanager, translate
+from nacre.compiler.codegen.elementary.vector_math import SINGLE
+from nacre.compiler.codegen.elementary.vector_math.library import Library
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.llvm.literals import rewrite_literals
 from nacre.compiler.codegen.llvm.machine import Machine, Options, Pipeline
-from nacre.compiler.codegen.tiler.vector_math import SINGLE
-from nacre.compiler.codegen.tiler.vector_math.library import Library
 from nacre.compiler.codegen.workers.routes import ROUTES, split_action
 from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol

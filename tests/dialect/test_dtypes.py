@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from nacre.compiler.artifact.header import _bits_of
+from nacre.compiler.codegen.isa.instruction import WIDTHS
 from nacre.compiler.codegen.tiler import dots, folds
-from nacre.compiler.codegen.tiler.isa.instruction import WIDTHS
 from nacre.compiler.codegen.tiler.text import element_bytes
 from nacre.compiler.lower import packing
 from nacre.compiler.model.policy import SCHEMES, SHORT_FORMS

@@ -1,7 +1,7 @@
 """Code for CPU variants that this machine lacks, made to run on it.
 
 Kernels are tiled for the variant, with its vectors, masks and instructions, down to LLVM IR. There, each intrinsic that
-only the variant has becomes a function with the meaning that `compiler/codegen/tiler/isa/` states, and LLVM compiles
+only the variant has becomes a function with the meaning that `compiler/codegen/isa/` states, and LLVM compiles
 vectors of 512 bits as pairs of 256 bits. So the schedules of a variant are tested, and the numbers that they give; the
 instructions that LLVM selects for the variant are not.
 """

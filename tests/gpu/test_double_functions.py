@@ -13,7 +13,7 @@ from assembler import check_assembly
 from double_math import OPERATORS, arguments, errors_of
 from fake_driver import Machine
 from nacre.compiler.api import read_model
-from nacre.compiler.codegen.double_math import DOUBLE
+from nacre.compiler.codegen.elementary.double_math import DOUBLE
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets

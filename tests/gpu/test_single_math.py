@@ -12,8 +12,8 @@ import pytest
 from double_math import OPERATORS, reference
 from fake_driver import Machine
 from nacre.compiler.api import read_model
-from nacre.compiler.codegen.double_math import DOUBLE
-from nacre.compiler.codegen.tiler.vector_math import SINGLE
+from nacre.compiler.codegen.elementary.double_math import DOUBLE
+from nacre.compiler.codegen.elementary.vector_math import SINGLE
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets

@@ -21,6 +21,13 @@ SHARED = {
     "text.py": "MLIR text, for CPUs and for GPUs",
     "train.py": "`nacre train`: the command, and its work",
     "windows.py": "windows that slide, and windows that a model reads",
+    **dict.fromkeys(
+        (
+            *("arithmetic.py", "circular.py", "error_function.py", "exponential.py"),
+            *("hyperbolic.py", "inverse_circular.py", "logarithm.py", "power.py"),
+        ),
+        "elementary functions of f32, and of f64",
+    ),
 }
 """Names in neighbouring folders for which no better word exists, with the reason."""
 

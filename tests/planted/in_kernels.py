@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from nacre.compiler.codegen.elementary.vector_math import circular, exponential
 from nacre.compiler.codegen.llvm import literals, machine
 from nacre.compiler.codegen.tiler import dots, folds, kernels, maps, reciprocals, rows, text
-from nacre.compiler.codegen.tiler.vector_math import circular, exponential
 from nacre.compiler.lower import arithmetic, packing
 from nacre.dialect.dims import add, ceil_divide, floor_divide, multiply
 from nacre.dialect.ops import pooling

@@ -1,7 +1,7 @@
 """Elementary functions on a GPU are the compiler's own; a few are instructions.
 
-The functions of `tiler/vector_math` and `double_math` are straight-line arithmetic on single numbers too, so
-results on a GPU and on a CPU differ by the rounding of sums alone. libdevice is not used.
+The functions of `codegen/elementary` are straight-line arithmetic on single numbers too, so results on a GPU and on a
+CPU differ by the rounding of sums alone. libdevice is not used.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.mlir import ir
-from ..tiler.functions import replace_math
-from ..tiler.isa import FUSED
+from ..elementary.functions import replace_math
+from ..isa import FUSED
 
 _INSTRUCTIONS = frozenset(
     f"math.{name}"

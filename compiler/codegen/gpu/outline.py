@@ -24,9 +24,9 @@ from ...base.mlir import ir
 from ...lower.parts import SEQUENCE
 from ...lower.writer import ITEMS, part_name
 from ...targets.cuda import BLOCKS, TILES
+from ..elementary.functions import append_functions
 from ..structured.operations import GENERIC, operands_of
 from ..structured.values import VIEWS, root_of
-from ..tiler.functions import append_functions
 from .bodies import take_beside, take_body
 from .choices import name_choice, name_count, split_calls, write_choices
 from .contraction import find_groups

@@ -1,6 +1,7 @@
 """The tiler: reads structured ops by their index maps and bodies, and emits register-tiled vector code.
 
-It depends on no operators of the graph and, apart from `isa/`, no instructions. A kernel passes through these files:
+It depends on no operators of the graph, and on instructions through `codegen/isa` alone. A kernel passes through these
+files:
 
     read.py, structure.py     ops: loops, index maps, bodies, and the memory of tensors
     schedule.py               stages and classes of loops

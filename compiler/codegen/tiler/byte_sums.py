@@ -23,13 +23,13 @@ from dataclasses import field
 from ....dialect.dims import Size
 from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import VectorUnit
+from ..isa import Instruction, find
 from ..structured.body_nodes import Node
 from .addresses import load_sum
 from .byte_indices import LINE, LINE_BITS, ByteIndex, Choice, Table, doubled, find_byte_index, integer_of, plain
 from .evaluate import Evaluator, Iteration
 from .forms import LANES as LANE
 from .forms import Form, constant, variable
-from .isa import Instruction, find
 from .nest import blocks, work_items
 from .row_values import dependents, in_order, rows_of
 from .structure import Access, Buffer

@@ -17,13 +17,13 @@ from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, multiply, static_size
 from ....dialect.lazy_dataclass import dataclass
+from ..isa import amx
 from ..structured.body_nodes import Node, products_of
 from ..structured.positions import Panel
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable
 from .group_bytes import SIZE
-from .isa import amx
 from .matrices import FEWEST_ROWS, MatrixTiles, Part, is_whole, loop_of, write_tiles_of_rows
 from .order import Order
 from .prefetch import Panels, prefetch_panels

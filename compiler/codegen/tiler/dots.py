@@ -26,9 +26,9 @@ from ....dialect.dims import Size, ceil_divide
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import ANY
+from ..isa import find
 from ..structured.body_nodes import Node
 from ..structured.positions import Panel, linear, plain
-from .isa import find
 from .structure import Access, Group, Op, Position
 from .text import Value, Writer
 

@@ -32,16 +32,16 @@ from ...lower.parts import MATRIX_TILE, SEQUENCE
 from ...lower.text import FunctionText
 from ...lower.writer import ITEMS, part_name
 from ...targets.vector_unit import VectorUnit
+from ..elementary.find import Elementary
+from ..elementary.functions import append_functions
 from .blocked import plan_blocks, write_blocked
 from .boundaries import read_boundaries
 from .byte_sums import plan_byte_sum
 from .copied import plan_copies, write_copied
 from .decoded import share_rows_of, write_decoded
 from .decoded_matrices import find_decoded_matrices, write_decoded_matrices
-from .elementary import Elementary
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
-from .functions import append_functions
 from .lanes import count_lanes
 from .maps import MapStage
 from .matrices import find_matrices, write_matrices

@@ -25,11 +25,11 @@ from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, multiply
 from ....dialect.lazy_dataclass import dataclass
+from ..isa import amx
 from ..structured.positions import Panel
 from .addresses import pointer_to
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
-from .isa import amx
 from .order import Order
 from .roles import Roles
 from .row_loops import Rows, each_row

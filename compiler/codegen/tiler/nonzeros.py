@@ -20,11 +20,11 @@ from collections.abc import Callable
 from ....dialect.dims import product, static_size
 from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import Prefetches
+from ..isa import supports
 from ..structured.body_nodes import Node
 from ..structured.positions import Panel
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
-from .isa import supports
 from .order import Order
 from .prefetch import LINE
 from .structure import Access, Buffer, Op

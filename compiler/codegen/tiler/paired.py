@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ....dialect.dims import Size
+from ..isa import find
 from ..structured.body_nodes import Node
 from .dots import WORD, add_products
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import LANES, Form, variable
-from .isa import find
 from .maps import transpose
 from .stretches import StretchedTiles, is_plain
 from .structure import Buffer, Op

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .isa import supports
+from ..isa import supports
 from .text import Value, Writer
 
 LARGEST: Mapping[str, str] = {"f32": "4194304.0", "f64": "2251799813685248.0"}

@@ -32,10 +32,10 @@ from ....dialect.dims import Size, Symbol, multiply
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import FLOATS
 from ...lower.text import FunctionText
-from .elementary import Elementary, find_elementary
+from ..elementary.find import Elementary, find_elementary
+from ..isa import Instruction, find, supports
+from ..isa.instruction import ZERO
 from .forms import Form, constant
-from .isa import Instruction, find, supports
-from .isa.instruction import ZERO
 from .strided import STEPS, load_strided
 from .structure import Buffer, Unsupported
 

@@ -18,6 +18,7 @@ from ...targets.cuda import WARPGROUPS
 from ...targets.features import native_features
 from ...targets.target import MadeFor, Target, machine_of
 from ...targets.vector_unit import VectorUnit
+from ..elementary.functions import replace_math
 from ..gpu.cubin import make_cubin
 from ..gpu.image import make_image
 from ..gpu.math import expand_device_math, find_foreign_math
@@ -28,7 +29,6 @@ from ..llvm.literals import rewrite_literals
 from ..llvm.locations import keep_source_locations
 from ..llvm.machine import Machine, Options, Pipeline, cpu_name, vector_features
 from ..tiler.fast_math import allow_fast_math
-from ..tiler.functions import replace_math
 from ..tiler.kernels import read_in_place, read_without, tile_kernels
 from .emit import dump_name, make_object
 from .job import KERNEL, WRITTEN, Job

@@ -1,6 +1,6 @@
 """Instructions that MLIR's vector dialect has no operation for: one file for each instruction set.
 
-The rest of the tiler looks up an operation by name, and emits portable code if there is no instruction for it:
+Code generators look up an operation by name, and emit portable code if there is no instruction for it:
 
     find("dot-bytes", lanes=16, features={"avx512vnni", ...})  ->  vpdpbusd
     find("dot-bytes", lanes=4, features={"fma", "neon"})       ->  None

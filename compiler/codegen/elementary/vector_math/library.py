@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from inspect import signature
 
 from .....dialect.lazy_dataclass import dataclass
-from ..isa import FUSED, supports
+from ...isa import FUSED, supports
 from .writer import Lanes, Writer
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..tiler.vector_math.arithmetic import fma, minimum, polynomial, rarely
-from ..tiler.vector_math.writer import Lanes
+from ..vector_math.arithmetic import fma, minimum, polynomial, rarely
+from ..vector_math.writer import Lanes
 from .arithmetic import magnitude, multiply_exactly, with_sign_of
 from .exponential import exp, exp_of_pair
 

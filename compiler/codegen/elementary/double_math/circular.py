@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..tiler.vector_math.arithmetic import fma, funnel_shift, polynomial, rarely
-from ..tiler.vector_math.writer import Lanes
+from ..vector_math.arithmetic import fma, funnel_shift, polynomial, rarely
+from ..vector_math.writer import Lanes
 from .arithmetic import (
     FRACTION_BITS,
     ROUND,

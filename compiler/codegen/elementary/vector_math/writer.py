@@ -9,7 +9,7 @@ import struct
 from typing import Union
 
 from .....dialect.lazy_dataclass import dataclass
-from ..isa import FUSED, find, supports
+from ...isa import FUSED, find, supports
 
 INFINITY, NAN = float("inf"), float("nan")
 

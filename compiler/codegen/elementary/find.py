@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from ....dialect.lazy_dataclass import dataclass
-from ..double_math import DOUBLE
-from .isa import FUSED
+from ..isa import FUSED
+from .double_math import DOUBLE
 from .vector_math import SINGLE
 from .vector_math.library import Library
 

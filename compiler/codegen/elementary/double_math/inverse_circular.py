@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ..tiler.vector_math.arithmetic import fma, polynomial
-from ..tiler.vector_math.inverse_circular import reduced_asin
-from ..tiler.vector_math.writer import Lanes
+from ..vector_math.arithmetic import fma, polynomial
+from ..vector_math.inverse_circular import reduced_asin
+from ..vector_math.writer import Lanes
 from .arithmetic import SIGN, bits, from_bits, magnitude, with_sign_of
 
 _HALF_PI, _HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..tiler.vector_math.arithmetic import fma, scale_by_instruction
-from ..tiler.vector_math.writer import Lanes, Operand
+from ..vector_math.arithmetic import fma, scale_by_instruction
+from ..vector_math.writer import Lanes, Operand
 
 SIGN, MAGNITUDE = -(1 << 63), (1 << 63) - 1
 FRACTION_BITS, BIAS = 52, 1023

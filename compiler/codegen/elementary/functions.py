@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base.mlir import ir
-from .elementary import Elementary, find_elementary
+from .find import Elementary, find_elementary
 
 
 def append_functions(module: Any, text: str, locations: Sequence[Any] = ()) -> None:
@@ -30,7 +30,7 @@ def append_functions(module: Any, text: str, locations: Sequence[Any] = ()) -> N
 
 
 def replace_math(module: Any, features: frozenset[str]) -> None:
-    """Replaces operations of the math dialect on single numbers by calls of the tiler's own functions, which vectorise,
+    """Replaces operations of the math dialect on single numbers by calls of elementary functions, which vectorise,
     where a target with these features has them."""
     found: list[tuple[Elementary, Any]] = []
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..tiler.vector_math.arithmetic import fma, minimum, square_root
-from ..tiler.vector_math.writer import INFINITY, NAN, Lanes
+from ..vector_math.arithmetic import fma, minimum, square_root
+from ..vector_math.writer import INFINITY, NAN, Lanes
 from .arithmetic import magnitude, with_sign_of
 from .exponential import LN2, exp, expm1
 from .logarithm import log1p_of_finite

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..isa import Instruction
+from ...isa import Instruction
 from .writer import Lanes, Operand
 
 SIGN, MAGNITUDE = -0x80000000, 0x7FFFFFFF

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..tiler.vector_math.library import Library
+from ..vector_math.library import Library
 from .circular import cos, sin, tan
 from .error_function import erf, erfc
 from .exponential import exp, exp2, expm1

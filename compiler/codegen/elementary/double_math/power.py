@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..tiler.vector_math.arithmetic import fma, maximum, minimum, polynomial, rarely, truncate
-from ..tiler.vector_math.writer import INFINITY, NAN, Lanes
+from ..vector_math.arithmetic import fma, maximum, minimum, polynomial, rarely, truncate
+from ..vector_math.writer import INFINITY, NAN, Lanes
 from .arithmetic import SIGN, bits, from_bits, magnitude, multiply_exactly, with_sign_of
 from .exponential import exp_of_pair
 from .logarithm import precise_log

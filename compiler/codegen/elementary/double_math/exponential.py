@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..tiler.vector_math.arithmetic import fma, maximum, minimum, polynomial
-from ..tiler.vector_math.writer import Lanes
+from ..vector_math.arithmetic import fma, maximum, minimum, polynomial
+from ..vector_math.writer import Lanes
 from .arithmetic import SCALED, Pair, magnitude, normalize, power_of_two, scale
 
 LOG2_E = 1.4426950408889634

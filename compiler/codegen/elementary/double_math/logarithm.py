@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..tiler.vector_math.arithmetic import fma, polynomial, rarely
-from ..tiler.vector_math.writer import INFINITY, NAN, Lanes
+from ..vector_math.arithmetic import fma, polynomial, rarely
+from ..vector_math.writer import INFINITY, NAN, Lanes
 from .arithmetic import (
     BIAS,
     FRACTION_BITS,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .....dialect.lazy_dataclass import dataclass
-from .....dialect.types import COMPUTED
+from ....dialect.lazy_dataclass import dataclass
+from ....dialect.types import COMPUTED
 
 Meaning = Callable[..., npt.NDArray[Any]]
 

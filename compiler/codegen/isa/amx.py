@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from .....dialect.lazy_dataclass import dataclass
+from ....dialect.lazy_dataclass import dataclass
 
 ROWS = 16
 """The most rows of a tile."""
