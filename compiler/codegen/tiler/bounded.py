@@ -13,13 +13,16 @@ above the masked scores, as in a fully masked row. It is computed with whole row
 non-finite number.
 
 Where a length masks the rows and the values (see `ranges.py`), the values after it are never read, so they may be
-anything: the products with values end at the length even in whole rows.
+anything: the products with values end at the length even in whole rows. Where rows have own lengths, such as those of a
+causal mask after the tokens of earlier calls, the greatest one of a block is the end of the block. The values between
+it and the length of all rows are looked at only if there are some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import lcm
 
 from ....dialect.dims import Size, bounds
@@ -31,6 +34,7 @@ from .forms import LANES, Form, constant, variable
 from .ranges import Affine, MaskedRows, find_masked_rows
 from .row_loops import Rows
 from .rows import AT_ONCE
+from .schedule import Stage
 from .selections import drop_selection
 from .structure import Buffer, Op
 from .text import ENDLESS, Value, Writer, stored_type
@@ -53,6 +57,10 @@ class BoundedRows:
         self.multiple = lcm(self.turn, *steps)
         self.size = self.stage.sizes[rows.column]
         self.has_length = rows.kept.length is not None
+        self.by_row = not self.has_length or rows.ended
+        """Whether blocks of rows have different bounds. A bound leaves weights of 0 out, so that values are checked."""
+        self.schedule = "own lengths" if self.has_length and rows.ended else "bounded rows"
+        """The name of the schedule in reports."""
         self.doubt = self.writer.constant("false", "i1")
         """The flag for a row in the block with a maximum that is too low."""
         self.seen, self.found = self.writer.on_stack(1, "index"), self.writer.on_stack(1, "i1")
@@ -62,36 +70,50 @@ class BoundedRows:
 
     def prepare(self) -> None:
         """Writes the initial state before the first block: no batch is checked yet."""
-        if not self.has_length:
+        if self.by_row:
             self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
+            self.writer.store(self.found, constant(0), self.writer.constant("false", "i1"))
 
-    def _any_infinite(self, iteration: Iteration) -> str:
-        """Returns whether the values of a batch hold a non-finite number. Consecutive blocks of a batch share the
-        search."""
-        writer, number = self.writer, constant(0)
-        if self.has_length:
+    def _any_infinite(self, iteration: Iteration, span: Span, end: str) -> str:
+        """Returns whether the values of a batch before the position `end` hold a non-finite number, if a span leaves
+        some of them out. Consecutive blocks of a batch share the search."""
+        writer = self.writer
+        if not self.by_row:
             return writer.constant("false", "i1").name
+        if not self.has_length:
+            return self._search(iteration, end)
+        shorter = writer.let(f"arith.cmpi slt, {span.last}, {end} : index")
+        with writer.when(shorter):
+            self._search(iteration, end)
+        return writer.let(f"arith.andi {shorter}, {self._load_found()} : i1")
+
+    def _search(self, iteration: Iteration, end: str) -> str:
+        """Returns whether the values of a batch before the position `end` hold a non-finite number."""
+        writer, number = self.writer, constant(0)
         for c in self.batch:
             number = number.times(self.stage.sizes[c]) + iteration[c]
         current = writer.index(number)
         # Blocks of one batch follow each other, so remembering the last batch is enough.
-        last = self._fresh_load(self.seen)
-        with writer.when(writer.let(f"arith.cmpi ne, {last}, {current} : index")):
+        before = self._fresh_load(self.seen)
+        with writer.when(writer.let(f"arith.cmpi ne, {before}, {current} : index")):
             writer.store(self.seen, constant(0), Value(current, "index"))
             writer.store(self.found, constant(0), writer.constant("false", "i1"))
             for op, value in self.rows.sums:
-                self._scan(op, value, iteration)
-        return writer.let(f"arith.trunci {self._fresh_load(self.found)} : i8 to i1")
+                self._scan(op, value, iteration, end)
+        return self._load_found()
 
-    def _scan(self, op: Op, value: Node, iteration: Iteration) -> None:
-        """Adds up all values times 0; the sum is NaN if a value is not finite."""
+    def _load_found(self) -> str:
+        return self.writer.let(f"arith.trunci {self._fresh_load(self.found)} : i8 to i1")
+
+    def _scan(self, op: Op, value: Node, iteration: Iteration, until: str) -> None:
+        """Adds up the values before the position `until` times 0; the sum is NaN if a value is not finite."""
         writer, lanes = self.writer, self.writer.lanes
         inner = (c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1)
         lane = next(inner, None)
         zero = writer.broadcast(writer.constant("0.0", "f32"))
 
         def add_up(start: str) -> None:
-            with writer.carrying(writer.size(0), writer.size(self.size), 1, [zero]) as loop:
+            with writer.carrying(writer.size(0), until, 1, [zero]) as loop:
                 at = {**iteration, self.rows.column: variable(loop.index)}
                 if lane is not None:
                     at[lane] = variable(start) + LANES
@@ -135,7 +157,30 @@ class BoundedRows:
         positive = writer.let(f"arith.maxsi {writer.index(total)}, {writer.size(0)} : index")
         return writer.let(f"arith.minsi {positive}, {writer.size(self.size)} : index")
 
-    def _span(self, iteration: Iteration, row: Form, count: Rows) -> Span:
+    def _length(self, op: Op, node: Node, iteration: Iteration) -> str:
+        """Returns a length that is known at run time, as an index; it may be beyond the row."""
+        length = self.writer.scalar(self.evaluator.body(op, iteration, root=node))
+        if length.type == "index":
+            return length.name
+        return self.writer.let(f"arith.index_cast {length.name} : {length.type} to index")
+
+    def _greatest_end(self, op: Op, node: Node, iteration: Iteration, row: Form, count: Rows) -> str:
+        """Returns the greatest of the own lengths of a block of rows, at least 0."""
+        writer, none = self.writer, Value(self.writer.size(0), "index")
+
+        def greater(at: Form, so_far: Value) -> Value:
+            length = self._length(op, node, {**iteration, self.row: at})
+            return Value(writer.let(f"arith.maxsi {so_far.name}, {length} : index"), "index")
+
+        if count == 1:
+            return greater(row, none).name
+        end = count if isinstance(count, str) else writer.size(count)
+        with writer.carrying(writer.size(0), end, 1, [none]) as loop:
+            loop.after = [greater(row + variable(loop.index), loop.values[0])]
+        return loop.results[0].name
+
+    def _span(self, iteration: Iteration, row: Form, count: Rows) -> tuple[Span, str]:
+        """Returns the part of the rows of a block that is kept, and the length of all rows."""
         writer = self.writer
 
         def let(operation: str, left: str, right: str | int) -> str:
@@ -144,14 +189,13 @@ class BoundedRows:
 
         first, last = writer.size(0), writer.size(self.size)
         if self.rows.kept.length is not None:
-            op, node = self.rows.kept.length
-            length = writer.scalar(self.evaluator.body(op, {**iteration, self.row: row}, root=node))
-            name = (
-                length.name
-                if length.type == "index"
-                else writer.let(f"arith.index_cast {length.name} : {length.type} to index")
-            )
-            last = let("minsi", let("maxsi", name, 0), last)
+            length = self._length(*self.rows.kept.length, {**iteration, self.row: row})
+            last = let("minsi", let("maxsi", length, 0), last)
+        whole = last
+        if self.rows.kept.length is not None and self.rows.ended:
+            op, _ = self.rows.kept.length
+            for node in self.rows.kept.ends:
+                last = let("minsi", last, self._greatest_end(op, node, iteration, row, count))
         for bound in self.rows.kept.lower:
             first = let("maxsi", first, self._end(bound, iteration, row, count, greatest=False))
         for bound in self.rows.kept.upper:
@@ -160,7 +204,7 @@ class BoundedRows:
         turns = let("muli", let("divui", let("addi", last, self.turn - 1), self.turn), self.turn)
         end = let("minsi", turns, writer.size(self.size))
         begin = let("minsi", let("muli", let("divui", first, self.multiple), self.multiple), end)
-        return Span(begin, end, first, last)
+        return Span(begin, end, first, last), whole
 
     # Blocks
 
@@ -168,21 +212,22 @@ class BoundedRows:
     def block(self, iteration: Iteration, row: Form, count: Rows) -> Iterator[None]:
         """Within the context, a block of rows is written within its bounds, or as a whole if necessary."""
         writer = self.writer
-        infinite = self._any_infinite(iteration)
-        span = self._span(iteration, row, count)
+        span, length = self._span(iteration, row, count)
+        infinite = self._any_infinite(iteration, span, length)
         # The loop runs once: within the bounds, or as a whole where values are not finite. It runs again, as a whole,
         # if a row within bounds is in doubt.
         whole, again = writer.fresh(), writer.fresh()
         writer.add(f"{writer.fresh()} = scf.while ({whole} = {infinite}) : (i1) -> i1 {{")
         with writer.scope():
 
-            def choose(full: Size, part: str) -> str:
-                return writer.let(f"arith.select {whole}, {writer.size(full)}, {part} : index")
+            def choose(full: Size | str, part: str) -> str:
+                full = full if isinstance(full, str) else writer.size(full)
+                return writer.let(f"arith.select {whole}, {full}, {part} : index")
 
             first, last = choose(0, span.first), choose(self.size, span.last)
             if self.has_length:
                 # In a row without a maximum, one weight that is NaN is enough to show it.
-                first, last = span.first, self._at_least_one(span.last)
+                first, last = span.first, self._at_least_one(choose(length, span.last) if self.by_row else span.last)
             begin, end = choose(0, span.begin), choose(self.size, span.end)
             self.evaluator.spans[self.rows.column] = Span(begin, end, first, last)
             yield
@@ -215,13 +260,17 @@ class BoundedRows:
         if not doubts:
             return []
         greatest = self.evaluator.value(self.rows.greatest, iteration)
-        apart = self.writer.apply("arith.subf", "", [greatest, self._constant(self.rows.kept.low)], "f32")
+        apart = self.writer.apply("arith.subf", "", [greatest, self._low()], "f32")
         far = self.writer.constant(literal(FAR, F32), "f32")
         low = self.writer.let(f"arith.cmpf ule, {apart.name}, {far.name} : f32")
         return [Value(self.writer.let(f"arith.ori {doubts[0].name}, {low} : i1"), "i1")]
 
-    def _constant(self, node: Node) -> Value:
-        return self.writer.constant(node.text, node.type)
+    def _low(self) -> Value:
+        """Returns the greatest score that a mask selects."""
+        low, lows = self.rows.kept.low, self.rows.kept.lows
+        if lows and self.rows.ended:
+            return self.writer.constant(literal(max(lows), F32), "f32")
+        return self.writer.constant(low.text, low.type)
 
 
 def bound_rows(
@@ -235,13 +284,18 @@ def bound_rows(
         return None
     row = outer[-1]
     if rows.kept.length is not None:
-        for op, value in rows.sums:
-            drop_selection(op, value)
-        return BoundedRows(evaluator, rows, outer[:-1], row, steps)
+        sums = tuple((op, drop_selection(op, value)) for op, value in rows.sums)
+        ended = rows.ended and not any(_reads_row(stage, op, value, row) for op, value in sums)
+        return BoundedRows(evaluator, replace(rows, sums=sums, ended=ended), outer[:-1], row, steps)
     if not any(c == row for bound in (*rows.kept.lower, *rows.kept.upper) for c, _ in bound.terms):
         return None
-    read = {stage.of(op, loop) for op, value in rows.sums for loop in op.loops_read(value)}
-    return None if row in read else BoundedRows(evaluator, rows, outer[:-1], row, steps)
+    if any(_reads_row(stage, op, value, row) for op, value in rows.sums):
+        return None
+    return BoundedRows(evaluator, rows, outer[:-1], row, steps)
+
+
+def _reads_row(stage: Stage, op: Op, value: Node, row: int) -> bool:
+    return any(stage.of(op, loop) == row for loop in op.loops_read(value))
 
 
 def heavy_first(writer: Writer, number: Form, count: Size) -> Form:

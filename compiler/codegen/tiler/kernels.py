@@ -16,6 +16,7 @@ The ops of a stage decide its schedule:
     the same with panels that exceed the cache split tile      split_sums.py
     other reductions, also with contractions   rows            rows.py, row_blocks.py
     the same under a mask of positions         bounded rows    bounded.py
+    the same with a length for each row        own lengths     bounded.py
     stages that are computed slice by slice    slices          slices.py, with the schedule of each stage inside
 """
 
@@ -305,7 +306,7 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
             name, write = ("split tile", write_split) if is_split(evaluator, op, order) else ("tile", write_tiles)
         return _Schedule(name, order.counts, partial(write, evaluator, op, order), share_elements(stage))
     rows = RowStage(evaluator, unit)
-    name = "rows" if rows.bounded is None else "bounded rows"
+    name = "rows" if rows.bounded is None else rows.bounded.schedule
     # Blocks of rows between contractions may be moved back over rows that are already computed.
     return _Schedule(
         name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result())

@@ -33,7 +33,7 @@ def take_pages(kernel: Kernel) -> None:
             summed |= {id(access.tensor.op) for access in op.reads}
             if op.product is not None or not any(tensor.op is op for tensor in kernel.written):
                 _read_pool(op)
-    for source in [op for op in kernel.ops if op.body.kind == "read" and _in_pages(op.reads[0])]:
+    for source in [op for op in kernel.ops if op.body.kind == "read" and is_in_pages(op.reads[0])]:
         readers = [(op, n) for op in kernel.ops for n, access in enumerate(op.reads) if access.tensor.op is source]
         moved = [_moved_access(source.reads[0], source, op.reads[n]) for op, n in readers]
         elsewhere = any(n.tensor is not None and n.tensor.op is source for op in kernel.ops for n in op.body.walk())
@@ -45,7 +45,7 @@ def take_pages(kernel: Kernel) -> None:
         kernel.ops.remove(source)
 
 
-def _in_pages(access: Access) -> bool:
+def is_in_pages(access: Access) -> bool:
     return any(isinstance(position, Page) for position in access.index)
 
 

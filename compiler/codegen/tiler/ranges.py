@@ -15,20 +15,27 @@ the values are selected by the same length, and need not be finite after it:
     masked   = select(column < length, scores, -inf)
     result   = sum of weights / total * select(column < length, values, 0)
 
+Inside of such a mask, each row may have a length of its own, such as the number of tokens before the call plus the row.
+The largest one of a block bounds its rows. The two facts above are checked then, for the values before `length`:
+
+    masked   = select(column < length, select(column < own length of the row, scores, low), -inf)
+
 This file reads structured ops and writes no code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import inf
+from math import inf, isnan
 from struct import pack, unpack
 
 from ....dialect.dims import Size, add, multiply
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
 from ..structured.body_nodes import Node
+from .pages import is_in_pages
 from .schedule import Stage
+from .selections import WIDENINGS
 from .structure import Access, Op
 
 _PREDICATES: Mapping[str, str] = {
@@ -63,12 +70,15 @@ class Affine:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The range of a mask: kept elements are at or after all of `lower` and before all of `upper`, or before `length`,
-    a node in the body of an op; the others are `low`."""
+    a node in the body of an op; the others are `low`. Those before `length` may be kept before `ends` only, nodes of
+    the same body that depend on the row; those after one of them are at most the greatest of `lows`."""
 
     low: Node
     lower: tuple[Affine, ...]
     upper: tuple[Affine, ...]
     length: tuple[Op, Node] | None = None
+    ends: tuple[Node, ...] = ()
+    lows: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,8 @@ class MaskedRows:
     """A stage whose rows, along the class `column`, matter only where a mask keeps them.
 
     `greatest` are the maxima of the masked rows, `sums` the contractions over them with the factor that multiplies each
-    weight. `hidden` holds if weights after a length are 0 even in a row without a maximum.
+    weight. `hidden` holds if weights after a length are 0 even in a row without a maximum, `ended` if each row may end
+    at the ends of its block.
     """
 
     column: int
@@ -84,6 +95,7 @@ class MaskedRows:
     greatest: Op
     sums: tuple[tuple[Op, Node], ...]
     hidden: bool = False
+    ended: bool = False
 
 
 def find_masked_rows(stage: Stage, row: int | None) -> MaskedRows | None:
@@ -130,7 +142,7 @@ class _Masks:
                 continue
             length = self.length(op, condition) if wanted and _number(low) == -inf else None
             if length is not None:
-                return Kept(low, (), (), (op, length))
+                return Kept(low, (), (), (op, length), *self._ends(op, inside))
             bounds = list(self._bounds(op, condition, wanted))
             inner = self.kept(op, inside)
             if inner is not None and inner.low.text == low.text:
@@ -139,23 +151,39 @@ class _Masks:
                 return Kept(low, tuple(a for below, a in bounds if below), tuple(a for below, a in bounds if not below))
         return None
 
-    def length(self, op: Op, condition: Node) -> Node | None:
+    def _ends(self, op: Op, node: Node) -> tuple[tuple[Node, ...], tuple[float, ...]]:
+        """Returns the lengths of single rows in the masks within a node, and the numbers that these masks select."""
+        ends: list[Node] = []
+        lows: list[float] = []
+        seen: list[float] = []
+        while node.kind == "arith.select" and (low := _number(node.operands[2])) is not None and not isnan(low):
+            seen.append(low)
+            end = self.length(op, node.operands[0], of_row=True)
+            if end is not None:
+                ends.append(end)
+                lows = [*seen]
+            node = node.operands[1]
+        return tuple(ends), tuple(lows)
+
+    def length(self, op: Op, condition: Node, *, of_row: bool = False) -> Node | None:
         """Returns the length of a condition `column < length`: a number that is known at run time, and equal for all
-        rows of a block."""
+        rows of a block unless it is a length `of_row`."""
         if condition.kind != "arith.cmpi" or _PREDICATES.get(condition.text) != "<":
             return None
         column, length = condition.operands
         if self._affine(op, column) != Affine(((self.column, 1),), 0):
             return None
-        outer = {c for c in self.stage.outer if c != self.row}
+        outer = {c for c in self.stage.outer if of_row or c != self.row}
         for node in length.walk():
+            if node.kind == "index" and of_row and self.stage.of(op, node.number) in outer:
+                continue
             if node.kind in ("start", "index", "extract", "watch"):
                 return None
             if node.kind == "read":
                 access = op.reads[node.number]
                 if self.stage.holds(access.tensor) or not {self.stage.of(op, i) for i in access.loops()} <= outer:
                     return None
-        return length if any(node.kind == "read" for node in length.walk()) else None
+        return length if of_row or any(node.kind == "read" for node in length.walk()) else None
 
     def _bounds(self, op: Op, node: Node, wanted: bool) -> Iterator[tuple[bool, Affine]]:
         """Yields the bounds on the column (True for lower ones) that hold wherever the condition equals `wanted`."""
@@ -226,6 +254,7 @@ class _Uses:
         self.sums: list[tuple[Op, Node]] = []
         self.hidden: list[Op] = []
         """Ops that select 0 after the length."""
+        self.ended = bool(kept.ends)
 
     def find(self) -> MaskedRows | None:
         """Returns the masked rows; None where an op along the rows is not recognised."""
@@ -243,7 +272,7 @@ class _Uses:
             return None
         weights = [a.tensor.op for op, _ in self.sums for a in op.reads if a.tensor.op in self.zero]
         hidden = all(op in self.hidden for op in weights)
-        return MaskedRows(self.column, self.kept, self.greatest[0], tuple(self.sums), hidden)
+        return MaskedRows(self.column, self.kept, self.greatest[0], tuple(self.sums), hidden, self.ended)
 
     def _take(self, op: Op) -> bool:
         if self.column in self.stage.reduced(op):
@@ -275,14 +304,19 @@ class _Uses:
             if self.kept.length is not None:
                 if self._is_read_of(op, weight, self.zero) and self._selects(op, value):
                     self.sums.append((op, value))
+                    self.ended &= self._is_plain(op, value.operands[1])
                     return True
-                continue
-            outside = all(not self.stage.holds(op.reads[n.number].tensor) for n in value.walk() if n.kind == "read")
-            plain = all(n.kind in ("read", "constant", "arith.mulf") for n in value.walk())
-            if self._is_read_of(op, weight, self.zero) and outside and plain and value.type == "f32":
+            elif self._is_read_of(op, weight, self.zero) and self._is_plain(op, value):
                 self.sums.append((op, value))
                 return True
         return False
+
+    def _is_plain(self, op: Op, value: Node) -> bool:
+        """Returns whether a value is a product of numbers in memory, so that a loop before the stage can check it."""
+        reads = [op.reads[n.number] for n in value.walk() if n.kind == "read"]
+        kinds = ("read", "constant", "arith.mulf", *(WIDENINGS if self.kept.length is not None else ()))
+        plain = value.type == "f32" and all(n.kind in kinds for n in value.walk())
+        return plain and not any(self.stage.holds(read.tensor) or is_in_pages(read) for read in reads)
 
     def _is_zero(self, op: Op, node: Node) -> bool:
         """Returns whether the value is 0 outside of the range: a weight, a weight divided by the sum of weights, or the
@@ -290,6 +324,7 @@ class _Uses:
         if self._is_read_of(op, node, self.zero):
             return True
         if self._selects(op, node):
+            self.ended &= self._is_zero(op, node.operands[1])
             return True
         if node.kind == "arith.divf":
             weight, total = node.operands

@@ -106,7 +106,7 @@ class RowStage:
         if self.bounded is not None:
             self.bounded.prepare()
         with work_items(self.writer, self.counts(), begin, end) as numbers:
-            if self.bounded is not None and not self.bounded.has_length:
+            if self.bounded is not None and self.bounded.by_row:
                 numbers[-1] = heavy_first(self.writer, numbers[-1], self.counts()[-1])
             iteration = dict(zip(self.outer, numbers, strict=True))
             if not self.tiles:

@@ -20,7 +20,8 @@ from ..structured.positions import plain
 from .pages import move
 from .structure import Access, Kernel, Op
 
-_WIDENINGS = ("arith.extf", "arith.sitofp")
+WIDENINGS = ("arith.extf", "arith.sitofp")
+"""The conversions of numbers of fewer bits, all of which are exact."""
 
 
 def take_selections(kernel: Kernel) -> None:
@@ -36,9 +37,9 @@ def take_selections(kernel: Kernel) -> None:
                     kernel.ops.remove(source)
 
 
-def drop_selection(op: Op, selection: Node) -> None:
-    """Replaces a selection in the body of an op by the value that it selects."""
-    _rebuild(op, op.reads, {id(selection): selection.operands[1]})
+def drop_selection(op: Op, selection: Node) -> Node:
+    """Replaces a selection in the body of an op by the value that it selects, and returns this value."""
+    return _rebuild(op, op.reads, {id(selection): selection.operands[1]})[id(selection)]
 
 
 def _is_taken(op: Op, several: bool) -> bool:
@@ -46,7 +47,7 @@ def _is_taken(op: Op, several: bool) -> bool:
     part of them."""
     in_memory = all(access.tensor.op is None for access in op.reads)
     body = op.body
-    widens = several and body.kind in _WIDENINGS and body.operands[0].kind == "read"
+    widens = several and body.kind in WIDENINGS and body.operands[0].kind == "read"
     return not op.reduced and op.carried is None and (widens or body.kind == "arith.select") and in_memory
 
 
@@ -102,8 +103,9 @@ def _take(op: Op, number: int, source: Op, positions: Mapping[int, Index]) -> No
     _rebuild(op, (*op.reads, *further), {id(node): body for node in old})
 
 
-def _rebuild(op: Op, reads: tuple[Access, ...], replaced: Mapping[int, Node]) -> None:
-    """Replaces nodes of a body, and drops the reads that are then unused."""
+def _rebuild(op: Op, reads: tuple[Access, ...], replaced: Mapping[int, Node]) -> dict[int, Node]:
+    """Replaces nodes of a body, and drops the reads that are then unused. Returns the new nodes by the identity of the
+    old ones."""
     made: dict[int, Node] = {}
 
     def copy(node: Node) -> Node:
@@ -123,3 +125,4 @@ def _rebuild(op: Op, reads: tuple[Access, ...], replaced: Mapping[int, Node]) ->
     op.reads = tuple(reads[number] for number in used)
     for derived in ("product", "scaled", "combination"):
         op.__dict__.pop(derived, None)
+    return made
