@@ -41,11 +41,14 @@ GIVEN = f"""model given({ARGUMENTS.format(type="f32")}, keep: bool[T, S], n: i64
   return weights @ mask_after(v, n, axis=-2, mode="clamp")
 }}
 """
-SCALED = f"""model scaled({ARGUMENTS.format(type="f32")}, s: f32[2, 1, S], ends: i64[1, T], n: i64) -> f32[2, T, 20] {{
-  scores = mask_after(mask_after(q @ k, ends, fill=-inf, mode="clamp"), n, fill=-inf)
-  return mask_after(softmax(scores) * s, n) @ mask_after(v, n, axis=-2)
-}}
+SCALED = f"""model {{name}}({ARGUMENTS.format(type="i8")}, s: f32[2, 1, S], {{given}}, n: i64) -> f32[2, T, 20] {{{{
+  scores = {{masked}}
+  weights = softmax(mask_after(scores, n, fill=-inf)) * s
+  return mask_after(weights, n) @ mask_after(cast(v, f32), n, axis=-2)
+}}}}
 """
+SCORES = "q @ cast(k, f32) * 0.01"
+"""Numbers of 8 bits, with a scale for each value."""
 HEAD = "language 1\ndim T in 1..80\ndim S in 0..2048\n"
 KINDS = {"plain": ("f32", "-inf"), "half": ("f16", "-inf"), "near": ("f32", "-3.0")}
 SOURCE = HEAD + "".join(
@@ -54,6 +57,10 @@ SOURCE = HEAD + "".join(
     for name, form in (("after", AFTER), ("listed", LISTED))
 )
 SOURCE += FIRST.format(type="f32", low="-inf") + GIVEN
+SOURCE += SCALED.format(
+    name="scaled", given="ends: i64[1, T]", masked=f'mask_after({SCORES}, ends, fill=-inf, mode="clamp")'
+)
+SOURCE += SCALED.format(name="scaled_given", given="keep: bool[T, S]", masked=f"where(keep, {SCORES}, -inf)")
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +140,20 @@ def test_numbers_that_are_not_finite(models: list[Model], kind: str) -> None:
         check(models, kind, (np.abs(q), k, v), 300 + np.arange(80) + 1, 380, 300)
 
 
+@pytest.mark.parametrize("place", [None, 3, 378, 420])
+def test_scaled_weights(models: list[Model], place: int | None) -> None:
+    rng = np.random.default_rng(1)
+    q, s = rng.standard_normal((2, 80, 16)).astype(np.float32), rng.random((2, 1, 600)).astype(np.float32)
+    k, v = (rng.integers(-127, 128, shape).astype(np.int8) for shape in ((2, 16, 600), (2, 600, 20)))
+    if place is not None:
+        s[1, 0, place] = np.inf
+    ends, n = 300 + np.arange(80) + 1, np.asarray(380)
+    expected = models[0].entries["scaled_given"](q, k, v, s, np.arange(600) < ends[:, None], n)
+    assert np.isnan(expected).any() == (place == 378)
+    for model in models:
+        np.testing.assert_array_equal(model.entries["scaled"](q, k, v, s, ends[None], n), expected)
+
+
 def test_the_reference_without_optimization(tmp_path: Path) -> None:
     text = HEAD + AFTER.format(name="after_plain", type="f32", low="-inf")
     model = nacre.compile(text, tmp_path / "model.so", opt_level=0)
@@ -172,8 +193,7 @@ def test_keys_behind_the_ends_of_all_rows_are_not_read(models: list[Model]) -> N
 
 
 def test_schedules() -> None:
-    found = schedules(SOURCE + SCALED)
+    found = schedules(SOURCE)
     # The same kernel computes rows after others and rows with a list of lengths.
-    assert found.count(("own lengths",)) == len(KINDS) + 1, found
-    # The weights are multiplied by numbers that may be infinite, after a mask by the length of all rows only.
+    assert found.count(("own lengths",)) == len(KINDS) + 2, found
     assert found.count(("bounded rows",)) == 2, found

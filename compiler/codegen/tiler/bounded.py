@@ -98,7 +98,7 @@ class BoundedRows:
         with writer.when(writer.let(f"arith.cmpi ne, {before}, {current} : index")):
             writer.store(self.seen, constant(0), Value(current, "index"))
             writer.store(self.found, constant(0), writer.constant("false", "i1"))
-            for op, value in self.rows.sums:
+            for op, value in (*self.rows.sums, *self.rows.factors):
                 self._scan(op, value, iteration, end)
         return self._load_found()
 
@@ -108,7 +108,8 @@ class BoundedRows:
     def _scan(self, op: Op, value: Node, iteration: Iteration, until: str) -> None:
         """Adds up the values before the position `until` times 0; the sum is NaN if a value is not finite."""
         writer, lanes = self.writer, self.writer.lanes
-        inner = (c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1)
+        along = {*self.stage.outer, self.rows.column}
+        inner = (c for c in self.stage.parallel(op) if c not in along and self.stage.sizes[c] != 1)
         lane = next(inner, None)
         zero = writer.broadcast(writer.constant("0.0", "f32"))
 
@@ -285,7 +286,7 @@ def bound_rows(
     row = outer[-1]
     if rows.kept.length is not None:
         sums = tuple((op, drop_selection(op, value)) for op, value in rows.sums)
-        ended = rows.ended and not any(_reads_row(stage, op, value, row) for op, value in sums)
+        ended = rows.ended and not any(_reads_row(stage, op, value, row) for op, value in (*sums, *rows.factors))
         return BoundedRows(evaluator, replace(rows, sums=sums, ended=ended), outer[:-1], row, steps)
     if not any(c == row for bound in (*rows.kept.lower, *rows.kept.upper) for c, _ in bound.terms):
         return None

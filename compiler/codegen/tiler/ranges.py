@@ -86,8 +86,8 @@ class MaskedRows:
     """A stage whose rows, along the class `column`, matter only where a mask keeps them.
 
     `greatest` are the maxima of the masked rows, `sums` the contractions over them with the factor that multiplies each
-    weight. `hidden` holds if weights after a length are 0 even in a row without a maximum, `ended` if each row may end
-    at the ends of its block.
+    weight, and `factors` the numbers that weights are multiplied by before. `hidden` holds if weights after a length
+    are 0 even in a row without a maximum, `ended` if each row may end at the ends of its block.
     """
 
     column: int
@@ -96,6 +96,7 @@ class MaskedRows:
     sums: tuple[tuple[Op, Node], ...]
     hidden: bool = False
     ended: bool = False
+    factors: tuple[tuple[Op, Node], ...] = ()
 
 
 def find_masked_rows(stage: Stage, row: int | None) -> MaskedRows | None:
@@ -255,6 +256,7 @@ class _Uses:
         self.hidden: list[Op] = []
         """Ops that select 0 after the length."""
         self.ended = bool(kept.ends)
+        self.factors: list[tuple[Op, Node]] = []
 
     def find(self) -> MaskedRows | None:
         """Returns the masked rows; None where an op along the rows is not recognised."""
@@ -272,7 +274,8 @@ class _Uses:
             return None
         weights = [a.tensor.op for op, _ in self.sums for a in op.reads if a.tensor.op in self.zero]
         hidden = all(op in self.hidden for op in weights)
-        return MaskedRows(self.column, self.kept, self.greatest[0], tuple(self.sums), hidden, self.ended)
+        sums, factors = tuple(self.sums), tuple(self.factors)
+        return MaskedRows(self.column, self.kept, self.greatest[0], sums, hidden, self.ended, factors)
 
     def _take(self, op: Op) -> bool:
         if self.column in self.stage.reduced(op):
@@ -324,7 +327,7 @@ class _Uses:
         if self._is_read_of(op, node, self.zero):
             return True
         if self._selects(op, node):
-            self.ended &= self._is_zero(op, node.operands[1])
+            self.ended &= self._is_zero(op, node.operands[1]) or self._is_scaled(op, node.operands[1])
             return True
         if node.kind == "arith.divf":
             weight, total = node.operands
@@ -335,6 +338,16 @@ class _Uses:
             return False
         score, most = node.operands[0].operands
         return self._is_read_of(op, score, [self.masked]) and self._is_read_of(op, most, self.greatest)
+
+    def _is_scaled(self, op: Op, node: Node) -> bool:
+        """Returns whether a node is a weight times a number in memory."""
+        if node.kind != "arith.mulf":
+            return False
+        for weight, factor in (node.operands, node.operands[::-1]):
+            if self._is_zero(op, weight) and self._is_plain(op, factor):
+                self.factors.append((op, factor))
+                return True
+        return False
 
     def _selects(self, op: Op, node: Node) -> bool:
         """Returns whether a node is 0 after the length that masks the rows."""
