@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import struct
 import subprocess
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -101,9 +106,10 @@ def assemble(
     more registers than the default level."""
     if ".extern .func" in text:
         return [f"an unknown function: {text[text.index('.extern .func') :][:80]}"]
-    source = folder / "module.ptx"
+    source = folder / f"{os.getpid()}.ptx"
     source.write_text(text)
-    command = [ptxas, "-v", f"-arch={architecture}", f"-O{level}", str(source), "-o", str(folder / "module.cubin")]
+    made = source.with_suffix(".cubin")
+    command = [ptxas, "-v", f"-arch={architecture}", f"-O{level}", str(source), "-o", str(made)]
     done = subprocess.run(command, capture_output=True, text=True)
     said = (done.stdout + done.stderr).splitlines()
     if done.returncode:
@@ -115,30 +121,57 @@ def assemble(
     return [] if spills else [f"registers in memory: {count} bytes of `{name}`" for name, count in stores if int(count)]
 
 
-def find_faults(
-    texts: Collection[str], folder: Path, architecture: str = "sm_80", *, everywhere: bool = False
-) -> list[str]:
-    """Returns the faults of PTX modules, registers in memory among them. Where none can be there, the fastest level of
-    ptxas is enough, unless the default level is wanted `everywhere`. Skips the test without ptxas."""
-    ptxas, faults = find_ptxas(), []
-    for level, parts in zip((0, 3), zip(*(_split(text, everywhere) for text in texts), strict=True), strict=True):
-        for text in join_modules([part for part in parts if part]):
-            faults += assemble(ptxas, text, architecture, folder, spills=level == 0, level=level)
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel of a module, what stands before the kernels there, and the level of ptxas that it needs."""
+
+    head: str
+    code: str
+    level: int
+
+    @cached_property
+    def digest(self) -> str:
+        """Stands for the code, whatever its name and its number in a module are."""
+        (symbol,) = symbols_in([self.code])
+        plain = re.sub(r"//[^\n]*|(?<=\$L__BB)\d+", "", self.head + self.code)
+        return hashlib.sha256(plain.replace(symbol, "kernel").encode()).hexdigest()[:32]
+
+
+def find_faults(texts: Iterable[str], folder: Path, *architectures: str, everywhere: bool = False) -> list[str]:
+    """Returns the faults of PTX modules for each of some architectures, registers in memory among them. Where none can
+    be there, the fastest level of ptxas is enough, unless the default level is wanted `everywhere`. The folder keeps a
+    file for each kernel without faults: no kernel is assembled again. Skips the test without ptxas."""
+    ptxas, faults = find_ptxas(), list[str]()
+    kernels = [kernel for text in texts for kernel in _split(text, everywhere)]
+    assert kernels, "the modules have no kernels"
+    for architecture, level in product(architectures, (0, 3)):
+        wanted = {folder / f"{each.digest}.{architecture}.{level}": each for each in kernels if each.level == level}
+        new = {mark: kernel for mark, kernel in wanted.items() if not mark.exists()}
+        found = [
+            fault
+            for text in join_modules(_group(new.values()))
+            for fault in assemble(ptxas, text, architecture, folder, spills=level == 0, level=level)
+        ]
+        faults += [f"{architecture}: {fault}" for fault in found]
+        for mark in () if found else new:
+            mark.touch()
     return faults
 
 
-def _split(text: str, everywhere: bool) -> tuple[str, str]:
-    """Returns a module with the kernels that have enough registers, and one with the others; an empty text for none."""
+def _split(text: str, everywhere: bool) -> list[_Kernel]:
+    """Returns the kernels of a module. Only the default level tells about products that wait for each other."""
     head, *kernels = re.split(r"^(?=\.visible \.entry )", text, flags=re.MULTILINE)
-    parts = [[kernel for kernel in kernels if (everywhere or may_spill(kernel)) == side] for side in (False, True)]
-    few, many = ("".join([head, *part]) if part else "" for part in parts)
-    return few, many
+    return [_Kernel(head, each, 3 if everywhere or "wgmma" in each or may_spill(each) else 0) for each in kernels]
+
+
+def _group(kernels: Iterable[_Kernel]) -> list[str]:
+    """Returns modules with kernels."""
+    found: dict[str, list[str]] = {}
+    for kernel in kernels:
+        found.setdefault(kernel.head, []).append(kernel.code)
+    return ["".join([head, *codes]) for head, codes in found.items()]
 
 
 def check_assembly(artifact: Path, folder: Path, *architectures: str) -> None:
-    """Asserts that ptxas assembles every PTX module of an artifact without spills; skips the test without ptxas."""
-    ptxas, texts = find_ptxas(), ptx_of(artifact)
-    assert texts, "the artifact has no PTX"
-    for text in join_modules(texts):
-        for architecture in architectures:
-            assert assemble(ptxas, text, architecture, folder) == []
+    """Asserts that ptxas assembles every PTX module of an artifact without spills, as `find_faults` tells."""
+    assert find_faults(ptx_of(artifact), folder, *architectures) == []

@@ -10,13 +10,24 @@ import pytest
 from fake_driver import Machine, start_machine
 
 
-@pytest.fixture(scope="session")
-def machine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all processes of the run: each module is translated and compiled once."""
-    root = tmp_path_factory.getbasetemp()
-    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "machine"
+def _share(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Returns a folder for all processes of the run."""
+    root = factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def machine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each module is translated and compiled once in the run."""
+    return _share(tmp_path_factory, "machine")
+
+
+@pytest.fixture(scope="session")
+def assembled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each kernel is assembled once in the run for an architecture."""
+    return _share(tmp_path_factory, "assembled")
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assembler import assemble, find_faults, find_ptxas, join_modules, may_spill
+import assembler
+import pytest
+from assembler import assemble, find_faults, find_ptxas, join_modules, may_spill, symbols_in
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 
@@ -54,17 +56,39 @@ def test_kernels_that_may_spill_are_assembled_apart(tmp_path: Path) -> None:
     """A kernel with few registers is checked at the fastest level, beside one of the same module with many."""
     few, many = kernel("few", 64, 8), kernel("many", 24, 60)
     both = few + many[many.index(".visible") :]
-    (spilled,) = find_faults([both, kernel("other", 64, 8)], tmp_path)
+    (spilled,) = find_faults([both, kernel("other", 64, 8)], tmp_path, "sm_80")
     assert spilled.endswith(" bytes of `many`")
-    assert find_faults([few, kernel("other", 64, 8)], tmp_path) == []
+    assert find_faults([few, kernel("other", 64, 8)], tmp_path, "sm_80") == []
+
+
+def test_kernels_without_faults_are_assembled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of another name is the same; one for another architecture, with other code or other constants is not."""
+    first, many = kernel("first", 64, 8), kernel("many", 24, 60)
+    assert find_faults([first], tmp_path, "sm_80") == []
+    assert find_faults([first, many], tmp_path, "sm_80") == find_faults([many], tmp_path, "sm_80") != []
+    monkeypatch.setattr(assembler, "assemble", lambda _, text, *__, **___: symbols_in([text]))
+    assert find_faults([first, kernel("second", 64, 8)], tmp_path, "sm_80") == []
+    assert find_faults([first], tmp_path, "sm_80", "sm_90") == ["sm_90: first"]
+    assert find_faults([first], tmp_path, "sm_80", everywhere=True) == ["sm_80: first"]
+    assert find_faults([kernel("third", 64, 9)], tmp_path, "sm_80") == ["sm_80: third"]
+    assert find_faults([first.replace("{1, 2,", "{2, 2,")], tmp_path, "sm_80") == ["sm_80: first"]
+
+
+def test_products_of_warpgroups_need_the_default_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other level tells about those that wait for each other."""
+    text = kernel("first", 64, 8).replace("ret;", "wgmma.fence.sync.aligned;\nret;")
+    monkeypatch.setattr(assembler, "assemble", lambda *_, level, **__: [f"level {level}"])
+    assert find_faults([text], tmp_path, "sm_90a") == ["sm_90a: level 3"]
 
 
 def test_an_instruction_of_later_devices_is_found(tmp_path: Path) -> None:
     """A device of compute capability 8.0 has no hyperbolic tangent of bf16."""
     plain = [kernel(name, 64, 8).replace(".version 7.0", ".version 7.8") for name in ("first", "second")]
     late = plain[1].replace("ret;", "{ .reg .b16 %h; mov.b16 %h, 0; tanh.approx.bf16 %h, %h; }\nret;")
-    assert find_faults(plain, tmp_path) == []
-    assert any("requires .target sm_90 or higher" in fault for fault in find_faults([plain[0], late], tmp_path))
+    assert find_faults(plain, tmp_path, "sm_80") == []
+    assert any(
+        "requires .target sm_90 or higher" in fault for fault in find_faults([plain[0], late], tmp_path, "sm_80")
+    )
 
 
 def test_kernels_with_few_registers_need_no_memory() -> None:

@@ -46,8 +46,8 @@ def test_error_is_the_stated_one(machine: Machine, artifact: Path, name: str) ->
     assert not machine.error
 
 
-def test_functions_are_assembled(artifact: Path, tmp_path: Path) -> None:
-    check_assembly(artifact, tmp_path, "sm_80")
+def test_functions_are_assembled(artifact: Path, assembled: Path) -> None:
+    check_assembly(artifact, assembled, "sm_80")
 
 
 def test_planted_fault_is_found(machine: Machine, artifact: Path) -> None:

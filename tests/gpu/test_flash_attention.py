@@ -160,8 +160,8 @@ def test_rows_that_see_no_key_attend_to_all(
     assert np.max(np.abs(result - reference(name, *arrays))) <= 0.004
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_80", "sm_90", "sm_120")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_80", "sm_90", "sm_120")
 
 
 FAULTS = (

@@ -9,7 +9,7 @@ import ml_dtypes
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, join_modules, ptx_of
+from assembler import check_assembly, ptx_of
 from fake_driver import Machine, kernels_of
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -243,14 +243,10 @@ def test_numbers(machine: Machine, built: tuple[Build, Path], name: str, batch: 
     assert np.max(np.abs(result - expected), initial=0) <= TOLERANCES.get(name, 2e-6) * scale
 
 
-@with_model
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], name: str, tmp_path: Path) -> None:
-    ptxas = find_ptxas()
-    texts = texts_of(built, name)
-    assert texts
-    for text in join_modules(texts):
-        for architecture in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
-            assert assemble(ptxas, text, architecture, tmp_path) == []
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path, architecture: str) -> None:
+    assert all(texts_of(built, name) for name in MODELS)
+    check_assembly(built[1], assembled, architecture)
 
 
 FAULTS = (

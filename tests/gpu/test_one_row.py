@@ -45,12 +45,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
     return build, path
 
 
-def test_schedules(built: tuple[Build, Path], tmp_path: Path) -> None:
+def test_schedules(built: tuple[Build, Path], assembled: Path) -> None:
     for name in ("rows", "turned", "half", "small", "packed"):
         product = [each for each in schedules_of(built[0], name) if not each.startswith("vectors")]
         assert len(product) == (2 if name in ONE else 1), (name, product)
         assert name not in ONE or product[0].startswith(ONE[name]), (name, product)
-    check_assembly(built[1], tmp_path, "sm_80", "sm_90")
+    check_assembly(built[1], assembled, "sm_80", "sm_90")
 
 
 def test_profile_tells_that_calls_choose_launches(

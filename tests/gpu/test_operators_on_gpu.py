@@ -104,13 +104,13 @@ def test_operators_agree_with_their_references(machine: Machine, built: Built) -
     assert machine.left == 0
 
 
-def test_kernels_are_assembled(built: Built, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_kernels_are_assembled(built: Built, assembled: Path, request: pytest.FixtureRequest) -> None:
     """The kernels of all dtypes have no calls, and no registers in memory. Where none can be there, the fastest level
     of ptxas is enough."""
     assert len(built.texts) > len(built.uses) / 3
     everywhere = request.config.getoption("--variants")
     others = write_texts(begin(built.others), symbols_in(built.texts)) if built.others else []
-    assert find_faults([*built.texts, *others], tmp_path, everywhere=everywhere) == []
+    assert find_faults([*built.texts, *others], assembled, "sm_80", everywhere=everywhere) == []
 
 
 def test_operations_after_dependent_steps(machine: Machine, tmp_path: Path) -> None:

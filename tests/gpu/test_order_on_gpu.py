@@ -86,8 +86,8 @@ def test_no_launch_is_a_sequence(built: tuple[Build, Path]) -> None:
     assert schedules and not any("sequence" in schedule for schedule in schedules)
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_80")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_80")
 
 
 def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path]) -> None:

@@ -92,8 +92,8 @@ def test_bytes_are_multiplied_on_tensor_cores(built: tuple[Build, Path]) -> None
     assert signs == {"u8.s8", "s8.s8", "s8.u8"}
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_80", "sm_90", "sm_120")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_80", "sm_90", "sm_120")
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_wrong_decoding_is_found(machine: Machine, quantized: tuple[str, Build, 
     assert len(wrong_entries(*quantized[1:])) == 4
 
 
-def test_code_for_quantized_weights_does_not_spill(quantized: tuple[str, Build, Path], tmp_path: Path) -> None:
-    check_assembly(quantized[2], tmp_path, "sm_80")
+def test_code_for_quantized_weights_does_not_spill(quantized: tuple[str, Build, Path], assembled: Path) -> None:
+    check_assembly(quantized[2], assembled, "sm_80")
 
 
 RAGGED = """language 1

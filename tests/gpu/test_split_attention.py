@@ -120,12 +120,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
     return build, path
 
 
-def test_keys_are_split(built: tuple[Build, Path], tmp_path: Path) -> None:
+def test_keys_are_split(built: tuple[Build, Path], assembled: Path) -> None:
     for name in (*SPLIT, *UNSPLIT):
         found = [each for each in schedules_of(built[0], name) if "attention" in each]
         both = ["flash attention of 128 threads", "combined attention of 128 threads"]
         assert [each.partition(" threads")[0] + " threads" for each in found] == both[: 1 + (name in SPLIT)], name
-    check_assembly(built[1], tmp_path, "sm_80", "sm_90")
+    check_assembly(built[1], assembled, "sm_80", "sm_90")
 
 
 def blocks_of(machine: Machine, call: Callable[[], object]) -> list[int]:

@@ -160,8 +160,8 @@ def test_parts(before: int, length: int, after: int, parts: int) -> None:
     assert SplitReductions().parts_of(before, length, after) == parts
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_80")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_80")
 
 
 def test_elementwise_nodes_after_columns_join_their_launch(machine: Machine, tmp_path: Path) -> None:

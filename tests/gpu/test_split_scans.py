@@ -38,11 +38,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
     return build, path
 
 
-def test_scans_are_split(built: tuple[Build, Path], tmp_path: Path) -> None:
+def test_scans_are_split(built: tuple[Build, Path], assembled: Path) -> None:
     assert built[0].program is not None
     kernels = {f.name: len(f.calls) for f in built[0].program.lowered.functions}
     assert {name for name, count in kernels.items() if count == 1} == {"short", "prime"}, kernels
-    check_assembly(built[1], tmp_path, "sm_80")
+    check_assembly(built[1], assembled, "sm_80")
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3])

@@ -162,11 +162,11 @@ def test_parts_of_convolution(positions: int, columns: int, channels: int, windo
     assert SplitSums().parts_of_convolution(positions, columns, channels, window) == parts
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_80")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_80")
 
 
 def test_code_of_convolution_is_assembled(
-    convolution: tuple[Build, Path, dict[str, np.ndarray]], tmp_path: Path
+    convolution: tuple[Build, Path, dict[str, np.ndarray]], assembled: Path
 ) -> None:
-    check_assembly(convolution[1], tmp_path, "sm_80")
+    check_assembly(convolution[1], assembled, "sm_80")

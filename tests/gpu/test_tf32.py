@@ -103,8 +103,8 @@ def test_only_products_that_may_be_are_rounded(built: tuple[Build, Path], tmp_pa
         assert schedules(other) == {"contraction of 256 threads", attention}
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_80", "sm_90", "sm_120")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_80", "sm_90", "sm_120")
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,8 @@ def test_blocks_of_rows_have_threads(machine: Machine, built: tuple[Build, Path]
     assert machine.blocks == 3
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_80", "sm_90")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_80", "sm_90")
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 7, 33])

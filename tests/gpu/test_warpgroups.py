@@ -157,5 +157,5 @@ def test_failure_to_make_a_map_is_an_error(hopper: Machine, built: tuple[Build, 
     assert hopper.launches == 0
 
 
-def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    check_assembly(built[1], tmp_path, "sm_90a")
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:
+    check_assembly(built[1], assembled, "sm_90a")
