@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import copy
+import faulthandler
 import io
 import json
 import multiprocessing
@@ -188,6 +189,7 @@ def read_mlir_text(text: str, folder: Path) -> object:
     path.write_text(text, encoding="utf-8")
     child = os.fork()
     if child == 0:
+        faulthandler.disable()
         with parsed.open("w") as out, said.open("w") as error, redirect_stdout(out):
             os.dup2(error.fileno(), 2)
             code = parsing_child.main(str(path))

@@ -27,7 +27,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from test_estimators import ALL, REFUSED
 
-skops = pytest.importorskip("skops.io", reason="the package skops is not installed")
+
+@pytest.fixture(scope="module")
+def skops() -> Any:
+    """The package looks through all modules when it is imported, which takes longer than most files of tests."""
+    return pytest.importorskip("skops.io", reason="the package skops is not installed")
 
 
 def forest() -> Any:
@@ -35,7 +39,7 @@ def forest() -> Any:
 
 
 @pytest.mark.parametrize("make", [forest, lambda: GaussianProcessRegressor(RBF(0.7)).fit(X, X[:, 0])])
-def test_a_file_is_the_estimator(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_a_file_is_the_estimator(make: Callable[[], Any], tmp_path: Path, skops: Any) -> None:
     path, estimator = tmp_path / "model.skops", make()
     skops.dump(estimator, path)
     read, wanted = read_file(path), from_sklearn(estimator)
@@ -45,7 +49,7 @@ def test_a_file_is_the_estimator(make: Callable[[], Any], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["f4", "f8", ">f8"])
-def test_arrays_of_every_order(order: Any, dtype: str, tmp_path: Path) -> None:
+def test_arrays_of_every_order(order: Any, dtype: str, tmp_path: Path, skops: Any) -> None:
     """Weights as the file has them: by column, in the other byte order, and with sizes that are odd or 1."""
     for shape in ((3, 5), (1, 5), (3, 3), (7, 5)):
         estimator = LinearRegression().fit(np.eye(shape[1]), np.zeros((shape[1], shape[0])))
@@ -82,7 +86,7 @@ def changed(path: Path, change: Callable[[str], str]) -> None:
 @pytest.mark.parametrize(
     ("module", "name"), [("os", "system"), ("sklearn.datasets", "fetch_openml"), ("subprocess", "Popen")]
 )
-def test_other_types_are_refused(module: str, name: str, tmp_path: Path) -> None:
+def test_other_types_are_refused(module: str, name: str, tmp_path: Path, skops: Any) -> None:
     path = tmp_path / "model.skops"
     skops.dump(StandardScaler().fit(X), path)
 
@@ -96,13 +100,13 @@ def test_other_types_are_refused(module: str, name: str, tmp_path: Path) -> None
     assert found.code == "untrusted-types" and f"`{module}.{name}`" in found.message
 
 
-def test_a_function_of_a_user_is_refused(tmp_path: Path) -> None:
+def test_a_function_of_a_user_is_refused(tmp_path: Path, skops: Any) -> None:
     path = tmp_path / "model.skops"
     skops.dump(FunctionTransformer(error_of), path)
     assert error_of(path).code in ("untrusted-types", "bad-skops")
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files(tmp_path: Path, skops: Any) -> None:
     path = tmp_path / "model.skops"
     skops.dump(forest(), path)
     data = path.read_bytes()
@@ -122,7 +126,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - set(REFUSED) - {"Birch"}))  # skops itself does not write Birch
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of deprecated estimators
-def test_a_file_of_each_estimator(name: str, tmp_path: Path) -> None:
+def test_a_file_of_each_estimator(name: str, tmp_path: Path, skops: Any) -> None:
     path, (estimator, _) = tmp_path / "model.skops", fit(name, ALL[name])
     skops.dump(estimator, path)
     read, wanted = read_file(path), from_sklearn(estimator)
@@ -134,7 +138,7 @@ def test_a_file_of_each_estimator(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(stored.read(key), weights.read(key))
 
 
-def test_attributes_of_other_types_and_shapes(tmp_path: Path) -> None:
+def test_attributes_of_other_types_and_shapes(tmp_path: Path, skops: Any) -> None:
     """The error names the method and the class whose attribute is damaged, also inside a pipeline."""
     path, estimator = tmp_path / "model.skops", forest()
     for change, code, message in (
@@ -161,7 +165,7 @@ def test_attributes_of_other_types_and_shapes(tmp_path: Path) -> None:
         ("threshold", np.nan, "tree 1, node 0: it refers to the threshold nan"),
     ],
 )
-def test_trees_of_damaged_nodes(side: str, value: float, message: str, tmp_path: Path) -> None:
+def test_trees_of_damaged_nodes(side: str, value: float, message: str, tmp_path: Path, skops: Any) -> None:
     path, estimator = tmp_path / "model.skops", forest()[1]
     tree = estimator.estimators_[1].tree_
     state = tree.__getstate__()
@@ -172,7 +176,9 @@ def test_trees_of_damaged_nodes(side: str, value: float, message: str, tmp_path:
     assert found.code == "bad-tree" and message in found.message, found
 
 
-def test_errors_of_converters_are_not_errors_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_converters_are_not_errors_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skops: Any
+) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("a converter is wrong")
 
