@@ -65,11 +65,11 @@ Use = tuple[Function, Trial, Sequence[Array]]
 
 @dataclass(frozen=True, slots=True)
 class WrongCall:
-    """A call of an artifact with wrong results. `in_use`: the first call of the function is right, but another way to
-    call it is wrong."""
+    """A call of an artifact with wrong results. `judge` found them; it is None if the first call of the function is
+    right, but another way to call it is wrong."""
 
     wrong: Wrong
-    in_use: bool = False
+    judge: Judge | None = None
 
 
 def find_wrong(
@@ -88,12 +88,12 @@ def find_wrong(
         assert not isinstance(results, str), results
         found = Difference(0, results.message) if isinstance(results, Died) else judge.difference(results)
         if found is not None:
-            return WrongCall(Wrong(judge.trial, found))
+            return WrongCall(Wrong(judge.trial, found), judge)
     for (_, trial, _), used in zip(uses, answers, strict=True):
         assert not isinstance(used, tuple), used
         message = used.message if isinstance(used, Died) else used
         if message is not None:
-            return WrongCall(Wrong(trial, Difference(0, f"is wrong: {message}")), in_use=True)
+            return WrongCall(Wrong(trial, Difference(0, f"is wrong: {message}")))
     return None
 
 
@@ -177,11 +177,11 @@ class Assembly:
 
 
 def triage_assembly(
-    artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load, device: str = CPU
+    artifact: Path, module: Module, lowered: LoweredFunction, judge: Judge, load: Load, device: str = CPU
 ) -> Assembly:
-    """Finds the cause in an artifact whose kernels are correct alone, for a call on `device` that gives wrong
-    results."""
-    function, judge = module.function(trial.function), Judge(module, trial, load)
+    """Finds the cause in an artifact whose kernels are correct alone, for a call on `device` with results that `judge`
+    found wrong; it has the samples for them. `module` is the graph after the passes."""
+    trial, function = judge.trial, module.function(judge.trial.function)
     # One thread runs the same code in the same memory, so an error that appears only sometimes is in the division of
     # work.
     if device == CPU and is_right_in_one_thread(artifact, trial, lambda given: judge.difference(given) is None):

@@ -35,6 +35,7 @@ from .boundaries import random_crossing_dims
 from .devices import DEVICE, find_runnable
 from .halving import find_rewrite
 from .inputs import Trial, made_up
+from .judge import Judge
 from .kernels import WrongKernel, find_wrong_kernel
 from .model_calls import Trials, Wrong, is_in_blocks
 from .passed import Passed
@@ -160,9 +161,9 @@ class Checker(Observer):
     def _blame(self, path: Path, found: WrongCall, device: str) -> WrongNumbersError:
         module = self.stages[-1].module
         function = module.function(found.wrong.trial.function)
-        if found.in_use:
+        if found.judge is None:
             return self._error(function, found.wrong, _triage_runtime(module, function))
-        return self._error(function, found.wrong, self._triage_assembly(path, module, found.wrong, device))
+        return self._error(function, found.wrong, self._triage_assembly(path, module, found.judge, device))
 
     def _artifact_key(self, path: Path, devices: Sequence[str]) -> str:
         if not self.passed.active:
@@ -173,12 +174,12 @@ class Checker(Observer):
     def _error(self, function: Function, wrong: Wrong, triage: Triage) -> WrongNumbersError:
         return make_wrong_numbers(self.source_model, self.options.flags, function, wrong, triage)
 
-    def _triage_assembly(self, path: Path, module: Module, wrong: Wrong, device: str) -> Triage:
+    def _triage_assembly(self, path: Path, module: Module, judge: Judge, device: str) -> Triage:
         assert self.program is not None, "no kernels have been seen"
-        function = module.function(wrong.trial.function)
+        function = module.function(judge.trial.function)
         pairs = zip(self.program.lowered.functions, self.program.entries, strict=True)
         (lowered,) = (f.without(entry.omitted) for f, entry in pairs if f.name == function.name)
-        found = triage_assembly(path, module, lowered, wrong.trial, self.load, device)
+        found = triage_assembly(path, module, lowered, judge, self.load, device)
         message = f"every kernel of `{function.name}` is correct alone, but the complete artifact is wrong"
         if found.stage == RUNTIME:
             return _triage_runtime(module, function)

@@ -20,6 +20,7 @@ from ...pipeline import Build
 from ...validate.alone import Alone, WrongPart, cut_calls, find_stage, way_of
 from ...validate.artifacts import Assembly, maker_of, triage_assembly
 from ...validate.devices import CPU, DEVICE
+from ...validate.model_calls import is_in_blocks
 from ...validate.usage import RUNTIME
 from . import smaller
 from .case import Case
@@ -68,7 +69,8 @@ class _Hunt:
             (lowered,), (entry,) = self.lowered.functions, program.entries
             lowered = lowered.without(entry.omitted)
             device = DEVICE if self.examiner.options.family.device else CPU
-            assembly = triage_assembly(path, self.optimized, lowered, self.case.trial, self.case.load, device)
+            judge = self.case.judge(in_blocks=is_in_blocks(self.optimized))
+            assembly = triage_assembly(path, self.optimized, lowered, judge, self.case.load, device)
             return self.triage_whole(assembly)
 
     def triage_compiler(self, failure: Failure) -> Culprit:
