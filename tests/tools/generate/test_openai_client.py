@@ -21,19 +21,20 @@ from nacre.compiler.tools.generate.vocabulary import read_vocabulary
 from running_server import Running, Scripted, expected
 from talker import LONGEST, TOOL_TEMPLATE
 
-openai = pytest.importorskip("openai", reason="the package openai is not installed")
-pydantic = pytest.importorskip("pydantic", reason="the package pydantic is not installed")
-
 MESSAGES = [{"role": "user", "content": "the?"}]
 REPEATING = "o. o. o."
 """A prompt with a long answer."""
-PLACE = pydantic.create_model("Place", name=(str, pydantic.Field(max_length=2)))
-TIDE = pydantic.create_model("tide", at=(PLACE, ...))
 NOW = {"type": "function", "function": {"name": "now"}}
 
 
 @pytest.fixture(scope="module")
-def client(talker: Path) -> Iterator[Any]:
+def openai() -> Any:
+    """The package has hundreds of classes, which Python makes when it is imported."""
+    return pytest.importorskip("openai", reason="the package openai is not installed")
+
+
+@pytest.fixture(scope="module")
+def client(talker: Path, openai: Any) -> Iterator[Any]:
     started = Running(talker, "batches", LONGEST, template=TOOL_TEMPLATE)
     with openai.OpenAI(base_url=f"http://127.0.0.1:{started.port}/v1", api_key="none", max_retries=0) as made:
         yield made
@@ -54,7 +55,7 @@ def test_texts_and_streams(client: Any, talker: Path) -> None:
     assert [model.id for model in client.models.list()] == ["talker"]
 
 
-def test_errors(client: Any) -> None:
+def test_errors(client: Any, openai: Any) -> None:
     with pytest.raises(openai.NotFoundError):
         client.completions.create(prompt="a", model="other")
     with pytest.raises(openai.BadRequestError, match=f"a session holds {LONGEST}"):
@@ -75,14 +76,17 @@ def test_probabilities(client: Any) -> None:
         assert {len(token.top_logprobs) for token in choice.logprobs.content} <= {3}
 
 
-def test_calls_of_tools(client: Any, talker: Path) -> None:
-    tools = [openai.pydantic_function_tool(TIDE), NOW]
+def test_calls_of_tools(client: Any, talker: Path, openai: Any) -> None:
+    pydantic = pytest.importorskip("pydantic", reason="the package pydantic is not installed")
+    place = pydantic.create_model("Place", name=(str, pydantic.Field(max_length=2)))
+    tide = pydantic.create_model("tide", at=(place, ...))
+    tools = [openai.pydantic_function_tool(tide), NOW]
     given: dict[str, Any] = {"model": "talker", "messages": MESSAGES, "tools": tools}
     parsed = client.chat.completions.parse(
         **given | {"tools": tools[:1]}, tool_choice="required", parallel_tool_calls=False, max_tokens=300, seed=1
     )
     (call,) = parsed.choices[0].message.tool_calls
-    assert isinstance(call.function.parsed_arguments, TIDE) and len(call.function.parsed_arguments.at.name) <= 2
+    assert isinstance(call.function.parsed_arguments, tide) and len(call.function.parsed_arguments.at.name) <= 2
     # The answer of a model that calls by itself, after a text.
     vocabulary = replace(read_vocabulary(nacre.load(talker)), template=TOOL_TEMPLATE)
     written = ('{"name": "now", "arguments": {}}', '{"name": "now", "arguments": {"at": 3}}')
