@@ -9,8 +9,9 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from assembler import find_faults, find_ptx
+from assembler import find_faults, symbols_in
 from fake_driver import Machine
+from joined_texts import write_texts
 from nacre.compiler.api import read_model
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
@@ -60,12 +61,8 @@ def read_sample(name: str, folder: Path) -> SourceModel:
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_are_assembled(tmp_path: Path, assembled: Path, name: str) -> None:
     """Without calls, and without registers in memory. Where none can be there, the fastest level of ptxas is enough."""
-    build = Build(read_sample(name, tmp_path), TARGET)
-    build.make("program")
-    assert build.program is not None
-    objects = [kernel.code for kernels in build.program.kernels.values() for kernel in kernels.values()]
-    texts = dict.fromkeys(text for code in objects for text in find_ptx(code))
-    assert len(texts) >= len(dict.fromkeys(objects)) > 5
+    texts = write_texts(Build(read_sample(name, tmp_path), TARGET))
+    assert len(symbols_in(texts)) > 5
     assert find_faults(texts, assembled, "sm_80") == []
 
 

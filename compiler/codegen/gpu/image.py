@@ -16,9 +16,8 @@ reads the arguments of the launch through pointers and writes the numbers of its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
-from ...lower.writer import part_name
 from ...targets.cuda import BLOCKS, IMAGE, IMAGE_TYPE, TILES
 from ..llvm.machine import Machine, Pipeline
 from .outline import Launch
@@ -30,17 +29,16 @@ _HEAD = re.compile(r"^define (.+) @([\w.]+)\((.*)\).*\{$", re.MULTILINE)
 _SYMBOL = re.compile(r"@([\w.]+)")
 
 
-def make_image(host: Machine, text: str, ptx: str, cubin: bytes, symbol: str, launches: Sequence[Launch]) -> bytes:
+def make_image(host: Machine, text: str, ptx: str, cubin: bytes, symbol: str, launches: Mapping[str, Launch]) -> bytes:
     """Returns the object, made by LLVM for the host. `text` is LLVM IR with the functions that count blocks; `cubin` is
-    empty if there is no machine code."""
-    names = [part_name(symbol, number) for number in range(len(launches))]
-    text = keep_functions(text, [name + suffix for name in names for suffix in (BLOCKS, TILES)])
+    empty if there is no machine code; `launches` has the launches by the names of their functions."""
+    text = keep_functions(text, [name + suffix for name in launches for suffix in (BLOCKS, TILES)])
     lines = [_string(f"{symbol}_ptx", ptx)]
     machine_code = "null"
     if cubin:
         lines.append(_constant(f"{symbol}_cubin", cubin))
         machine_code = f"@{symbol}_cubin"
-    for name, launch in zip(names, launches, strict=True):
+    for name, launch in launches.items():
         lines.append(_string(f"{name}_name", name))
         fields = f"ptr @{symbol}_ptx, ptr {machine_code}, ptr @{name}_name"
         fields += f", i64 {launch.threads}, i64 {dynamic_bytes(text, name)}"
@@ -48,7 +46,7 @@ def make_image(host: Machine, text: str, ptx: str, cubin: bytes, symbol: str, la
         fields += f", ptr {reader}, i64 {count}, i64 {launch.blocks_at_once * launch.persistent}"
         lines.append(f"@{name}{IMAGE} = hidden constant {IMAGE_TYPE} {{{fields}}}, align 8")
     module = host.parse("\n".join([text, *lines]))
-    host.hide_others(module, frozenset(name + BLOCKS for name in names), visible=False)
+    host.hide_others(module, frozenset(name + BLOCKS for name in launches), visible=False)
     host.optimize(module, Pipeline.COUNTS)
     return host.emit_object(module)
 

@@ -146,7 +146,7 @@ def _make_image(task: Task, text: str) -> bytes:
         # Setting up the code generator of level 2 takes longer than everything else about an image.
         host = Machine(target.host, Options(0))
         task.report = replace(task.report, made_for=MadeFor(target.cpu, host.made_for.triple))
-        return make_image(host, text, ptx, cubin, symbol, list(launches.values()))
+        return make_image(host, text, ptx, cubin, symbol, launches)
 
 
 def mark_launches(task: Task, text: str) -> tuple[str, Mapping[str, Launch]]:
