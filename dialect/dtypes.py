@@ -7,6 +7,7 @@ compares. The numpy counterparts of bf16 and of 8-bit floats come from `ml_dtype
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -152,6 +153,14 @@ BLOCKED = tuple(
 
 DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in ANY}
 BLOCK_DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in BLOCKED}
+
+
+def _named(name: str) -> DType:
+    return DTYPES.get(name) or BLOCK_DTYPES[name]
+
+
+# Dtypes are compared by identity: a graph that another process sends has those of this one.
+copyreg.pickle(DType, lambda dtype: (_named, (dtype.name,)))
 _BY_NUMPY = {dtype.numpy: dtype for dtype in (*ANY, *BLOCKED)}
 
 

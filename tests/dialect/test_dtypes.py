@@ -1,5 +1,6 @@
 """The records of the dtypes against independent statements of the same facts, and the tables that repeat them."""
 
+import pickle
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from nacre.compiler.model.policy import SCHEMES, SHORT_FORMS
 from nacre.compiler.readers.language.shapes import _ALIASES
 from nacre.compiler.weights.safetensors_file import name_of
 from nacre.dialect.ops.support.accumulate import FACTORS
-from nacre.dialect.types import ANY, BOOL, F32, FLOATS, I32, STORAGE, DType
+from nacre.dialect.types import ANY, BLOCKED, BOOL, F32, FLOATS, I32, STORAGE, DType
 from nacre.runtime import arguments
 
 ROOT = Path(__file__).parents[2]
@@ -121,3 +122,8 @@ def test_policies_name_schemes() -> None:
         for rule in policy.rules:
             assert rule.subject is not None and rule.scheme in SCHEMES[rule.subject]
     assert {dtype.name for dtype in STORAGE} <= {scheme.dtype for scheme in SCHEMES["weights"]}
+
+
+def test_a_dtype_that_another_process_sends_is_the_same() -> None:
+    for dtype in (*ANY, *BLOCKED):
+        assert pickle.loads(pickle.dumps(dtype)) is dtype

@@ -13,7 +13,7 @@ from ...validate.usage import RUNTIME
 from .case import NO_STATES, Case, SessionStates
 from .code import triage_code
 from .culprit import Culprit
-from .failures import ALONE, MEMORY, PASSES, Compute, Examiner, Failure
+from .failures import ALONE, MEMORY, PASSES, Attempt, Examiner, Failure
 from .reduce import Find, reduce_case
 from .rewrites import triage_rewrite
 from .sharing import sharing
@@ -94,12 +94,13 @@ def _first_failing(
 
 def bisect(case: Case, failure: Failure, examiner: Examiner, *, attempts: int, report: Progress) -> Found:
     """Finds the cause of the failure, and reduces the case in at most `attempts` attempts."""
-    in_passes = failure.origin == PASSES or (failure.origin != RUNTIME and examiner.passes(case) is not None)
-    culprit = (triage_rewrite if in_passes else triage_code)(case, examiner, failure, report)
-    alike = _alike_in_passes(examiner, failure, culprit) if in_passes else alike_in_code(examiner, failure)
-    # A smaller model with states would be another one: its states depend on each other.
-    is_reduced = not case.function.states
-    small = reduce_case(case, alike, attempts=attempts, near=culprit.values, report=report) if is_reduced else case
+    with sharing(examiner, [case]) as shared:
+        in_passes = failure.origin == PASSES or (failure.origin != RUNTIME and shared.passes(case) is not None)
+        culprit = (triage_rewrite if in_passes else triage_code)(case, shared, failure, report)
+        alike = _alike_in_passes(shared, failure, culprit) if in_passes else alike_in_code(shared, failure)
+        # A smaller model with states would be another one: its states depend on each other.
+        is_reduced = not case.function.states
+        small = reduce_case(case, alike, attempts=attempts, near=culprit.values, report=report) if is_reduced else case
     return Found(culprit, failure, small)
 
 
@@ -116,7 +117,7 @@ def alike_in_passes(examiner: Examiner, failure: Failure) -> Find:
 def alike_in_code(examiner: Examiner, failure: Failure) -> Find:
     """Returns a search for the first case whose code fails in the same way."""
     computes = {ALONE: examiner.run_alone, RUNTIME: examiner.call_in_ways}
-    compute: Compute = computes.get(failure.origin, examiner.compile_and_call)
+    compute: Attempt = computes.get(failure.origin, examiner.compile_and_call)
 
     def find(cases: Sequence[Case]) -> Case | None:
         failures = examiner.each(cases, compute, failure.origin)

@@ -102,6 +102,15 @@ class Case:
         """The module as the front-end would return it."""
         return SourceModel(self.module, f"{self.module.name}.nacre", {self.function.name: Path()})
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # What is computed from it is not sent to a child.
+        return Case, (self.module, self.arguments, self.parameters, self.kind)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its data."""
+        return sum(array.nbytes for array in (*self.arguments.values(), *self.parameters.values()))
+
     @property
     def nodes(self) -> int:
         return sum(1 for _ in walk(self.function.body))

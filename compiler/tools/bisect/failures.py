@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -86,8 +87,11 @@ class Answer:
     in_blocks: bool = False
 
 
-Compute = Callable[[Case, Progress], Answer | Failure | None]
-"""Runs a case in a child: returns its results, or its failure; None if it is known to be correct."""
+Found = TypeVar("Found")
+Compute = Callable[[Case, Progress], Found]
+"""Runs a case in a child, and supports pickling."""
+Attempt = Compute[Answer | Failure | None]
+"""Returns the results of a case, or its failure; None if it is known to be correct."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ class Examiner:
         """Returns the failure of another way to call the artifact, whose first call is correct."""
         return self.first([case], self.call_in_ways, RUNTIME)
 
-    def each(self, cases: Sequence[Case], compute: Compute, origin: str) -> Iterator[Failure | None]:
+    def each(self, cases: Sequence[Case], compute: Attempt, origin: str) -> Iterator[Failure | None]:
         """Yields the failure of each case, or None; cases are tried lazily, one after another. A case whose loops do
         not end has no failure."""
         for case, answer in zip(cases, self.run(cases, compute), strict=True):
@@ -191,12 +195,15 @@ class Examiner:
             found = case.judge(in_blocks=answer.in_blocks).difference(answer.results)
             yield None if found is None else Failure(NUMBERS, origin, str(found), found)
 
-    def first(self, cases: Sequence[Case], compute: Compute, origin: str) -> Failure | None:
+    def first(self, cases: Sequence[Case], compute: Attempt, origin: str) -> Failure | None:
         return next((failure for failure in self.each(cases, compute, origin) if failure is not None), None)
 
-    def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure | None]:
-        """Yields the results or the failure of each case. Temporary files of a failed case are removed."""
-        if compute != self.interpret:
+    def needs_code(self, compute: Compute[Any]) -> bool:
+        return compute in (self.compile_and_call, self.call_in_ways, self.run_alone)
+
+    def run(self, cases: Sequence[Case], compute: Compute[Found]) -> Iterator[Found | Failure]:
+        """Yields what is found of each case, or its failure. Temporary files of a failed case are removed."""
+        if self.needs_code(compute):
             self.prepare_code()
         with TemporaryDirectory(prefix="nacre-bisect-") as folder:
             tasks = [partial(self.attempt, case, compute, folder) for case in cases]
@@ -220,7 +227,7 @@ class Examiner:
         if self.options.family.device:
             allow_reserved_memory()
 
-    def attempt(self, case: Case, compute: Compute, folder: str, report: Progress) -> Answer | Failure | None:
+    def attempt(self, case: Case, compute: Compute[Found], folder: str, report: Progress) -> Found | Failure:
         """Runs a case in a child process, whose temporary files are in a folder of its parent."""
         self._prepare(folder)
         try:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ....dialect.types import Array
 from ....passes.manager import PassManager, Rewrite
 from ....passes.pass_list import parse_pipeline
+from ...options import Options
 from ...validate.array_errors import absolute_errors
 from ...validate.halving import first_wrong
-from ...validate.isolated import Died, run_isolated
 from ...validate.isolated import Progress as Say
 from ...validate.judge import Judge
 from .case import Case
@@ -96,24 +97,23 @@ def largest_error(judge: Judge, answer: Answer) -> float:
 
 def _look(case: Case, examiner: Examiner) -> _Step:
     """Runs the passes to find the last rewrite and pass that they reach."""
-    limit = examiner.options.rewrite_limit
-    passes = parse_pipeline(examiner.options.pipeline)
+    (answer,) = examiner.run([case], partial(_run_passes, examiner.options))
+    if isinstance(answer, _Step):
+        return answer
+    # A child that ends before its first message has reached no pass: the first one is next.
+    return _Step(None, int(answer.origin) if answer.origin.isdecimal() else 1)
 
-    def run(say: Say) -> _Step:
-        manager = PassManager(
-            passes, rewrite_limit=limit, watch=lambda stage: say(str(min(stage.number + 1, len(passes))))
-        )
-        with suppress(Exception):
-            manager.run(case.module)
-        rewrites = manager.context.rewrites
-        counts = np.cumsum([stage.rewrites for stage in manager.stages])
-        # The pass of the last rewrite, finished or not; without any rewrite, the next pass.
-        reached = int(np.searchsorted(counts, len(rewrites))) if rewrites else len(manager.stages)
-        last = rewrites[-1] if rewrites else None
-        return _Step(last, max(1, min(reached, len(passes))))
 
-    (answer,) = run_isolated([run], examiner.seconds)
-    if isinstance(answer, Died):
-        # A child that ends before its first message has reached no pass: the first one is next.
-        return _Step(None, int(answer.doing) if answer.doing.isdecimal() else 1)
-    return answer
+def _run_passes(options: Options, case: Case, say: Say) -> _Step:
+    passes = parse_pipeline(options.pipeline)
+    manager = PassManager(
+        passes, rewrite_limit=options.rewrite_limit, watch=lambda stage: say(str(min(stage.number + 1, len(passes))))
+    )
+    with suppress(Exception):
+        manager.run(case.module)
+    rewrites = manager.context.rewrites
+    counts = np.cumsum([stage.rewrites for stage in manager.stages])
+    # The pass of the last rewrite, finished or not; without any rewrite, the next pass.
+    reached = int(np.searchsorted(counts, len(rewrites))) if rewrites else len(manager.stages)
+    last = rewrites[-1] if rewrites else None
+    return _Step(last, max(1, min(reached, len(passes))))

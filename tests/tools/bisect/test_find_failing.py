@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from nacre.compiler.artifact import link
 from nacre.compiler.options import Options
 from nacre.compiler.readers.language import load_module
-from nacre.compiler.tools.bisect.bisect import find_failing
+from nacre.compiler.tools.bisect import sharing
+from nacre.compiler.tools.bisect.bisect import alike_in_passes, find_failing
 from nacre.compiler.tools.bisect.case import Case, make_case
 from nacre.compiler.tools.bisect.failures import ALONE, CODE, NUMBERS, Examiner, Failure
 
@@ -64,3 +66,14 @@ def test_the_runtime_is_compiled_before_a_fork(
     monkeypatch.setenv("CC", str(tmp_path / "absent"))
     examiner.prepare_code()  # the attempts report that there is no linker
     assert not link._made
+
+
+def test_a_search_sends_light_cases_to_one_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[int] = []
+    monkeypatch.setattr(os, "fork", lambda fork=os.fork: children.append(0) or fork())
+    with sharing.sharing(Examiner(Options()), [SMALL]) as shared:
+        find = alike_in_passes(shared, WRONG)
+        assert find([SMALL]) is None and find([LARGE, SMALL]) is None and len(children) == 1
+        monkeypatch.setattr(sharing, "_MOST_SENT", 0)
+        assert find([SMALL]) is None and len(children) == 1
+        assert find([LARGE, SMALL]) is None and len(children) == 2
