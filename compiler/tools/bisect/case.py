@@ -103,7 +103,7 @@ class Case:
         return SourceModel(self.module, f"{self.module.name}.nacre", {self.function.name: Path()})
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What is computed from it is not sent to a child.
+        # Properties that were computed from it are not sent to a child.
         return Case, (self.module, self.arguments, self.parameters, self.kind)
 
     @property
