@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from nacre.compiler.cli.main import run
 from nacre.compiler.lower.packing import Packing
+from nacre.compiler.tools.bisect.failures import Examiner
 from nacre.dialect.types import Array
 from nacre.passes.registry import PASSES
 from planted.faults import FAULTS
@@ -204,8 +206,17 @@ def test_packing_that_fails_is_blamed(how: str, tmp_path: Path, nacre: Run, monk
 
 
 @pytest.mark.parametrize("seconds", ["1e-9", "0.001"])
-def test_a_limit_that_no_attempt_keeps_is_named(seconds: str, relu: Path, nacre: Run) -> None:
-    """A child may be ended before its first message."""
+def test_a_limit_that_no_attempt_keeps_is_named(
+    seconds: str, relu: Path, nacre: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child may be ended before its first message. It waits, since it could answer while its parent gets no time."""
+
+    def late(self: Examiner, *given: Any) -> Any:
+        time.sleep(5)
+        return attempt(self, *given)
+
+    attempt = Examiner.attempt
+    monkeypatch.setattr(Examiner, "attempt", late)
     code, said = nacre("bisect", relu, "--timeout", seconds, "--effort", "0", "--json")
     assert code == 1 and f"no answer within {float(seconds):g} seconds" in said, said
 
