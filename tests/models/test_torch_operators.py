@@ -141,12 +141,13 @@ def test_linear_algebra(dtype: str) -> None:
 @pytest.mark.parametrize("steps", [0, 1, 9])
 def test_recurrent_layers_of_a_symbolic_length(kind: str, steps: int) -> None:
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[kind]
-    states = ", h, c" if kind == "lstm" else ", h"
+    states = "h=h, c=c" if kind == "lstm" else "h=h"
     text = "dim T in 0..16\ndim B in 1..4\nmodel m(x: f32[B, T, 6], "
     text += f"w: f32[{gates * 5}, 6], r: f32[{gates * 5}, 5], b: f32[{gates * 5}], rb: f32[{gates * 5}], "
     text += "h: f32[B, 5], c: f32[B, 5]) -> f32[B, T, 5], f32[B, 5] {\n"
     names = "y, last, cell" if kind == "lstm" else "y, last"
-    text += f"  {names} = {kind}(x, w, r, b, rb{states}, batch_first=true)\n  return y, last\n}}\n"
+    text += f"  {names} = {kind}(x, w, r, bias=b, recurrent_bias=rb, {states}, batch_first=true)\n"
+    text += "  return y, last\n}\n"
     layer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}[kind](6, 5, batch_first=True)
     x, h, c = random(2, steps, 6), random(2, 5, seed=1), random(2, 5, seed=2)
     weights = [p.detach().numpy() for p in layer.parameters()]
