@@ -11,6 +11,7 @@ A target has a `BodyReader` of its own, for values from outside of a body and fo
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -67,20 +68,20 @@ class Node:
                 pending += node.operands
 
 
-class BodyReader:
+class BodyReader(ABC):
     """Reads a body, whose arguments are `known`. `effects` are its operations without results."""
 
     def __init__(self, known: dict[Any, Node]) -> None:
         self.known = known
         self.effects: list[Node] = []
 
+    @abstractmethod
     def outside(self, value: Any) -> Node:
         """Returns a value from outside of the body."""
-        raise NotImplementedError
 
+    @abstractmethod
     def other(self, operation: Any) -> Node | None:
         """Returns the value of an operation that the target reads in its own way; None for any other operation."""
-        raise NotImplementedError
 
     def read(self, block: Any) -> tuple[Node, ...]:
         """Returns the values that the body yields."""
