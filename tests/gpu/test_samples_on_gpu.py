@@ -61,8 +61,9 @@ def read_sample(name: str, folder: Path) -> SourceModel:
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_are_assembled(tmp_path: Path, assembled: Path, name: str) -> None:
     """Without calls, and without registers in memory. Where none can be there, the fastest level of ptxas is enough."""
-    texts = write_texts(Build(read_sample(name, tmp_path), TARGET))
-    assert len(symbols_in(texts)) > 5
+    build = Build(read_sample(name, tmp_path), TARGET)
+    texts = write_texts(build)
+    assert build.lowered is not None and len(symbols_in(texts)) >= len(build.lowered.kernels) > 5
     assert find_faults(texts, assembled, "sm_80") == []
 
 
