@@ -245,7 +245,7 @@ class FunctionLowering:
         return node_key(node, numbers, ordered=True), tuple(v.type for v in node.inputs), kinds, needed
 
     def _kind(self, source: Source, type: TensorType) -> object:
-        """Returns what a kernel depends on of a source of its inputs."""
+        """Returns the part of a source on which the kernel that reads it depends."""
         if isinstance(source, Inline):
             return source.constant
         if not isinstance(source, Unplaced):

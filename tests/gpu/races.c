@@ -2,9 +2,10 @@
  * barrier is between. They are found in whichever order the threads run here.
  *
  * Each byte has its last writer and its reader since a barrier. The lanes of a warp have no order either: neither shuffles
- * nor products order memory. But one instruction of a warp may write a byte for several lanes: where they write different
- * values, the result depends on the order in which they run here. An asynchronous copy writes twice: when it begins, and when its thread waits for it. Copies by
- * tensor maps and the operands of products of warpgroups are not recorded, since barriers in shared memory order them.
+ * nor products order memory. But one instruction of a warp may write a byte for several lanes, and may do so again in a
+ * later turn of a loop: where the lanes write different values, the result depends on the order in which they run here.
+ * An asynchronous copy writes twice: when it begins, and when its thread waits for it. Copies by tensor maps and the
+ * operands of products of warpgroups are not recorded, since barriers in shared memory order them.
  */
 #include "machine.h"
 

@@ -97,7 +97,7 @@ def test_no_more_samples_are_drawn_than_a_result_needs(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def precisions(monkeypatch: pytest.MonkeyPatch) -> list[DType | None]:
-    """Those of the runs of the reference that a judge makes."""
+    """Records the precision of each run of the reference that a judge makes."""
     made: list[DType | None] = []
 
     class Counted(Interpreter):

@@ -122,7 +122,7 @@ def have_one_length(first: tuple[Any, Bound], second: tuple[Any, Bound]) -> bool
 
 
 def _key_of(op: Any, node: Node) -> Any:
-    """Returns what a value in the body of an op is computed from, and how."""
+    """Returns a key that is equal for values that the same operations compute from the same memory."""
     if node.kind == "read":
         return root_of(operands_of(op)[0][node.number])
     if node.kind == "captured":

@@ -21,7 +21,7 @@ from .pages import move
 from .structure import Access, Kernel, Op
 
 WIDENINGS = ("arith.extf", "arith.sitofp")
-"""The conversions of numbers of fewer bits, all of which are exact."""
+"""These operations convert numbers of fewer bits, and are exact."""
 
 
 def take_selections(kernel: Kernel) -> None:
