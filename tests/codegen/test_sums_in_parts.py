@@ -12,6 +12,7 @@ from nacre.compiler.codegen.tiler.structure import Unsupported
 from nacre.compiler.codegen.tiler.text import STACK_BYTES, Writer
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
 
 CHANNELS, RESULTS, IMAGES, HEIGHT, WIDTH = 460, 50, 2, 3, 17
 """A panel of 32 columns takes 0.53 MB, more than half of the cache. The second panel has 18 columns. Tiles of 9 rows
@@ -55,6 +56,6 @@ def test_the_stack_of_a_function_is_limited() -> None:
 
 
 def test_schedules() -> None:
-    build = Build(read_model(SOURCE), Options(strict=True))
+    build = Build(read_model(SOURCE), Options(strict=True, targets=parse_targets("x86-64-v4")))
     (kernels,) = build.generate(build.lower(build.optimize())).kernels.values()
     assert ("split tile",) in [kernel.report.schedules for kernel in kernels.values()]

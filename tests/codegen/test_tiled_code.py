@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.compiler.targets.target import Target
+from nacre.compiler.targets.target import Target, parse_targets
 
 ON_STACK = "memref.alloca()"
 
 
 def tiled(text: str, folder: Path, cpu: str = "x86-64-v3") -> str:
-    """Returns the tiled code of all kernels of a model, for 8 lanes or those of another CPU."""
-    build = Build(read_model(text))
+    """Returns the tiled code of all kernels of a model, for 8 lanes or those of another CPU. Weights are packed for
+    AVX-512, as in a portable artifact."""
+    build = Build(read_model(text), Options(targets=parse_targets("x86-64-v4")))
     generate_objects(build.lower(build.optimize()), CodeOptions((Target(cpu=cpu),)), folder)
     return "\n".join(path.read_text() for path in sorted(folder.glob("*-tiled.mlir")))
 

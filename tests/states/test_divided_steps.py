@@ -190,6 +190,8 @@ try:
     take()
 except nacre.NacreError as error:
     print(json.dumps([losses, str(error)]), flush=True)
+# PyTorch's own threads may abort the process when the interpreter ends after the loss of a peer.
+os._exit(0)
 """
 
 

@@ -48,7 +48,9 @@ def test_every_dtype_has_the_same_bits(tmp_path: Path, options: dict[str, Any]) 
         array = checkpoint.read(name)
         assert array.shape == tuple(tensor.shape) and array.tobytes() == bits(tensor), name
         assert checkpoint.stored_as(name) == str(tensor.dtype).removeprefix("torch.")
-    assert isinstance(checkpoint.read("float32").base, np.ndarray)  # mapped, not copied
+    # Mapped, not copied, where it is aligned: the old format puts numbers of any length before the first tensor.
+    is_aligned = checkpoint.tensors["float32"].offset % 4 == 0
+    assert (is_aligned or options == OLD) and isinstance(checkpoint.read("float32").base, np.ndarray) == is_aligned
 
 
 @pytest.mark.parametrize("options", [{}, OLD])
