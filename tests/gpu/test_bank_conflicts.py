@@ -18,6 +18,7 @@ import test_tf32
 from committed import read_figures, write_figures
 from compile_kernels import compile_ptx
 from fake_driver import Banks, Machine, kernels_of
+from handwritten import State
 from nacre.compiler.api import read_model
 from nacre.compiler.codegen.gpu.fragments import Tile
 from nacre.compiler.codegen.objects import CodeGenerator
@@ -29,7 +30,6 @@ from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.targets.target import parse_targets
-from test_translate_ptx import State
 
 SECTION = "banks"
 SCHEDULES = ("contraction", "convolution", "f16", "bf16", "few", "words", "one", "channels", "padded", "long shares")

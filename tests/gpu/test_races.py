@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from compile_kernels import compile_ptx
 from fake_driver import Machine
-from test_translate_ptx import HEAD, Allocation, State
+from handwritten import HEAD, run_kernel
 
 THREADS = 64
 KERNEL = """
@@ -78,20 +78,9 @@ def kernels(machine_folder: Path) -> Path:
 
 def run(kernels: Path, driver: ctypes.CDLL, body: str, *, finds_races: bool) -> str:
     """Runs the kernel with an end; returns the error."""
-    driver.create_races.restype = ctypes.c_void_p
-    races = ctypes.c_void_p(driver.create_races())
     memory = np.zeros((THREADS, 4), np.int32)
-    flags = [np.full(memory.nbytes, value, dtype) for value, dtype in ((1, np.uint8), (0, np.uint32), (0, np.uint32))]
-    begin = memory.ctypes.data
-    allocation = Allocation(begin, begin + memory.nbytes, *(each.ctypes.data for each in flags))
-    state = State(ctypes.pointer(allocation), 1, b"", 1, None, races if finds_races else None)
-    parameters = np.array([begin], np.uint64)
-    program, name = str(kernels).encode(), f"end{BODIES.index(body)}".encode()
-    for _ in range(2):
-        given = ctypes.byref(state), 1, THREADS, ctypes.c_void_p(parameters.ctypes.data)
-        driver.run_program(program, name, *given)
-    driver.free_races(races)
-    return str(state.error.decode())
+    name = f"end{BODIES.index(body)}"
+    return run_kernel(driver, kernels, name, THREADS, memory, launches=2, finds_races=finds_races)
 
 
 @pytest.mark.parametrize("name", ORDERED)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compile_kernels import build_driver, compile_ptx
+from handwritten import HEAD, run_kernel
 from ptx_operands import UnknownError
 from translate_ptx import translate
 
-HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 TURN = """
 .shared .align 4 .b8 tile[256];
 .visible .entry turn(
@@ -83,25 +83,6 @@ BLOCKS = """
 """
 
 
-class Allocation(ctypes.Structure):
-    _fields_ = (
-        ("begin", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-        *((name, ctypes.c_void_p) for name in ("written", "writers", "readers")),
-    )
-
-
-class State(ctypes.Structure):
-    _fields_ = (
-        ("allocations", ctypes.POINTER(Allocation)),
-        ("count", ctypes.c_int),
-        ("error", ctypes.c_char * 512),
-        ("first", ctypes.c_uint32),
-        ("banks", ctypes.c_void_p),
-        ("races", ctypes.c_void_p),
-    )
-
-
 def run(
     ptx: str,
     name: str,
@@ -115,16 +96,8 @@ def run(
 ) -> str:
     """Runs a kernel whose parameter is the result, which may be written before; returns the error."""
     program, driver = compile_ptx(HEAD + ptx, folder), ctypes.CDLL(str(build_driver(folder)))
-    flags = [np.zeros(result.nbytes, dtype) for dtype in (np.uint8, np.uint32, np.uint32)]
-    flags[0][:] = is_written
-    begin = result.ctypes.data
-    allocation = Allocation(begin, begin + result.nbytes, *(each.ctypes.data for each in flags))
-    state = State(ctypes.pointer(allocation), 1, b"", 1)
-    parameters = np.array([begin], np.uint64)
-    for _ in range(launches):
-        given = ctypes.byref(state), blocks, threads, ctypes.c_void_p(parameters.ctypes.data)
-        driver.run_program(str(program).encode(), name.encode(), *given)
-    return str(state.error.decode())
+    given = {"blocks": blocks, "launches": launches, "is_written": is_written}
+    return run_kernel(driver, program, name, threads, result, **given)
 
 
 def test_threads_exchange_through_shared_memory(machine_folder: Path) -> None:
