@@ -71,8 +71,8 @@ def _run(made: Path, *inputs: str) -> None:
 def build_driver(folder: Path) -> Path:
     made = folder / "libfakecuda.so"
     if not made.exists():
-        parts = ("fake_driver", "machine", "program", "banks", "races")
-        _run(made, *(str(_HERE / f"{part}.c") for part in parts), "-O2")
+        parts = ("fake_driver", "machine", "asynchronous", "program", "banks", "races", "clocks", "async_races")
+        _run(made, *(str(_HERE / f"{part}.c") for part in parts), "-O3")
     return made
 
 

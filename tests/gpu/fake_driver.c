@@ -239,7 +239,8 @@ static int move(uint64_t target, uint64_t source, size_t bytes, int to_device, i
     if (to_device && from_device) memmove(t->written + (target - t->begin), s->written + (source - s->begin), bytes);
     else if (to_device) memset(t->written + (target - t->begin), 1, bytes);
     else if (memchr(s->written + (source - s->begin), 0, bytes)) {
-        snprintf(device.error, sizeof device.error, "the host reads memory that was never written");
+        if (!device.error[0])
+            snprintf(device.error, sizeof device.error, "the host reads memory that was never written");
         return ILLEGAL_ADDRESS;
     }
     memmove((void *)(uintptr_t)target, (const void *)(uintptr_t)source, bytes);

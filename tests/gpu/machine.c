@@ -48,7 +48,7 @@ static void check_blocks(block *b, const allocation *a, uint64_t at, unsigned by
     }
 }
 
-void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
+void *global_unordered(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
     if (address % bytes) fail(b, "address %#llx is not aligned to %u: %s", (unsigned long long)address, bytes, text);
     allocation *a = find(b->machine, address);
     if (a == NULL || address + bytes > a->end)
@@ -59,11 +59,16 @@ void *global(block *b, uint64_t address, unsigned bytes, int is_write, const cha
         else if (!written[i]) fail(b, "address %#llx was never written: %s", (unsigned long long)address, text);
     }
     if (b->blocks > 1) check_blocks(b, a, address - a->begin, bytes, is_write, text);
-    if (b->machine->races) check_race(b, b->thread, address, bytes, is_write, text);
     return (void *)(uintptr_t)address;
 }
 
-static void *find_shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
+void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
+    void *found = global_unordered(b, address, bytes, is_write, text);
+    if (b->machine->races) check_race(b, b->thread, address, bytes, is_write, text);
+    return found;
+}
+
+void *shared_unordered(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
     if (address % bytes) fail(b, "shared address %llu is not aligned to %u: %s", (unsigned long long)address, bytes, text);
     if (address + bytes > b->shared_bytes)
         fail(b, "shared address %llu is beyond %llu: %s", (unsigned long long)address,
@@ -77,7 +82,7 @@ static void *find_shared(block *b, uint64_t address, unsigned bytes, int is_writ
 }
 
 void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
-    void *found = find_shared(b, address, bytes, is_write, text);
+    void *found = shared_unordered(b, address, bytes, is_write, text);
     if (b->machine->banks) note_access(b->machine->banks, b->thread, address, bytes, text);
     if (b->machine->races) check_race(b, b->thread, address, bytes, is_write, text);
     return found;
@@ -129,7 +134,7 @@ static void load_fragments(block *b, mail *mails) {
     uint64_t addresses[32];
     for (int lane = 0; lane < 8 * count; lane++) {
         addresses[lane] = mails[lane].in[0];
-        memcpy(rows[lane], find_shared(b, addresses[lane], 16, 0, "ldmatrix"), 16);
+        memcpy(rows[lane], shared_unordered(b, addresses[lane], 16, 0, "ldmatrix"), 16);
         if (b->machine->races) check_race(b, b->thread + lane, addresses[lane], 16, 0, "ldmatrix");
     }
     if (b->machine->banks) count_rows(b->machine->banks, addresses, count);
@@ -214,149 +219,7 @@ static void multiply(mail *mails, int dtype) {
     }
 }
 
-/* Barriers in shared memory, and copies of boxes */
-
-static phase_barrier *barrier_at(block *b, uint64_t address) {
-    for (int i = 0; i < b->barrier_count; i++)
-        if (b->barriers[i].address == address) return &b->barriers[i];
-    fail(b, "there is no barrier at shared address %llu", (unsigned long long)address);
-}
-
-void create_barrier(block *b, uint64_t address, uint32_t arrivals) {
-    if (address % 8 || address + 8 > b->shared_bytes || b->barrier_count == MOST_BARRIERS || arrivals == 0)
-        fail(b, "wrong barrier at shared address %llu", (unsigned long long)address);
-    b->barriers[b->barrier_count++] = (phase_barrier){address, arrivals, arrivals, 0, 0};
-    b->unpublished = 1;
-}
-
-static void end_phase(phase_barrier *of) {
-    if (of->pending || of->bytes) return;
-    of->pending = of->count;
-    of->parity ^= 1;
-}
-
-void arrive(block *b, uint64_t address, uint32_t bytes) {
-    phase_barrier *of = barrier_at(b, address);
-    of->bytes += bytes;
-    of->pending--;
-    end_phase(of);
-}
-
-/* Pieces of 16 bytes of a row of 128 bytes are exchanged. */
-static uint64_t swizzle(uint64_t address) { return address ^ (address >> 7 & 7) << 4; }
-
-void copy_tile(block *b, uint64_t target, uint64_t at_map, const int32_t *at, int rank, uint64_t barrier, const char *text) {
-    const tile_map *map = (const tile_map *)(uintptr_t)at_map;
-    if (map->magic != MAP_MAGIC || (int)map->rank != rank) fail(b, "no tensor map of %d axes: %s", rank, text);
-    if (b->unpublished) fail(b, "a barrier is not known to copies: %s", text);
-    uint32_t elements = 1;
-    for (int i = 0; i < rank; i++) elements *= map->box[i];
-    const uint32_t bytes = elements * map->bytes;
-    if (target % 1024 || target + bytes > b->shared_bytes || b->tile_count == MOST_TILES)
-        fail(b, "wrong target %llu: %s", (unsigned long long)target, text);
-    for (int i = 0; i < b->reading_count; i++)
-        if (b->readings[i].begin < target + bytes && target < b->readings[i].end)
-            fail(b, "a product may still read the target %llu: %s", (unsigned long long)target, text);
-    barrier_at(b, barrier);
-    tile_copy *made = &b->tiles[b->tile_count++];
-    *made = (tile_copy){target, barrier, bytes, calloc(bytes, 1)};
-    for (uint32_t n = 0; n < elements; n++) {
-        uint64_t address = map->base;
-        uint32_t rest = n;
-        int is_inside = 1;
-        for (int i = 0; i < rank; i++) {
-            const int64_t place = (int64_t)at[i] + rest % map->box[i];
-            rest /= map->box[i];
-            is_inside &= place >= 0 && (uint64_t)place < map->sizes[i];
-            address += (uint64_t)place * (i ? map->steps[i - 1] : map->bytes);
-        }
-        if (is_inside) memcpy(made->data + n * map->bytes, global(b, address, map->bytes, 0, text), map->bytes);
-    }
-    memset(b->shared_written + target, 0, bytes);
-}
-
-static void receive_tiles(block *b, phase_barrier *of) {
-    int kept = 0;
-    for (int i = 0; i < b->tile_count; i++) {
-        const tile_copy each = b->tiles[i];
-        if (each.barrier != of->address) {
-            b->tiles[kept++] = each;
-            continue;
-        }
-        for (uint32_t n = 0; n < each.bytes; n++) b->shared[swizzle(each.target + n)] = each.data[n];
-        memset(b->shared_written + each.target, 1, each.bytes);
-        free(each.data);
-        of->bytes -= each.bytes;
-    }
-    b->tile_count = kept;
-    end_phase(of);
-}
-
-int has_passed(block *b, const mail *m) { return barrier_at(b, m->address)->parity != m->in[0]; }
-
-/* Returns whether a thread that waits for a phase may go on. */
-static int has_ended(block *b, const mail *m) {
-    if (has_passed(b, m)) return 1;
-    receive_tiles(b, barrier_at(b, m->address));
-    return has_passed(b, m);
-}
-
-/* Products of warpgroups */
-
-/* Returns an element of a factor: its row or column, and its depth, in a tile that a descriptor describes. */
-static uint16_t element_of(block *b, uint64_t tile, int is_turned, int side, int depth) {
-    const uint64_t begin = (tile & 0x3fff) << 4, leading = (tile >> 16 & 0x3fff) << 4, stride = (tile >> 32 & 0x3fff) << 4;
-    const uint64_t at = is_turned
-        ? begin + side / 64 * leading + depth / 8 * stride + (uint64_t)(depth % 8) * 128 + (uint64_t)(side % 64) * 2
-        : begin + side / 8 * stride + (uint64_t)(side % 8) * 128 + (uint64_t)depth * 2;
-    uint16_t bits;
-    memcpy(&bits, find_shared(b, swizzle(at), 2, 0, "wgmma"), 2);
-    return bits;
-}
-
-static void multiply_tiles(block *b, mail *mails) {
-    const mail *first = &mails[0];
-    const int columns = (int)first->in[0], is_bfloat = (int)first->in[1], warp = (int)(b->thread / WARP);
-    static float a[16][16], c[16][256];
-    for (int lane = 1; lane < WARP; lane++)
-        if (memcmp(mails[lane].tiles, first->tiles, sizeof first->tiles)) fail(b, "the threads of a warp multiply different tiles");
-    if (!first->is_fenced) fail(b, "no wgmma.fence comes before a product");
-    for (int n = 0; n < 2; n++)
-        if (first->tiles[n] >> 62 != 1 || (first->tiles[n] >> 49 & 7)) fail(b, "wrong descriptor of a tile");
-    for (int k = 0; k < 16; k++) {
-        for (int row = 0; row < 16; row++) {
-            const uint16_t bits = element_of(b, first->tiles[0], (int)first->in[2], 16 * (warp % 4) + row, k);
-            a[row][k] = is_bfloat ? bf16(bits) : f16(bits);
-        }
-        for (int column = 0; column < columns; column++) {
-            const uint16_t bits = element_of(b, first->tiles[1], (int)first->in[3], column, k);
-            c[k][column] = is_bfloat ? bf16(bits) : f16(bits);
-        }
-    }
-    for (int lane = 0; lane < WARP; lane++)
-        for (int i = 0; i < columns / 2; i++) {
-            const int row = lane / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-            double total = first->in[4] ? f32(mails[lane].sums[i]) : 0;
-            for (int k = 0; k < 16; k++) total += (double)a[row][k] * c[k][column];
-            mails[lane].sums[i] = of_f32((float)total);
-        }
-    for (int n = 0; n < 2; n++) {
-        const uint64_t begin = (first->tiles[n] & 0x3fff) << 4;
-        if (b->reading_count == MOST_READINGS) fail(b, "too many products have not been waited for");
-        b->readings[b->reading_count++] = (reading){begin, begin + 1024, (uint32_t)warp, first->group_of_products};
-    }
-}
-
-void wait_for_products(block *b, mail *m, int left) {
-    int kept = 0;
-    m->is_fenced = 0;
-    if (b->thread % WARP) return;
-    for (int i = 0; i < b->reading_count; i++) {
-        const reading each = b->readings[i];
-        if (each.warp != b->thread / WARP || each.group >= m->group_of_products - left) b->readings[kept++] = each;
-    }
-    b->reading_count = kept;
-}
+/* Turns of threads */
 
 static void meet(block *b, mail *mails) {
     for (int lane = 1; lane < WARP; lane++)
@@ -413,8 +276,9 @@ static void run_block(block *b, const kernel *of, uint8_t *registers, mail *mail
     for (uint32_t t = 0; t < b->threads; t++) {
         mails[t].kind = -1, mails[t].copy_count = mails[t].group = 0;
         mails[t].is_fenced = mails[t].group_of_products = mails[t].is_multiplying = 0;
+        mails[t].store_count = mails[t].group_of_stores = 0;
     }
-    b->unpublished = b->barrier_count = b->reading_count = 0;
+    b->barrier_count = 0;
     if (b->machine->races) begin_block(b->machine->races);
     const uint32_t held = b->number % 2 ? warps - 1 - b->number / 2 % warps : warps;
     for (uint32_t turn = b->number % 2; done < b->threads; turn++) {
@@ -445,7 +309,7 @@ static void run_block(block *b, const kernel *of, uint8_t *registers, mail *mail
     }
     if (b->machine->banks) settle_banks(b->machine->banks);
     int left = b->tile_count;
-    for (uint32_t t = 0; t < b->threads; t++) left += mails[t].copy_count;
+    for (uint32_t t = 0; t < b->threads; t++) left += mails[t].copy_count + mails[t].store_count;
     if (left) fail(b, "a copy has not arrived when the block ends");
 }
 
@@ -461,7 +325,7 @@ int run_grid(machine *m, const kernel *of, uint64_t bytes, uint32_t blocks, uint
     if (!setjmp(failure))
         for (b.number = 0; b.number < blocks; b.number++) run_block(&b, of, registers, mails);
     m->first += blocks + 1;
-    for (uint32_t t = 0; t < threads; t++) free(mails[t].copies);
+    for (uint32_t t = 0; t < threads; t++) free(mails[t].copies), free(mails[t].stores);
     for (int i = 0; i < b.tile_count; i++) free(b.tiles[i].data);
     free(registers), free(mails), free(b.shared), free(b.shared_written);
     return m->error[0] != 0;

@@ -45,6 +45,15 @@ typedef struct copy {
     uint8_t data[16];
 } copy;
 
+/* A copy from shared to global memory of a thread's group, of bytes or of a box: then `map` is its tensor map. */
+typedef struct store {
+    uint64_t target, source, map;
+    uint32_t bytes;
+    int32_t at[5];
+    int group;
+    const char *text;
+} store;
+
 /* The value that a thread gives to a barrier or a shuffle, and the value that it receives; its copies that have not
  * arrived. */
 typedef struct mail {
@@ -55,6 +64,8 @@ typedef struct mail {
     uint64_t address, tiles[2]; /* of a barrier in shared memory; of the factors of a product */
     uint32_t sums[128]; /* of products; not in registers while `is_multiplying` */
     int is_multiplying, is_fenced, group_of_products;
+    store *stores;
+    int store_count, store_capacity, group_of_stores;
 } mail;
 
 /* A tensor map as the fake driver writes it. */
@@ -64,11 +75,10 @@ typedef struct tile_map {
 } tile_map;
 enum { MAP_MAGIC = 0x7113a9, NO_SUM = 0x7fffbad0 };
 
-/* A barrier in shared memory; a copy of a box that has not arrived; memory that products read, until a wait. */
+/* A barrier in shared memory; a copy to shared memory that has not arrived. Boxes are swizzled. */
 typedef struct phase_barrier { uint64_t address; uint32_t count, pending, parity; int64_t bytes; } phase_barrier;
-typedef struct tile_copy { uint64_t target, barrier; uint32_t bytes; uint8_t *data; } tile_copy;
-typedef struct reading { uint64_t begin, end; uint32_t warp; int group; } reading;
-enum { MOST_BARRIERS = 64, MOST_TILES = 64, MOST_READINGS = 256 };
+typedef struct tile_copy { uint64_t target, barrier; uint32_t bytes; int is_swizzled; uint8_t *data; } tile_copy;
+enum { MOST_BARRIERS = 64, MOST_TILES = 64 };
 
 typedef struct block {
     machine *machine;
@@ -77,17 +87,19 @@ typedef struct block {
     uint64_t shared_bytes;
     const uint8_t *parameters;
     void *failure; /* a jmp_buf */
-    int unpublished, barrier_count, tile_count, reading_count;
+    int barrier_count, tile_count;
     phase_barrier barriers[MOST_BARRIERS];
     tile_copy tiles[MOST_TILES];
-    reading readings[MOST_READINGS];
 } block;
 
 _Noreturn void fail(block *b, const char *format, ...);
 allocation *find(machine *m, uint64_t address);
-/* Check an access of so many bytes, and return where the bytes are; `text` is the instruction. */
+/* Check an access of so many bytes, and return where the bytes are; `text` is the instruction. Those of asynchronous
+ * operations are not accesses of a thread. */
 void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
+void *global_unordered(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
 void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
+void *shared_unordered(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
 void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t size, const char *text);
 
 /* Note an access of a thread, or count those of `ldmatrix` by the addresses of its rows. Accesses are counted when all
@@ -107,22 +119,52 @@ void begin_block(races *of);
 void pass_barrier(races *of);
 void free_races(races *of);
 
+/* Order the threads by barriers in shared memory, which have numbers, and by fences; see clocks.c. Groups are counted from
+ * the beginning of a block. */
+void begin_phases(block *b, int barrier);
+void arrive_at_phase(block *b, int barrier);
+void begin_copy_in_phase(block *b, int barrier, const char *text);
+void end_phase_of_clock(block *b, int barrier);
+void see_phase(block *b, int barrier, uint32_t parity);
+void see_products(block *b, int groups);
+void see_stores(block *b, int groups, int is_written);
+void fence_proxies(block *b);
+
+/* Check asynchronous accesses, when they begin: of copies to shared memory, of copies from there in a group, and of the
+ * factors of a product; see async_races.c. */
+void check_copy(block *b, int barrier, uint64_t address, uint64_t bytes, int is_write, const char *text);
+void check_store(block *b, int group, uint64_t address, uint64_t bytes, int is_write, const char *text);
+void begin_product(block *b);
+void check_factor(block *b, int group, uint64_t address, uint64_t bytes);
+
 /* Begin a copy of `bytes`, the first `read` from memory and the others zero; wait for all groups but the last `left`. A
  * copy arrives as late as possible, and its target must not be read before: it counts as never written until then. */
 void copy_async(block *b, mail *m, uint64_t target, uint64_t source, unsigned bytes, unsigned read, const char *text);
 void wait_for_copies(block *b, mail *m, int left);
 
-/* Barriers in shared memory. A copy of a box arrives when a thread waits for its barrier and no thread can go on. Its
- * target must not be read before, nor while a product reads it. */
+/* Barriers in shared memory. A copy arrives when a thread waits for its barrier and no thread can go on. Its target must
+ * not be read before. */
 void create_barrier(block *b, uint64_t address, uint32_t arrivals);
 void arrive(block *b, uint64_t address, uint32_t bytes);
-/* Whether the phase of a wait has ended, without the copies that have not arrived. */
+/* Whether the phase of a wait has ended: by now, or with the copies that arrive then. */
 int has_passed(block *b, const mail *m);
+int has_ended(block *b, const mail *m);
+void pass_phase(block *b, const mail *m);
 void copy_tile(block *b, uint64_t target, uint64_t map, const int32_t *at, int rank, uint64_t barrier, const char *text);
+void copy_bytes(block *b, uint64_t target, uint64_t source, uint32_t bytes, uint64_t barrier, const char *text);
+
+/* Copies from shared to global memory, in groups of a thread; wait for all groups but the last `left`. A copy happens as
+ * late as possible. `is_written` tells whether a wait is for the writes too, or for the reads alone. */
+void store_tile(block *b, mail *m, uint64_t map, const int32_t *at, int rank, uint64_t source, const char *text);
+void store_bytes(block *b, mail *m, uint64_t target, uint64_t source, uint32_t bytes, const char *text);
+void wait_for_stores(block *b, mail *m, int left, int is_written);
 
 /* Products of a warpgroup. Until a wait for all of them, their sums are NaN in the registers. Each warp computes its own
  * 16 rows. */
+void multiply_tiles(block *b, mail *mails);
 void wait_for_products(block *b, mail *m, int left);
+/* Check an access of another instruction to the registers of sums. */
+void touch_sums(block *b, mail *m, const char *text);
 
 /* Threaded code: each instruction is the address of a function, and its operands. The function returns the next
  * instruction; where the thread waits, it returns NULL, and the memory of the thread begins with the next instruction. */

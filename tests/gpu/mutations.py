@@ -39,6 +39,10 @@ class Mutation:
         return made
 
 
+_ORDERING = re.compile(
+    r"(?:mbarrier\.(?:arrive|try_wait\S+ (%p\d+),)|bar\.sync|fence\.|wgmma\.(?:fence|commit_group|wait_group))[^;]*;"
+)
+"""An instruction that orders others, and the predicate that a wait sets."""
 NO_BARRIER = Mutation("no barrier", r"bar\.sync[^;]*;")
 NO_WAIT = Mutation("no wait for copies", r"cp\.async\.wait_group[^;]*;")
 ROWS = Mutation("exchanged rows", r"(mma\.sync\S+\s*\{[^}]*\},\s*\{%\w+, )(%\w+), (%\w+)", r"\1\3, \2")
@@ -62,6 +66,16 @@ def lost_barriers(*places: int) -> tuple[Mutation, ...]:
 def other_lane(distance: int, other: int) -> Mutation:
     pattern = rf"(shfl\.sync\.bfly\.b32 .*), {distance}, 31, -1;"
     return Mutation(f"lane {other} instead of {distance}", pattern, rf"\1, {other}, 31, -1;")
+
+
+def removals(text: str) -> dict[str, str]:
+    """Returns kernels, each without one of its waits, fences, barriers and arrivals, and without one end of a group of
+    products; the keys are the instructions and their places."""
+    made = {}
+    for match in _ORDERING.finditer(text):
+        instead = f"mov.pred {match[1]}, -1;" if match[1] else ""
+        made[f"{' '.join(match[0].split())} at {match.start()}"] = text[: match.start()] + instead + text[match.end() :]
+    return made
 
 
 def no_stride(match: re.Match[str]) -> str:

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from ptx_operands import C_TYPES, LABEL, READ, WRITE, Code, UnknownError, split_operands, width
 
-_COPY = re.compile(r"\[([^]]+)\], \[([^,]+), \{([^}]+)\}\], \[([^]]+)\]$")
+_PLACES = re.compile(r"\[((?:[^][{}]|\{[^}]*\})*)\]")
+"""An operand in brackets: an address, or a tensor map and the position of a box."""
+_COMPLETED = "mbarrier::complete_tx::bytes"
+_REGISTER = re.compile(r"%\w+")
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "hs": ">=", "hi": ">"}
 _FLOAT_COMPARE = {name: f"{{a}} {_COMPARE[name]} {{b}}" for name in ("eq", "lt", "le", "gt", "ge")}
@@ -36,6 +39,8 @@ class Kernel(Code):
         operation, *modifiers = name.split(".")
         operands = split_operands(rest)
         made = self.translate(operation, modifiers, operands, text.strip())
+        if self.sums and operation != "wgmma" and any(name in self.sums for name in _REGISTER.findall(rest)):
+            made = f"touch_sums(B, M, {self.shown(text.strip())}); {made}"
         for part in made.split(_WAITED):
             self.rows.append((f"{guard}{{ {part.strip()} }}", self.operands))
 
@@ -329,22 +334,35 @@ class Kernel(Code):
             return "M->group++;"
         if modifiers[:2] == ["async", "wait_group"]:
             return f"wait_for_copies(B, M, {int(operands[0])});"
-        if modifiers[:3] == ["async", "bulk", "tensor"]:
-            return self._copy_tile(modifiers, text)
+        if modifiers[:2] == ["async", "bulk"]:
+            return self._bulk(modifiers[2:], operands, text)
         assert modifiers[0] == "async" and modifiers[2:4] == ["shared", "global"], text
         target, source = (self.address(operand) for operand in operands[:2])
         read = self.raw(operands[3], "b32") if len(operands) > 3 else operands[2]
         return f"copy_async(B, M, {target}, {source}, {int(operands[2])}, {read}, {self.shown(text)});"
 
-    def _copy_tile(self, modifiers: list[str], text: str) -> str:
-        found = _COPY.search(text)
-        wanted = ["shared::cluster", "global", "mbarrier::complete_tx::bytes"]
-        assert found is not None and modifiers[4:] == wanted, text
-        places = [self.value(place, "s32") for place in found[3].split(",")]
-        assert modifiers[3] == f"{len(places)}d", text
-        target, barrier = (self.address(f"[{found[n]}]") for n in (1, 4))
-        given = f"{target}, {self.raw(found[2], 'b64')}, at, {len(places)}, {barrier}"
-        return f"const int32_t at[] = {{{', '.join(places)}}}; copy_tile(B, {given}, {self.shown(text)});"
+    def _bulk(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        """Copies of boxes and of bytes, in either direction."""
+        if modifiers == ["commit_group"]:
+            return "M->group_of_stores++;"
+        if modifiers[0] == "wait_group":
+            return f"wait_for_stores(B, M, {int(operands[0])}, {int('read' not in modifiers)});"
+        is_store, is_tile = modifiers[-1] == "bulk_group", modifiers[0] == "tensor"
+        wanted = ["global", "shared::cta", "bulk_group"] if is_store else ["shared::cluster", "global", _COMPLETED]
+        assert modifiers[-3:] == wanted and len(modifiers) == (5 if is_tile else 3), text
+        places = _PLACES.findall(text)
+        to, source = places[:2]
+        end = self.shown(text) if is_store else f"{self.address(f'[{places[2]}]')}, {self.shown(text)}"
+        if not is_tile:
+            bytes = self.raw(operands[2], "b32")
+            name = "store_bytes(B, M, " if is_store else "copy_bytes(B, "
+            return f"{name}{self.address(f'[{to}]')}, {self.address(f'[{source}]')}, {bytes}, {end});"
+        memory, (map, _, box) = (source, to.partition(",")) if is_store else (to, source.partition(","))
+        at = [self.value(place, "s32") for place in box.strip()[1:-1].split(",")]
+        assert modifiers[1] == f"{len(at)}d", text
+        tile, address = f"{self.raw(map, 'b64')}, at, {len(at)}", self.address(f"[{memory}]")
+        call = f"store_tile(B, M, {tile}, {address}, {end})" if is_store else f"copy_tile(B, {address}, {tile}, {end})"
+        return f"const int32_t at[] = {{{', '.join(at)}}}; {call};"
 
     # Barriers in shared memory, and products of warpgroups
 
@@ -360,11 +378,11 @@ class Kernel(Code):
         sent = f"M->address = {self.address(operands[1])}; M->in[0] = {self.raw(operands[2], 'b32')};"
         # A thread whose phase has ended goes on at once, so that it may run far ahead of the others.
         waiting = f"if (!has_passed(B, M)) {self._wait('PHASE')}"
-        return f"{sent} {waiting} {self.assign(operands[0], '1', 'pred')}"
+        return f"{sent} {waiting} pass_phase(B, M); {self.assign(operands[0], '1', 'pred')}"
 
     def _fence(self, modifiers: list[str], operands: list[str], text: str) -> str:
-        assert modifiers == ["proxy", "async", "shared::cta"], text
-        return "B->unpublished = 0;"
+        assert modifiers in (["proxy", "async"], ["proxy", "async", "shared::cta"]), text
+        return "fence_proxies(B);"
 
     def _setmaxnreg(self, modifiers: list[str], operands: list[str], text: str) -> str:
         assert modifiers[1:] == ["sync", "aligned", "u32"] and int(operands[0]) % 8 == 0, text
@@ -387,8 +405,7 @@ class Kernel(Code):
         registers = split_operands(operands[0][1:-1])
         assert kind == "mma_async" and sizes is not None and sums == "f32" and types[0] == types[1], text
         assert len(registers) == int(sizes[1]) // 2 and operands[4:6] == ["1", "1"], text
-        assert not self.sums or self.sums == registers, "products of one kernel have the same sums"
-        self.sums = registers
+        assert self.sums == registers, "products of one kernel have the same sums"
         given = " ".join(f"M->sums[{i}] = {self.raw(p, 'b32')};" for i, p in enumerate(registers))
         sent = f"if (!M->is_multiplying) {{ {given} }} M->is_multiplying = 1;"
         taken = " ".join(f"{self.register(p)} = NO_SUM;" for p in registers)

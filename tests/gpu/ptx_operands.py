@@ -66,7 +66,7 @@ class Code:
     operands: list[Operand] = field(default_factory=list)
     """The operands of the current instruction."""
     sums: list[str] = field(default_factory=list)
-    """The registers of the last product of a warpgroup."""
+    """The registers of the sums of products of warpgroups."""
 
     # Operands
 

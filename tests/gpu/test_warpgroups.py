@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
@@ -11,7 +12,9 @@ import nacre
 import numpy as np
 import pytest
 from assembler import check_assembly, ptx_of
-from fake_driver import Machine
+from compile_kernels import find_ptx
+from fake_driver import Machine, kernels_of
+from mutations import removals
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -20,7 +23,7 @@ from nacre.compiler.targets.target import parse_targets
 Array = np.ndarray
 
 SOURCE = """language 1
-dim B in 0..256
+dim B in 0..1024
 model columns(x: f16[B, 200], w: f16[200, 136]) -> f16[B, 136] { return x @ w }
 model deep(x: bf16[B, 200], w: bf16[136, 200], b: bf16[136]) -> bf16[B, 136] {
   return relu(einsum("bk,nk->bn", x, w) + b)
@@ -89,6 +92,30 @@ def test_numbers(hopper: Machine, built: tuple[Build, Path], name: str) -> None:
         fits = batch >= 64 and (name != "turned" or batch % 8 == 0)
         assert hopper.log.count("cuTensorMapEncodeTiled") == 2 * fits, batch
         assert hopper.launches == (batch > 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_wait_fence_and_arrival_is_needed(hopper: Machine, built: tuple[Build, Path], name: str) -> None:
+    """The machine refuses a kernel without one of them, also where its numbers are right. One block uses each stage
+    several times."""
+    hopper.reset(capability=90, processors=1)
+    build, path = built
+    heads = [f".entry {kernel}" for kernel in kernels_of(build, name)]
+    (module,) = (text for text in find_ptx(path.read_bytes()) if any(head in text for head in heads))
+    (kernel,) = (part for part in re.split(r"(?=\n\S*\s*\.entry )", module) if "wgmma" in part)
+    mutants, arrays = removals(kernel), arrays_of(name, 1024 if name == "turned" else 136)
+    assert len(mutants) == 11
+    survivors = []
+    for label, mutant in mutants.items():
+        # A device keeps its modules while a session exists, also in the traceback of an error.
+        gc.collect()
+        hopper.library.fake_clear()
+        hopper.edit = lambda text, mutant=mutant: text.replace(kernel, mutant)
+        with suppress(nacre.NacreError):
+            run(path, name, arrays)
+        if not hopper.error:
+            survivors.append(label)
+    assert survivors == []
 
 
 def test_schedules(built: tuple[Build, Path]) -> None:

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field
 
 from ptx_instructions import Kernel
-from ptx_operands import width
+from ptx_operands import split_operands, width
 
 _REGISTERS = re.compile(r"\.reg \.(\w+)\s+(%\w+)<(\d+)>;")
 _DEPOT = re.compile(r"\.local \.align (\d+) \.b8\s+(\w+)\[(\d+)\];")
@@ -26,6 +26,7 @@ _PARAMETER = re.compile(r"\.param (?:\.align \d+ )?\.(\w+)\s+(?:\.ptr [^,)]*?)?(
 _LABEL = re.compile(r"([\w$]+):\s*")
 _OWN, _HALF = re.compile(r"\{ \.reg \.(b\d+) %?tmp"), re.compile(r"%?\btmp\b")
 """The half of a register that nothing reads: a block of its own declares it."""
+_PRODUCT = re.compile(r"wgmma\.mma_async\S*\s*\{([^}]*)\}")
 _ENTRY = re.compile(r"\.entry ([\w$]+)\((.*?)\)(.*?)\n\{\n(.*?)\n\}", re.DOTALL)
 
 
@@ -89,6 +90,8 @@ def _translate_kernel(kernel: Kernel, body: str) -> Kernel:
     if depot is not None:
         kernel.depot = (depot[2], int(depot[3]))
         kernel.place(depot[2], int(depot[3]), 16)
+    product = _PRODUCT.search(body)
+    kernel.sums = split_operands(product[1]) if product is not None else []
     half = ""
     for statement in body.split(";"):
         text = " ".join(statement.split())
