@@ -3,11 +3,13 @@ rows that are short or many, and a launch for each operation computes the others
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nacre
 import numpy as np
 import pytest
+from assembler import ptx_of
 from fake_driver import Machine, kernels_of, schedules_of
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -57,6 +59,14 @@ def test_schedules(built: tuple[Build, Path]) -> None:
         (kernel,) = kernels_of(built[0], name)
         (code,) = (code for code in codes if code.name.startswith(kernel) and "_part" not in code.name)
         assert max(code.reads)[0] == 16 and max(code.writes)[0] == (8 if name == "root" else 16)
+
+
+def test_no_barrier_follows_the_last_operation(built: tuple[Build, Path]) -> None:
+    """A thread that waits at the end keeps its block from ending."""
+    texts = ptx_of(built[1])
+    assert sum(len(re.findall(r"bar(?:rier)?\.sync", text)) for text in texts) >= len(SEPARATE)
+    ends = re.compile(r"bar(?:rier)?\.sync[^;]*;\s*(?:\$\w+:\s*)?ret;")
+    assert not any(ends.search(text) for text in texts)
 
 
 @pytest.mark.parametrize("name", SEPARATE)

@@ -2,7 +2,7 @@
 
     greatest[n] = maximum of x[n, :]        before: four launches, and each of them reads a tensor from memory
     e[n, :] = exp(x[n, :] - greatest[n])    after: a block has row n. It runs the four operations on the row, with a
-    total[n] = sum of e[n, :]                      barrier after each, and later operations read the row from caches
+    total[n] = sum of e[n, :]                      barrier between two, and later operations read the row from caches
     y[n, :] = e[n, :] / total[n]
 
 Every element that an operation of the launch writes is read by others at the same row only. Rows are short, or many, so
@@ -175,11 +175,11 @@ def _keeps_rows(value: Any, axes: int) -> bool:
     return True
 
 
-def write_joined(nest: Nest, axes: int, lanes: int) -> str:
-    """Returns the text of one operation's function, which ends with a barrier, and for a reduction of the one that
-    counts blocks."""
+def write_joined(nest: Nest, axes: int, lanes: int, *, is_last: bool) -> str:
+    """Returns the text of one operation's function, which ends with a barrier unless it `is_last`, and for a reduction
+    of the one that counts blocks."""
     if nest.reductions:
-        return write_rows(nest, lanes, with_barrier=True)
+        return write_rows(nest, lanes, is_joined=True, is_last=is_last)
     text = Text()
     sizes = write_sizes(text, nest)
     given = [(LANES, "index")] if lanes == BY_LENGTH else []
@@ -189,7 +189,8 @@ def write_joined(nest: Nest, axes: int, lanes: int) -> str:
     with text.block(f"scf.if {text.below(place.row, rows)}"):
         known = dict(zip(outer, split_number(text, place.row, [sizes[loop] for loop in outer]), strict=True))
         write_row(text, nest, place, known, [(loop, sizes[loop]) for loop in nest.outer[axes:]])
-    text.barrier()
+    if not is_last:
+        text.barrier()
     arguments = [*arguments_of(nest), *given]
     return text.function(f"@{nest.name}({', '.join(f'{name}: {type}' for name, type in arguments)})")
 

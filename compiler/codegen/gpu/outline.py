@@ -326,7 +326,8 @@ def _outline_rows(
             axes, lanes = len(nest.outer), lanes_of(nest) or 0
             if lanes == BY_LENGTH:
                 given = list(_call(op, f"{choice}_lanes", _operands(op), [ir.IndexType.get()]).results)
-        append_functions(module, declare_body(nest) + write_joined(nest, axes, lanes))
+        is_last = number == len(of_device) - 1
+        append_functions(module, declare_body(nest) + write_joined(nest, axes, lanes, is_last=is_last))
         _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None), *given])
     _leave_only(device, [], keep_calls=True)
     _compute_on_host(count, of_count[0][-1], f"{name}_nest0_count")

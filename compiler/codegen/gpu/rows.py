@@ -88,14 +88,14 @@ def neutral_of(combine: str | None, element: str) -> str | None:
     return "-1" if name in ("minui", "andi") else None
 
 
-def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
-    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks. Another
-    operation of the launch may follow after a barrier; the function takes `LANES` then if they differ from call to
-    call."""
+def write_rows(nest: Nest, lanes: int, *, is_joined: bool = False, is_last: bool = True) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks. If it
+    `is_joined`, the operation is one of several of the launch: the function takes `LANES` if they differ from call to
+    call, and ends with a barrier unless it `is_last`."""
     text = Text()
     sizes = write_sizes(text, nest)
     together = _loops_together(nest, lanes)
-    given = [(LANES, "index")] if with_barrier and lanes == BY_LENGTH else []
+    given = [(LANES, "index")] if is_joined and lanes == BY_LENGTH else []
     place = place_rows(text, nest, sizes, lanes, with_argument=bool(given))
     row, lane = place.row, place.lane
     # All threads of a warp are in the same row, so that they take the same branch.
@@ -122,7 +122,7 @@ def write_rows(nest: Nest, lanes: int, *, with_barrier: bool = False) -> str:
             for totals, coordinate in zip(rows, coordinates, strict=True):
                 for number, value in enumerate(totals):
                     store_total(text, nest, number, value, _positions(text, nest, coordinate))
-    if with_barrier:
+    if not is_last:
         text.barrier()
     arguments = ", ".join(f"{name}: {type}" for name, type in [*arguments_of(nest), *given])
     tiles = [
