@@ -26,6 +26,8 @@ class Attention:
     causal: Causal | None
     length: Length | None = None
     kept: Length | None = None
+    ends: tuple[Length, ...] = ()
+    """The lengths of single rows: scores of a row from one of them on are -inf."""
     shares: Beside | None = None
     """The operation that makes shares of weights, before these are multiplied by values."""
     hides: bool = False
@@ -33,7 +35,7 @@ class Attention:
 
     @property
     def lengths(self) -> tuple[Length, ...]:
-        return tuple(length for length in (self.length, self.kept) if length is not None)
+        return (*(length for length in (self.length, self.kept) if length is not None), *self.ends)
 
     @property
     def depth(self) -> int | None:

@@ -30,7 +30,7 @@ from .body_values import number_of, numbers_read, read_body
 from .causal import find_causal
 from .flash_split import can_split
 from .groups import Group, touches
-from .lengths import Bound, find_bound, have_one_length, masked_operand, read_condition, take_length
+from .lengths import Bound, Length, find_bounds, have_one_length, masked_operand, read_condition, take_length
 from .widened_reads import read_narrow
 
 
@@ -78,9 +78,17 @@ def _find(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection
 
 def _bound_of_scores(attention: Attention, end: Any) -> Bound | None:
     """Returns the length from which on scores are -inf, if it is the same for all rows."""
-    bound = find_bound(end, -float("inf"), nested=True)
-    is_own = bound is not None and bound.axis == attention.key and bound.loops <= set(attention.batch)
-    return bound if is_own else None
+    return next((bound for bound in _bounds_of_keys(attention, end) if bound.loops <= set(attention.batch)), None)
+
+
+def _bounds_of_rows(attention: Attention, end: Any) -> list[Bound]:
+    """Returns the lengths from which on scores are -inf, and which differ between rows."""
+    known = {*attention.batch, *attention.rows}
+    return [b for b in _bounds_of_keys(attention, end) if b.loops & set(attention.rows) and b.loops <= known]
+
+
+def _bounds_of_keys(attention: Attention, end: Any) -> list[Bound]:
+    return [bound for bound in find_bounds(end, -float("inf")) if bound.axis == attention.key]
 
 
 def _bound_of_values(attention: Attention, mask: Any) -> Bound | None:
@@ -119,8 +127,12 @@ def take_attention(
     found = describe_attention(describe_nest(first[1], "", [True]), describe_nest(last[1], "", [True]), causal)
     assert found is not None, name
     length = kept = None
+    ends: list[Length | None] = []
     if end is not None and (bound := _bound_of_scores(found, end)) is not None:
         length = take_length(module, end, bound, f"{name}_length", "%x")
+    if end is not None:
+        own = enumerate(_bounds_of_rows(found, end))
+        ends = [take_length(module, end, bound, f"{name}_end{number}", "%x") for number, bound in own]
     if mask is not None:
         bound = _bound_of_values(found, mask)
         kept = None if bound is None else take_length(module, mask, bound, f"{name}_kept", "%l")
@@ -151,6 +163,7 @@ def take_attention(
         epilogue, others = take_beside(module, f"{name}_last", results[0], last[2])
         values, passed = replace(values, epilogue=epilogue), passed + others
     found = replace(found, scores=scores, values=values, length=length, kept=kept, shares=scaled, hides=hides)
+    found = replace(found, ends=tuple(each for each in ends if each is not None))
     return found, [q, k, *(parts if can_split(found) else ()), *passed]
 
 

@@ -11,8 +11,9 @@ A block of four warps computes ROWS rows of one batch element; rows of several h
 The products are those of a subclass: on tensor cores for f16 and bf16 here, for f32 in `flash_words`. Copies of v
 overlap the first product, those of the next k the second one. With a causal mask, the kernel skips tiles whose keys all
 follow the last row, and never reads their keys and values, unless the maximum of a row is a masked score, as in a row
-without any key. Where a block has 16 rows or fewer, as with one query, its warps share the keys instead of the rows,
-and combine their partial results at the end; `flash_split` splits the keys among blocks.
+without any key. It does not read tiles behind the ends of all rows either, where each row has an end of its own. Where
+a block has 16 rows or fewer, as with one query, its warps share the keys instead of the rows, and combine their partial
+results at the end; `flash_split` splits the keys among blocks.
 
 Dao et al., FlashAttention-2, https://arxiv.org/abs/2307.08691
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import inf
 
 from .flash_end import FlashEnd
 from .flash_shape import WARPS, flash_arguments
@@ -57,12 +59,15 @@ class FlashWriter(FlashEnd):
         return self.run_causal(starts)
 
     def run_causal(self, starts: Sequence[str]) -> list[str]:
-        """Computes the keys before the limit of a causal mask, then the others if a row needs them. If the keys are
-        split, the launch that combines the parts computes the others."""
+        """Computes the keys before the limit of a causal mask, then the others if a row needs them: none does if masked
+        scores are -inf. If the keys are split, the launch that combines the parts computes the others."""
         text, shape, types = self.text, self.shape, ["f32"] * len(starts)
         zero, one, two = text.constant(0), text.constant(1), text.constant(2)
         limit = self.find_limit()
         own = self.own_keys(limit)
+        assert self.attention.causal is not None
+        if self.attention.causal.low == -inf:
+            return self.run_tiles(*own, starts)
         passes = two if shape.parts is None else text.let(f"arith.select {self.is_whole()}, {two}, {one} : index")
         carried, number = [text.fresh() for _ in types], text.fresh()
         with text.loop(f"{number} = {zero} to {passes} step {one}", carried, starts, types) as results:
@@ -120,7 +125,7 @@ class FlashWriter(FlashEnd):
         """Returns whether the greatest score of a row in the block is that of a masked key."""
         text, causal = self.text, self.attention.causal
         assert causal is not None
-        least = text.let(f"arith.constant {_f32(causal.low / 2)} : f32")
+        least = text.let(f"arith.constant {causal.low / 2:.9e} : f32")
         most = self.join_maxima(carried[:2]) if self.shape.shares_keys else carried[:2]
         low = [text.let(f"arith.cmpf olt, {value}, {least} : f32") for value in most]
         real = [text.below(row, self.shape.total_rows) for row in self.row_numbers]
@@ -162,7 +167,7 @@ class FlashWriter(FlashEnd):
         text, types = self.text, ["f32"] * len(starts)
         step = text.constant(self.shape.keys)
         carried, key = [text.fresh() for _ in types], text.fresh()
-        self.copy(1, begin)
+        self.copy_keys(begin, end)
         with text.loop(f"{key} = {begin} to {end} step {step}", carried, starts, types) as results:
             wait_for_copies(text, 0)
             text.barrier()
@@ -171,11 +176,16 @@ class FlashWriter(FlashEnd):
             most, weights, factors = self.weigh(scores, carried[:2])
             wait_for_copies(text, 0)
             text.barrier()
-            self.copy(1, text.add(key, step))
+            self.copy_keys(text.add(key, step), end)
             text.carry([*most, *self.add_values(key, weights, factors, carried[2:])], types)
         wait_for_copies(text, 0)
         text.barrier()
         return results
+
+    def copy_keys(self, key: str, end: str) -> None:
+        """Begins to copy the tile of keys at a key, if it is one before the end."""
+        with self.text.block(f"scf.if {self.text.below(key, end)}"):
+            self.copy(1, key)
 
     def score(self, key: str) -> list[str]:
         """Returns the scores of this thread, four for each tile of 8 keys."""
@@ -290,8 +300,3 @@ class FlashWriter(FlashEnd):
                     columns = b[2 * half : 2 * half + 2]
                     sums[at : at + 4] = multiply(text, float_product(self.element), a, columns, sums[at : at + 4])
         return sums
-
-
-def _f32(value: float) -> str:
-    """Returns the text of a constant; the bits of one that is not finite."""
-    return LOWEST if value == -float("inf") else f"{value:.9e}"

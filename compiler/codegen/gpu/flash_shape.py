@@ -8,8 +8,8 @@ from .fragments import BYTES
 from .nest import arguments_beside, arguments_of
 from .text import Text
 
-WARPS = 4
-THREADS = 32 * WARPS
+WARP, WARPS = 32, 4
+THREADS = WARP * WARPS
 PARTS = "%q2"
 """The memory of the scores."""
 _MOST = 256

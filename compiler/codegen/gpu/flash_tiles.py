@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .attention import Attention
-from .flash_shape import THREADS, WARPS, Shape
+from .flash_shape import THREADS, WARP, WARPS, Shape
 from .flash_split import FEW
 from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
+from .lengths import Length
 from .plain import split_number
 from .text import Text
 
@@ -53,7 +54,7 @@ class FlashTiles:
         self.at |= zip(self.attention.batch, split_number(text, self.batch, shape.batch_sizes), strict=True)
         self.first_column = text.multiply(columns, text.constant(shape.columns))
         self.first_row = text.multiply(tile, text.constant(shape.rows))
-        lane, warp = self._split(text.special("tid.x"), text.constant(32))
+        lane, warp = self._split(text.special("tid.x"), text.constant(WARP))
         quarter, self.group = self._split(lane, text.constant(4))
         self.pair = text.multiply(quarter, text.constant(2))
         self.warp = warp
@@ -71,15 +72,42 @@ class FlashTiles:
             split_number(text, text.index("minui", row, last), shape.row_sizes) for row in self.row_numbers
         ]
 
-        self.end = shape.total_keys
-        """The end of the keys that have a weight, at the end of a tile."""
+        self.end_of_length = shape.total_keys
+        """The end of the keys before the length that all rows of a batch element have, at the end of a tile."""
         if self.attention.length is not None:
-            positions = self._of_scores({})
-            loops = [positions[loop] for loop in self.attention.of_scores()]
-            length = self.attention.length.evaluate(text, loops, shape.total_keys)
-            tile = text.constant(shape.keys)
-            whole = text.multiply(text.index("ceildivui", length, tile), tile)
-            self.end = text.index("minui", whole, shape.total_keys)
+            self.end_of_length = self._end_tile(self._lengths([self.attention.length], {}))
+        self.end = self.end_of_length
+        """The end of the keys that have a weight in a row of the block, at the end of a tile."""
+        if self.attention.ends and self.reads_keys:
+            self.end = text.index("minui", self.end, self._end_tile(self._find_greatest_end(lane, last)))
+
+    def _lengths(self, lengths: Sequence[Length], rows: dict[int, str]) -> str:
+        """Returns the least of some lengths, for positions along the rows."""
+        text, positions = self.text, self._of_scores(rows)
+        loops = [positions[loop] for loop in self.attention.of_scores()]
+        first, *others = (each.evaluate(text, loops, self.shape.total_keys) for each in lengths)
+        for other in others:
+            first = text.index("minui", first, other)
+        return first
+
+    def _end_tile(self, key: str) -> str:
+        """Returns the end of the tiles that have all keys before one."""
+        text, tile = self.text, self.text.constant(self.shape.keys)
+        whole = text.multiply(text.index("ceildivui", key, tile), tile)
+        return text.index("minui", whole, self.shape.total_keys)
+
+    def _find_greatest_end(self, lane: str, last: str) -> str:
+        """Returns the greatest end of the block's rows. Each warp finds it alone: a lane has every 32nd row."""
+        text, shape, greatest = self.text, self.shape, ""
+        for begin in range(0, shape.rows, WARP):
+            row = text.add(self.first_row, text.add(lane, text.constant(begin)))
+            positions = split_number(text, text.index("minui", row, last), shape.row_sizes)
+            own = self._lengths(self.attention.ends, dict(zip(self.attention.rows, positions, strict=True)))
+            greatest = text.index("maxui", greatest, own) if greatest else own
+        word = text.let(f"arith.index_cast {greatest} : index to i32")
+        for distance in (1, 2, 4, 8, 16):
+            word = text.let(f"arith.maxui {word}, {text.exchange(word, 'i32', distance)} : i32")
+        return text.let(f"arith.index_cast {word} : i32 to index")
 
     def _find_end_of_values(self) -> str:
         """Returns the end of the keys whose values are not 0."""

@@ -9,6 +9,7 @@ operations of the body that compute it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ....dialect.emitter import identity
@@ -76,9 +77,16 @@ class Bound:
     value: Node
 
 
-def find_bound(op: Any, fill: float, *, nested: bool = False) -> Bound | None:
-    """Returns the length that an op masks its result with: it selects the constant `fill` from there on. A `nested`
-    one may be inside other masks with this constant."""
+def find_bounds(op: Any, fill: float) -> Iterator[Bound]:
+    """Yields the lengths that an op masks its result with, the outermost first: it selects the constant `fill` from
+    each of them on. Other masks with this constant may lie between them."""
+    found = (read_condition(op, condition, kept) for condition, kept in _masks(op, fill))
+    return (bound for bound in found if bound is not None)
+
+
+def _masks(op: Any, fill: float) -> Iterator[tuple[Node, Node]]:
+    """Yields the conditions of nested selects between a value and the constant `fill`, and the values, the outermost
+    first."""
     value, *_ = read_body(op).values
     while value.kind in ("arith.select", "arith.extf"):
         if value.kind == "arith.extf":
@@ -86,12 +94,9 @@ def find_bound(op: Any, fill: float, *, nested: bool = False) -> Bound | None:
             continue
         condition, kept, other = value.operands
         if number_of(other) != fill:
-            return None
-        found = read_condition(op, condition, kept)
-        if found is not None or not nested:
-            return found
+            return
+        yield condition, kept
         value = kept
-    return None
 
 
 def read_condition(op: Any, condition: Node, kept: Node) -> Bound | None:
@@ -150,7 +155,7 @@ def masked_operand(op: Any) -> tuple[int, Bound] | None:
     _, results = operands_of(op)
     if not all(iterators(op)) or len(results) != 1:
         return None
-    bound = find_bound(op, 0.0)
+    bound = next((read_condition(op, condition, kept) for condition, kept in _masks(op, 0.0)), None)
     value = None if bound is None else unwiden(bound.value)
     if bound is None or value is None or value.kind != "read":
         return None
