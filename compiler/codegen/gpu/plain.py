@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .alignment import bytes_of
 from .nest import Beside, Nest, Operand, arguments_of, call_body
 from .text import Text
 
@@ -86,11 +87,17 @@ def load(text: Text, nest: Nest, operand: int, loops: Sequence[str], prefix: str
 def load_element(text: Text, operand: Operand, name: str, loops: Sequence[str]) -> str:
     """Returns the element of a tensor at positions of the loops, or the value of its padding."""
     indices = [text.apply(expression, loops) for expression in operand.index]
+    return load_inside(text, operand, name, indices, is_inside(text, operand, name, indices))
+
+
+def load_inside(text: Text, operand: Operand, name: str, indices: Sequence[str], inside: str) -> str:
+    """Returns the element of a tensor at an index, or the value of its padding unless it lies `inside`, a condition. An
+    empty one always holds."""
     read = f"memref.load {name}[{', '.join(indices)}] : {operand.type}"
-    if not operand.padded:
+    if not inside:
         return text.let(read)
     value = text.fresh()
-    with text.block(f"{value} = scf.if {is_inside(text, operand, name, indices)} -> ({operand.element})", "} else {"):
+    with text.block(f"{value} = scf.if {inside} -> ({operand.element})", "} else {"):
         text.carry([text.let(read)], [operand.element])
     with text.next_region():
         text.carry([text.let(f"arith.constant {operand.padding}")], [operand.element])
@@ -118,8 +125,8 @@ def store(text: Text, nest: Nest, result: int, values: Sequence[str], loops: Seq
         return
     vector = f"vector<{len(values)}x{what.element}>"
     joined = text.let(f"vector.from_elements {', '.join(values)} : {vector}")
-    bytes = len(values) * BYTES[what.element]
-    text.line(f"vector.store {joined}, {target} {{alignment = {bytes} : i64}} : {what.type}, {vector}")
+    alignment = f"{{alignment = {bytes_of(what, len(values))} : i64}}"
+    text.line(f"vector.store {joined}, {target} {alignment} : {what.type}, {vector}")
 
 
 def store_total(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from . import (
     decoded_weights,
     few_rows,
     plain,
+    row_windows,
     rows,
     tensor_cores,
     tile_maps,
@@ -57,14 +58,17 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
     if few_rows.fits_few_rows(nest):
         return Schedule("few rows", plain.THREADS, few_rows.write_few_rows(nest), few_rows.blocks_at_once(nest))
+    width = row_windows.width_of_row(nest)
+    if width > 1:
+        text = channel_windows.write_windows(nest, width, row_windows.RowWindow)
+        return Schedule("row windows", plain.THREADS, text, row_windows.blocks_at_once(nest))
     lanes = rows.lanes_of(nest)
     if lanes is not None:
         return Schedule(rows.NAMES[lanes], plain.THREADS, rows.write_rows(nest, lanes))
-    width = channel_windows.width_of_window(nest)
+    width = channel_windows.width_of_channels(nest)
     if width > 1:
-        return Schedule(
-            "windows", plain.THREADS, channel_windows.write_windows(nest, width), plain.blocks_at_once(nest)
-        )
+        text = channel_windows.write_windows(nest, width, channel_windows.Window)
+        return Schedule("windows", plain.THREADS, text, plain.blocks_at_once(nest))
     if vectors.can_vectorize(nest) or vectors.is_linear(nest):
         return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest))
     crossing = transposes.find_crossing(nest)
