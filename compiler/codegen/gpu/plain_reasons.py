@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....dialect.wrapping import counted
 from . import rows
+from .alignment import BYTES
 from .nest import Nest
-from .plain import BYTES
 from .vectors import WIDTH
 
 
@@ -19,9 +19,8 @@ def explain_plain(nest: Nest) -> str:
     if last is None:
         return "there is one element"
     moving = [operand for operand in nest.operands if operand.in_memory and last in operand.loops()]
-    narrow = next((operand.element for operand in moving if operand.element not in BYTES), None)
-    if narrow is not None:
-        return f"elements of {narrow} are not read several at once"
+    if moving and all(operand.element not in BYTES for operand in moving):
+        return f"elements of {moving[0].element} are not read several at once"
     size = nest.static_extent(last)
     if size is not None and size % WIDTH:
         return f"the last axis has {counted(size, 'element')}, not a multiple of {WIDTH}"

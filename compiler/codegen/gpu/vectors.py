@@ -1,7 +1,7 @@
 """The schedule of maps over contiguous memory: a thread computes four neighbouring elements.
 
-It loads and stores them together, 8 or 16 bytes at once, if all tensors begin at a multiple of that many bytes; this is
-known in a call only:
+It loads and stores them together, up to 16 bytes at once, if all tensors begin at a multiple of that many bytes; this
+is known in a call only:
 
     thread t:  n = 4 * t
                aligned:    vectors of 4 elements of each operand, 4 calls of the body, a vector for each result
@@ -9,6 +9,8 @@ known in a call only:
 
 Where the size of rows is that of a call, each call also tests whether it is a multiple of four. If not, the threads of
 a block go through its elements four times, and neighbouring threads have neighbouring elements.
+
+Truth values have a byte each, which a thread reads and writes alone.
 
 Rows may have any size where tensors are `linear`: their elements are in the order of the iterations. Four of them may
 lie in two rows then, and tensors with fewer axes, such as a bias, are read one element at a time.
@@ -18,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .alignment import can_be_contiguous, is_contiguous, write_aligned, write_whole
+from .alignment import BYTES, bytes_of, can_be_contiguous, is_contiguous, write_aligned, write_whole
 from .nest import Nest, Operand, arguments_of, call_body
-from .plain import BYTES, THREADS, count_elements, first_value, load, split_number, store, write_count, write_sizes
+from .plain import THREADS, count_elements, first_value, load, split_number, store, write_count, write_sizes
 from .rows import Place
 from .text import Text
 
@@ -38,9 +40,16 @@ def can_vectorize(nest: Nest, *, in_every_call: bool = False) -> bool:
     if in_every_call if size is None else size % WIDTH:
         return False
     fits = is_contiguous if in_every_call else can_be_contiguous
-    moving = [operand for operand in nest.operands if _moves(operand, last)]
-    known = all(o.element in BYTES and not o.padded and fits(o, last, WIDTH) for o in moving)
-    return known and all(_moves(result, last) for result in nest.results)
+    wide = [nest.operands[number] for number in _vectors_along(nest, last)]
+    known = bool(wide) and all(fits(operand, last, WIDTH) for operand in wide)
+    is_padded = any(operand.padded for operand in nest.operands if _moves(operand, last))
+    return known and not is_padded and all(_moves(result, last) for result in nest.results)
+
+
+def _vectors_along(nest: Nest, loop: int) -> list[int]:
+    """Returns the numbers of the operands whose elements along a loop are read and written several at once."""
+    numbered = enumerate(nest.operands)
+    return [number for number, operand in numbered if _moves(operand, loop) and operand.element in BYTES]
 
 
 def _moves(operand: Operand, loop: int) -> bool:
@@ -55,7 +64,7 @@ def is_linear(nest: Nest) -> bool:
     known = [operand for operand in nest.operands if operand.in_memory]
     linear = [operand for operand in known if _has_order(nest, operand)]
     others = [operand for operand in known if operand not in linear]
-    if any(result not in linear for result in nest.results) or any(o.element not in BYTES for o in linear):
+    if any(result not in linear for result in nest.results) or not any(o.element in BYTES for o in linear):
         return False
     size = nest.static_extent(nest.outer[-1])
     # Each position in rows whose size is that of a call takes a division.
@@ -95,7 +104,8 @@ def _write_open(
     element of the block, the thread, and the number of elements; `split` returns the positions of an element."""
     first, thread, count = place
     linear, last = is_linear(nest), nest.outer[-1]
-    vectors = [n for n, o in enumerate(nest.operands) if (_has_order(nest, o) if linear else _moves(o, last))]
+    vectors = _vectors_along(nest, last)
+    vectors = [n for n in vectors if _has_order(nest, nest.operands[n])] if linear else vectors
     with text.block(f"scf.if {_is_aligned(text, nest, vectors, '' if linear else sizes[last])}", "} else {"):
         number = text.add(first, text.multiply(thread, text.constant(WIDTH)))
         if linear:
@@ -118,8 +128,7 @@ def _write_open(
 
 def write_neighbours(text: Text, nest: Nest, position: Sequence[str], size: str) -> None:
     """Computes the elements at a position and the next ones; rows have a multiple of them in every call."""
-    at = _neighbours(text, nest, position)
-    vectors = [number for number, operand in enumerate(nest.operands) if _moves(operand, nest.outer[-1])]
+    at, vectors = _neighbours(text, nest, position), _vectors_along(nest, nest.outer[-1])
     with text.block(f"scf.if {_is_aligned(text, nest, vectors, size)}", "} else {"):
         _write_together(text, nest, vectors, at)
     with text.next_region():
@@ -147,7 +156,7 @@ def write_row(text: Text, nest: Nest, place: Place, known: dict[int, str], colum
     elif can_vectorize(nest, in_every_call=True):
         steps(WIDTH, lambda at: write_neighbours(text, nest, at, sizes[-1]))
     else:
-        vectors = [number for number, operand in enumerate(nest.operands) if _moves(operand, nest.outer[-1])]
+        vectors = _vectors_along(nest, nest.outer[-1])
         with text.block(f"scf.if {_is_aligned(text, nest, vectors, sizes[-1])}", "} else {"):
             steps(WIDTH, lambda at: _write_together(text, nest, vectors, _neighbours(text, nest, at)))
         with text.next_region():
@@ -181,8 +190,8 @@ def _write_together(text: Text, nest: Nest, vectors: Sequence[int], at: Sequence
             return each if different else each * WIDTH
         vector = f"vector<{WIDTH}x{what.element}>"
         indices = ", ".join(text.apply(expression, at[0]) for expression in what.index)
-        bytes = WIDTH * BYTES[what.element]
-        loaded = text.let(f"vector.load %m{operand}[{indices}] {{alignment = {bytes} : i64}} : {what.type}, {vector}")
+        alignment = f"{{alignment = {bytes_of(what, WIDTH)} : i64}}"
+        loaded = text.let(f"vector.load %m{operand}[{indices}] {alignment} : {what.type}, {vector}")
         return [text.let(f"vector.extract {loaded}[{n}] : {what.element} from {vector}") for n in range(WIDTH)]
 
     columns = [read(operand) for operand in range(len(nest.inputs))]
@@ -192,7 +201,12 @@ def _write_together(text: Text, nest: Nest, vectors: Sequence[int], at: Sequence
         before = [first_value(text, nest, result, at[number]) for result in range(len(nest.results))]
         made.append(text.let_many(len(before), call_body(nest, [*elements, *before], at[number])))
     for result in range(len(nest.results)):
-        store(text, nest, result, [values[result] for values in made], at[0])
+        own = [values[result] for values in made]
+        if len(nest.inputs) + result in vectors:
+            store(text, nest, result, own, at[0])
+        else:
+            for value, positions in zip(own, at, strict=True):
+                store(text, nest, result, (value,), positions)
 
 
 def write_element(text: Text, nest: Nest, at: Sequence[str]) -> None:
