@@ -520,11 +520,37 @@ def _substitute_atom(atom: Atom, values: Mapping[str, Size]) -> Size:
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
     """Returns the value of a size. Raises DimError if a dim has no value, or one that its declaration does not
     admit."""
-    result = substitute(size, dict(values))
+    try:
+        return _number(size, values)
+    except KeyError:  # a dim without a value, which the size may not depend on with those of the others
+        result = substitute(size, dict(values))
     if not isinstance(result, int):
         missing = ", ".join(f"`{s.name}`" for s in sorted(symbols(result)))
         raise DimError(f"no value for {missing}")
     return result
+
+
+def _number(size: Size, values: Mapping[str, int]) -> int:
+    """Returns the number that `substitute` returns, without polynomials. Raises KeyError for a dim without a value."""
+    if isinstance(size, int):
+        return size
+    number = 0
+    for monomial, coefficient in size.terms:
+        for atom, power in monomial:
+            coefficient *= _atom_number(atom, values) ** power
+        number += coefficient
+    return number
+
+
+def _atom_number(atom: Atom, values: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        unit, rest = divmod(values[atom.name], atom.multiple)
+        if rest:
+            raise DimError(f"`{atom.name}` must be a multiple of {atom.multiple}, not {values[atom.name]}")
+        return unit
+    if isinstance(atom, FloorDiv):
+        return static_size(floor_divide(_number(atom.numerator, values), _number(atom.denominator, values)))
+    return static_size(_extreme(atom.kind, _number(atom.left, values), _number(atom.right, values)))
 
 
 @dataclass(frozen=True, slots=True)
