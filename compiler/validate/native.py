@@ -53,7 +53,7 @@ def _ranges(items: int, chunk: int) -> list[tuple[int, int]]:
 
 @cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Returns the threads of a process; those of its parent do not survive the fork."""
+    """Returns further threads of a process; those of its parent do not survive the fork."""
     return ThreadPoolExecutor(threads)
 
 
@@ -71,7 +71,10 @@ def make_team(chunk: int, threads: int) -> Team:
         if threads == 1 or len(ranges) == 1:
             compute(0)
         else:
-            list(_pool(threads, os.getpid()).map(compute, range(threads)))
+            others = [_pool(threads - 1, os.getpid()).submit(compute, thread) for thread in range(1, threads)]
+            compute(0)
+            for other in others:
+                other.result()
 
     return Team(_PARALLEL(parallel))
 
@@ -174,6 +177,7 @@ class Library:
             memory.buffers[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in call.results.items()
         )
+        memory.close()
         return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure[:RECORD]))
 
 

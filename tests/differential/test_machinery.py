@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from nacre.compiler.validate.guarded_memory import Memory
+from nacre.compiler.validate.isolated import Died, Progress, run_isolated
 from nacre.compiler.validate.native import Call, Library, Outcome, make_team
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
@@ -60,6 +62,31 @@ def test_writes_beyond_a_tensor_are_found() -> None:
         assert memory.check() is None
         ctypes.memset(memory.buffers["x"].address + offset, 0, 1)
         assert "`x` were written, 1 away" in str(memory.check())
+
+
+def test_pages_of_closed_memory_are_guarded_again() -> None:
+    first = Memory({"x": 100, "y": 30}, at_end=False, alignments={})
+    address = first.buffers["x"].address
+    ctypes.memset(address + 100, 0, 1)
+    first.freeze()
+    first.close()
+    again = Memory({"x": 200, "y": 8}, at_end=False, alignments={})
+    assert again.buffers["x"].address == address, "the pages are used again"
+    assert again.check() is None
+    for buffer in again.buffers.values():
+        buffer.data[:] = 1
+    assert again.check() is None
+    ctypes.memset(address + 200, 0, 1)
+    assert "`x` were written, 1 away" in str(again.check())
+    again.close()
+    other = Memory({"x": 8, "y": 4000}, at_end=True, alignments={})
+    place = other.buffers["y"].address
+
+    def read(size: int, _report: Progress) -> bytes:
+        return ctypes.string_at(place, size)[-1:]
+
+    found = run_isolated([partial(read, 4000), partial(read, 4001)])
+    assert len(found) == 2 and not isinstance(found[0], Died) and isinstance(found[1], Died)
 
 
 class Broken(Library):
