@@ -36,19 +36,33 @@ def _folder(path: Path) -> str:
     return str(path if len(path.parts) == 2 else path.parent)
 
 
+def statements(source: str) -> Iterator[ast.AST]:
+    """Yields the statements of a source, also nested ones. They are a tenth of its nodes."""
+    pending: list[ast.AST] = [ast.parse(source)]
+    while pending:
+        node = pending.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            pending.extend(getattr(node, name, ()))
+
+
 def imported_names(path: Path) -> Iterator[tuple[int, str]]:
     """Yields the line and the absolute name of each import in a file, whose path is relative to the root."""
     package = ["nacre", *path.parts[:-1]]
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    for node in statements((ROOT / path).read_text(encoding="utf-8")):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             full = [*base, *(node.module.split(".") if node.module else [])]
             yield from ((node.lineno, ".".join([*full, alias.name])) for alias in node.names)
 
 
-@cache
 def folder_imports(package: str = "compiler") -> Imports:
     """Returns the imports between the folders in a package, without `compiler/nacre`, which exports public names."""
+    return _folder_imports(package)
+
+
+@cache
+def _folder_imports(package: str) -> Imports:
     found: dict[str, dict[str, str]] = {}
     for path in sorted(p.relative_to(ROOT) for p in (ROOT / package).rglob("*.py")):
         if path.parts[:2] == ("compiler", "nacre") or path.name == "__init__.py":
