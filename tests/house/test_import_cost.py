@@ -164,20 +164,24 @@ with contextlib.redirect_stdout(io.StringIO()):
     assert run(["--version"]) == 0"""
 
 
-def calls_of(statement: str, folder: Path, **variables: str) -> int:
-    """Returns the number of calls of Python functions, also those that import modules. A first run compiles modules to
-    bytecode, as an installation does, and fills the cache."""
+def _run(statement: str, folder: Path, **variables: str) -> str:
     environment = {**os.environ, "NACRE_CACHE": str(folder), **variables}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    subprocess.run([sys.executable, "-c", statement], check=True, env=environment, capture_output=True)
-    command = [sys.executable, "-c", COUNT.format(statement=statement)]
-    return int(subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout)
+    command = [sys.executable, "-c", statement]
+    return subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout
+
+
+def calls_of(statement: str, folder: Path, **variables: str) -> int:
+    """Returns the number of calls of Python functions, also those that import modules."""
+    return int(_run(COUNT.format(statement=statement), folder, **variables))
 
 
 def test_a_command_starts_with_few_calls(tmp_path: Path) -> None:
     """Counts do not depend on the machine and its load; `python tests/bench/command_starts.py` prints seconds. The
     limits leave a quarter for other versions of Python and of the packages. The model has 59 lines."""
     check = CHECK.format(model=str(SAMPLES / "digits" / "digits.nacre"))
+    for statement in (VERSION, check):
+        _run(statement, tmp_path)  # compiles modules to bytecode, as an installation does, and fills the cache
     assert calls_of(VERSION, tmp_path) < VERSION_CALLS
     assert calls_of(check, tmp_path) < CHECK_CALLS
     assert calls_of(check, tmp_path, NACRE_NO_CACHE="1") > 2 * CHECK_CALLS  # derives the parser
