@@ -26,26 +26,35 @@ _SOURCE = r"""
 #include <stddef.h>
 #include <sys/mman.h>
 #include <time.h>
-typedef float lanes __attribute__((vector_size(64)));
+/* A vector fills a register: GCC computes wider ones element by element. CHAINS leave registers for two operands. */
+#ifdef __AVX512F__
+#define BYTES 64
+#define CHAINS 24
+#else
+#define BYTES 32
+#define CHAINS 12
+#endif
+#define LANES (BYTES / 4)
+typedef float lanes __attribute__((vector_size(BYTES)));
 static double on(clockid_t clock) { struct timespec t; clock_gettime(clock, &t); return t.tv_sec + 1e-9 * t.tv_nsec; }
 static double now(void) { return on(CLOCK_MONOTONIC); }
 
-/* 24 independent chains of fused multiply-adds, since fewer would measure their latency. In GFLOP/s. */
+/* Independent chains of fused multiply-adds: fewer than 10 would measure their latency. In GFLOP/s. */
 double peak(long rounds) {
-    lanes a[24], x, y;
-    for (int k = 0; k < 16; k++) { x[k] = 1.0001f; y[k] = 0.99f; }
-    for (int i = 0; i < 24; i++) a[i] = x * (float)i;
+    lanes a[CHAINS], x, y;
+    for (int k = 0; k < LANES; k++) { x[k] = 1.0001f; y[k] = 0.99f; }
+    for (int i = 0; i < CHAINS; i++) a[i] = x * (float)i;
     double start = now();
     for (long r = 0; r < rounds; r++) {
 #pragma GCC unroll 24
-        for (int i = 0; i < 24; i++) a[i] = a[i] * x + y;
+        for (int i = 0; i < CHAINS; i++) a[i] = a[i] * x + y;
     }
     double seconds = now() - start;
     float sum = 0;
-    for (int i = 0; i < 24; i++) for (int k = 0; k < 16; k++) sum += a[i][k];
+    for (int i = 0; i < CHAINS; i++) for (int k = 0; k < LANES; k++) sum += a[i][k];
     volatile float keep = sum;
     (void)keep;
-    return rounds * 24.0 * 32 / seconds / 1e9;
+    return rounds * (2.0 * CHAINS * LANES) / seconds / 1e9;
 }
 
 /* A buffer that is written once, on huge pages if wanted, so that every page exists. */
@@ -63,12 +72,14 @@ double read_once(const void *memory, size_t bytes) {
     const lanes *p = memory;
     lanes sum[8] = {{0}};
     double start = on(CLOCK_THREAD_CPUTIME_ID);
-    for (size_t i = 0; i < bytes / 64; i += 8) {
+    for (size_t i = 0; i < bytes / BYTES; i += 8) {
 #pragma GCC unroll 8
         for (int k = 0; k < 8; k++) {
             /* Prefetches far ahead into the second cache and a little ahead into the first read up to 8 % faster. */
-            __builtin_prefetch(p + i + k + 256, 0, 2);
-            __builtin_prefetch(p + i + k + 32, 0, 3);
+            if (k * BYTES % 64 == 0) {
+                __builtin_prefetch((const char *)(p + i + k) + (16 << 10), 0, 2);
+                __builtin_prefetch((const char *)(p + i + k) + (2 << 10), 0, 3);
+            }
             sum[k] += p[i + k];
         }
     }

@@ -76,6 +76,10 @@ def graphs() -> list[Graph]:
         case("q8_rounded", floats(8, rounded="bf16"), "bf16[M, 64]", "*i8[33, 2, 32]", "*f16[33, 2]", sizes=ROWS),
         case("q4_halves", floats(4, rounded="f16"), "f16[M, 96]", *small, "*u8[50, 3]", sizes=ROWS),
         case("e2m1_rows", dequantized, "u8[8, 3, 16]", "bf16[8, 3]"),
+        case("q8_one_row", codes(8, 128), "u8[1, 128]", "*i8[100, 2, 64]", "*f16[100, 2]"),
+        case("q4_64_one_row", codes(4, 128), "u8[1, 128]", "*u8[50, 2, 32]", "*f16[50, 2]"),
+        case("nl_signed_row", codes(4, 128, **NL), "u8[1, 96]", *small),
+        case("q4_zeros_one_row", codes(4, 128), "u8[1, 96]", *small, "*u8[50, 3]"),
         case("layer", layer, "u8[M, 96]", *small, "f32[M, 1]", "f32[50]", "f32[M, 50]", sizes=ROWS),
         case("normed", normed, "u8[M, 96]", *small, "f32[50]", sizes=ROWS),
     ]

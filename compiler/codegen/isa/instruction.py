@@ -67,6 +67,13 @@ def multiply_pairs(a: npt.NDArray[np.int16], b: npt.NDArray[np.int16]) -> npt.ND
     return sums
 
 
+def multiply_bytes(a: npt.NDArray[np.int8], b: npt.NDArray[np.int8]) -> npt.NDArray[np.int16]:
+    """Returns the sums of two neighbouring products of bytes, unsigned by signed, saturated to 16 bits."""
+    products = a.view(np.uint8).astype(np.int32) * b.view(np.int8).astype(np.int32)
+    sums: npt.NDArray[np.int16] = np.clip(products[0::2] + products[1::2], -(1 << 15), (1 << 15) - 1).astype(np.int16)
+    return sums
+
+
 def dot_bytes(total: npt.NDArray[np.int32], a: npt.NDArray[np.uint8], b: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
     """Returns the sums of four neighbouring products of bytes, unsigned by signed, added to `total`."""
     products = a.view(np.uint8).astype(np.int32) * b.view(np.int8).astype(np.int32)

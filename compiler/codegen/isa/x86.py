@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .instruction import ZERO, Instruction, dot_bytes, multiply_pairs, nearest, shuffle_bytes
+from .instruction import ZERO, Instruction, dot_bytes, multiply_bytes, multiply_pairs, nearest, shuffle_bytes
 
 _AVX512 = frozenset({"sse2", "avx512f"})
 _ALL_LANES = "-1 : i16"
@@ -61,6 +61,11 @@ def _pairs(lanes: int, name: str, *needs: str) -> Instruction:
     return Instruction("multiply-pairs", lanes, features, f"llvm.x86.{name}", ("i16", "i16"), "i32", multiply_pairs)
 
 
+def _bytes(lanes: int, name: str, feature: str) -> Instruction:
+    features = frozenset({"sse2", feature})
+    return Instruction("multiply-bytes", lanes, features, f"llvm.x86.{name}", ("i8", "i8"), "i16", multiply_bytes)
+
+
 def _shuffle(lanes: int, name: str, feature: str) -> Instruction:
     features = frozenset({"sse2", feature})
     return Instruction("shuffle-bytes", lanes, features, f"llvm.x86.{name}", ("i8", "i8"), "i8", shuffle_bytes)
@@ -88,10 +93,13 @@ X86: tuple[Instruction, ...] = (
     _nearest(4, "sse2.cvtps2dq", needs=frozenset({"sse2"})),
     _nearest(8, "avx.cvt.ps2dq.256", needs=frozenset({"sse2"})),
     _nearest(16, "avx512.mask.cvtps2dq.512", ZERO, _ALL_LANES, _CURRENT_ROUNDING, needs=frozenset({"sse2"})),
-    # No sum of two products of bytes exceeds 32 bits; `pmaddubsw`, which adds in 16 bits, would saturate.
+    # No sum of two products of bytes exceeds 32 bits.
     _pairs(4, "sse2.pmadd.wd"),
     _pairs(8, "avx2.pmadd.wd"),
     _pairs(16, "avx512.pmaddw.d.512", "avx512bw"),
+    # It adds in 16 bits and saturates, so that it serves small bytes alone: see `tiler/byte_pairs.py`.
+    _bytes(4, "ssse3.pmadd.ub.sw.128", "ssse3"),
+    _bytes(8, "avx2.pmadd.ub.sw", "avx2"),
     *(_dot_bytes(lanes, "avx512vnni") for lanes in (4, 8, 16)),
     *(_dot_bytes(lanes, "avxvnni") for lanes in (4, 8)),
     *(_dot_of_bfloats(lanes) for lanes in (4, 8, 16)),

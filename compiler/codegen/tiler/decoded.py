@@ -30,9 +30,9 @@ from ....dialect.dims import Size, bounds, static_size
 from ...targets.vector_unit import Prefetches
 from ..structured.body_nodes import Node, products_of
 from ..structured.positions import Panel
+from .dots import WORD
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
-from .order import Order
 from .prefetch import Panels, prefetch_panels
 from .quantized_sums import add_zero
 from .roles import Roles
@@ -40,7 +40,7 @@ from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
 from .structure import COMPOSED, Op, Scaled
 from .text import Value
-from .tiles import Cell, RowBlockTiles, rows_from, tile_work_items
+from .tiles import Cell, RowBlockTiles
 
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
@@ -112,6 +112,11 @@ def _classes(stage: Stage, op: Op, node: Node) -> set[int]:
     return {stage.of(op, loop) for loop in op.loops_read(node)}
 
 
+def words_of(op: Op, scaled: Scaled) -> int:
+    """Returns the numbers of a block in a column, or the words of them."""
+    return len(scaled.products) * prod(static_size(op.loops[loop]) for loop in scaled.inner)
+
+
 class DecodedTiles(RowBlockTiles):
     """The writer of blocks of rows of one op."""
 
@@ -129,8 +134,7 @@ class DecodedTiles(RowBlockTiles):
         # A byte of several numbers takes so many instructions that the hardware does not fetch far enough ahead.
         fetches = Prefetches() if len(self.weights) > len(self._moving()) else roles.prefetches
         self.fetched = Panels(roles.step, (), fetches)
-        words = len(self.weights) * prod(static_size(size) for _, size in self.inner)
-        self.numbers = evaluator.stack("numbers", op, words * roles.width, self._type)
+        self.numbers = evaluator.stack("numbers", op, words_of(op, scaled) * roles.width, self._type)
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
 
     def _block(
@@ -193,7 +197,7 @@ class DecodedTiles(RowBlockTiles):
                 for mask, _, slot in these:
                     with writer.masked(mask):
                         begin.append(writer.load(self.sums, slot))
-            parts = self._sum(list(self.inner), iterations, of, begin, count, True)
+            parts = self._sum_block(iterations, of, begin, count)
             for (mask, at, slot), part in zip(these, parts, strict=True):
                 with writer.masked(mask):
                     if self.scaled.factor is not None:
@@ -208,7 +212,23 @@ class DecodedTiles(RowBlockTiles):
                     self.evaluator.define(op, at, writer.load(self.sums, slot))
                     finish(at)
 
+    def _sum_block(
+        self, iterations: Sequence[Iteration], masks: Sequence[str | None], begin: Sequence[Value], rows: int
+    ) -> list[Value]:
+        """Returns the sums of all cells, unscaled, after the products of a block."""
+        return self._sum(list(self.inner), iterations, masks, list(begin), rows, True)
+
     # Numbers of a block
+
+    def _add_zero(self, zero: int, total: Value, value: Value) -> Value:
+        """Returns a sum from which `_start` follows, after one more word."""
+        return add_zero(self.writer, zero, total, value)
+
+    def _start(self, zero: int, total: Value) -> Value:
+        """Returns the initial sum of a block, which takes the zero point off each product."""
+        type = self.writer.vector_type(WORD)
+        name = self.writer.let(f"arith.subi {self.writer.splat('0', type)}, {total.name} : {type}")
+        return Value(name, WORD, True)
 
     @property
     def _type(self) -> str:
@@ -241,7 +261,7 @@ class DecodedTiles(RowBlockTiles):
                         value = writer.broadcast(self.evaluator.body(self.op, here, root=weight))
                         writer.store(self.numbers, kept[self._node(weight)].at(here), value)
                         if zero:
-                            after[v] = add_zero(writer, zero, after[v], value)
+                            after[v] = self._add_zero(zero, after[v], value)
             return after
 
         if not self.fetched.each_line:
@@ -249,8 +269,7 @@ class DecodedTiles(RowBlockTiles):
         sums = self._each_step(self.inner, {}, [nothing] * len(masks) if zero else [], step)
         if not zero:
             return [nothing] * len(masks)
-        type = writer.vector_type("i32")
-        return [Value(writer.let(f"arith.subi {nothing.name}, {s.name} : {type}"), "i32", True) for s in sums]
+        return [self._start(zero, total) for total in sums]
 
     def _moving(self) -> list[int]:
         """Returns the panels that are dequantized step by step."""
@@ -296,20 +315,30 @@ class DecodedTiles(RowBlockTiles):
     ) -> list[Value]:
         """Writes one more iteration for every cell, product by product: the values of one product fill enough
         registers."""
-        sums = list(totals)
         cells = list(zip(iterations, masks, strict=True))
         if self.tile_fetched is not None:
             first = iterations[: len(iterations) // rows]
             for number in self._moving():
                 prefetch_panels(self.evaluator, self.op, number, first, self.tile_fetched)
+        return self._add_cells(cells, totals, len(cells) // rows)
+
+    def _add_cells(
+        self, cells: Sequence[tuple[Iteration, str | None]], totals: Sequence[Value], width: int
+    ) -> list[Value]:
+        """Returns the sums of all cells after one more iteration; `width` cells belong to a row."""
+        sums = list(totals)
         for weight, product in zip(self.weights, self.products, strict=True):
-            for at, mask in cells[: len(cells) // rows]:
-                with self.writer.masked(mask):
-                    self.evaluator.body(self.op, at, root=weight)
+            self._read(weight, cells[:width])
             for number, (at, mask) in enumerate(cells):
                 with self.writer.masked(mask):
                     sums[number] = self.evaluator.add_products(self.op, product, at, sums[number])
         return sums
+
+    def _read(self, weight: Node, cells: Sequence[tuple[Iteration, str | None]]) -> None:
+        """Reads the numbers of the first row, which the others share."""
+        for at, mask in cells:
+            with self.writer.masked(mask):
+                self.evaluator.body(self.op, at, root=weight)
 
     # Loops
 
@@ -330,13 +359,3 @@ class DecodedTiles(RowBlockTiles):
             at = {**iteration, **fixed, classes[-1]: variable(loop.index)}
             loop.after = self._each_step(inner, at, loop.values, write)
         return loop.results
-
-
-def write_decoded(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
-    stage, roles = evaluator.stage, order.roles
-
-    # A panel is dequantized once for many rows, so it is prefetched a little ahead, independently of its next reader.
-    tiles = DecodedTiles(evaluator, op, roles)
-    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
-        rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
-        tiles.cover_block(iteration, row, column, rows, evaluator.finish)

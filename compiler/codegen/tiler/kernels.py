@@ -39,8 +39,8 @@ from .blocked import plan_blocks, write_blocked
 from .boundaries import read_boundaries
 from .byte_sums import plan_byte_sum
 from .copied import plan_copies, write_copied
-from .decoded import share_rows_of, write_decoded
 from .decoded_matrices import find_decoded_matrices, write_decoded_matrices
+from .decoded_schedule import decoded_roles, write_decoded
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
 from .lanes import count_lanes
@@ -294,7 +294,7 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
             order = choose_order(stage, op, blocks.roles, copied=True)
             written = partial(write_blocked, evaluator, op, blocks, order)
             return _Schedule("blocked tile", order.counts, written, share_elements(stage))
-        decoded, copies = share_rows_of(stage, op, roles), plan_copies(evaluator, op, roles)
+        decoded, copies = decoded_roles(evaluator, op, roles), plan_copies(evaluator, op, roles)
         if decoded is None and copies is not None:
             order = choose_order(stage, op, copies.roles, copied=True)
             written = partial(write_copied, evaluator, op, copies, order)

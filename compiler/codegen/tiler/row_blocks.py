@@ -23,7 +23,7 @@ from dataclasses import replace
 from ....dialect.dims import Size, bounds, product
 from ...targets.vector_unit import VectorUnit
 from .bounded import bound_rows, heavy_first
-from .decoded import DecodedTiles
+from .decoded_schedule import decoded_tiles
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
 from .nest import blocks, work_items
@@ -299,7 +299,7 @@ class RowStage:
             in_whole_tiles(writer, rows, roles.rows, tile)
 
         if op.scaled is not None and op.scaled.quantized is not None:
-            decoded = DecodedTiles(evaluator, op, roles)
+            decoded = decoded_tiles(evaluator, op, roles)
 
             return lambda iteration, row, column, rows: decoded.cover_block(iteration, row, column, rows, finish)
         shared = find_shared(self.stage, op, roles)
