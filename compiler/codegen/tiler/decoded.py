@@ -120,6 +120,9 @@ def words_of(op: Op, scaled: Scaled) -> int:
 class DecodedTiles(RowBlockTiles):
     """The writer of blocks of rows of one op."""
 
+    parts = 1
+    """The vectors in which the numbers of a block in several columns are stored."""
+
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
         super().__init__(evaluator, op, roles)
         scaled = _sum_of(op)
@@ -134,7 +137,7 @@ class DecodedTiles(RowBlockTiles):
         # A byte of several numbers takes so many instructions that the hardware does not fetch far enough ahead.
         fetches = Prefetches() if len(self.weights) > len(self._moving()) else roles.prefetches
         self.fetched = Panels(roles.step, (), fetches)
-        self.numbers = evaluator.stack("numbers", op, words_of(op, scaled) * roles.width, self._type)
+        self.numbers = evaluator.stack("numbers", op, words_of(op, scaled) * self.parts * roles.width, self._type)
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
 
     def _block(
@@ -184,6 +187,7 @@ class DecodedTiles(RowBlockTiles):
 
         def add_block(at: Iteration, _: Sequence[Value]) -> list[Value]:
             starts = self._decode({**iteration, **at}, column, masks)
+            self._prepare({**iteration, **at}, row, rows)
             with self._decoded(column):
                 in_tiles(writer, rows, self.roles.rows, lambda first, count: add_rows(at, starts, first, count))
             return []
@@ -212,6 +216,9 @@ class DecodedTiles(RowBlockTiles):
                     self.evaluator.define(op, at, writer.load(self.sums, slot))
                     finish(at)
 
+    def _prepare(self, iteration: Iteration, row: Form, rows: Rows) -> None:
+        """Called once for a block, before the tiles of its rows."""
+
     def _sum_block(
         self, iterations: Sequence[Iteration], masks: Sequence[str | None], begin: Sequence[Value], rows: int
     ) -> list[Value]:
@@ -219,6 +226,10 @@ class DecodedTiles(RowBlockTiles):
         return self._sum(list(self.inner), iterations, masks, list(begin), rows, True)
 
     # Numbers of a block
+
+    def _keep(self, kept: Kept, at: Iteration, value: Value) -> None:
+        """Stores numbers of a block."""
+        self.writer.store(self.numbers, kept.at(at), value)
 
     def _add_zero(self, zero: int, total: Value, value: Value) -> Value:
         """Returns a sum from which `_start` follows, after one more word."""
@@ -259,7 +270,7 @@ class DecodedTiles(RowBlockTiles):
                 with writer.masked(mask):
                     for weight in self.weights:
                         value = writer.broadcast(self.evaluator.body(self.op, here, root=weight))
-                        writer.store(self.numbers, kept[self._node(weight)].at(here), value)
+                        self._keep(kept[self._node(weight)], here, value)
                         if zero:
                             after[v] = self._add_zero(zero, after[v], value)
             return after
@@ -287,13 +298,14 @@ class DecodedTiles(RowBlockTiles):
     def _kept(self, column: Form) -> Mapping[tuple[int, int], Kept]:
         """Returns the stack memory of each weight's dequantized values, in the order of the reads."""
         strides: dict[int, Size] = {self.roles.lane: 1}
-        length = self.roles.width * len(self.weights)
+        apart = self.roles.width * self.parts
+        length = apart * len(self.weights)
         for numbers, size in reversed(self.inner):
             strides[self.stage.of(self.op, numbers[-1])] = length
             length *= static_size(size)
         origin = column.times(-1)
         return {
-            self._node(weight): Kept(self.numbers, strides, origin.plus(i * self.roles.width))
+            self._node(weight): Kept(self.numbers, strides, origin.plus(i * apart))
             for i, weight in enumerate(self.weights)
         }
 

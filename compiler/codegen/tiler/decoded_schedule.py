@@ -11,6 +11,7 @@ from .evaluate import Evaluator
 from .order import Order
 from .roles import Roles
 from .single_row_bytes import MOST_VECTORS, SingleRowBytes, takes_single_rows
+from .split_bytes import SplitBytes, takes_split_rows
 from .structure import Op
 from .tiles import rows_from, tile_work_items
 
@@ -30,7 +31,11 @@ def decoded_tiles(evaluator: Evaluator, op: Op, roles: Roles) -> DecodedTiles:
     pairs, scaled = _pairs_of(evaluator, op), op.scaled
     if pairs is None or scaled is None:
         return DecodedTiles(evaluator, op, roles)
-    writer = SingleRowBytes if takes_single_rows(scaled) else DecodedBytes
+    writer = DecodedBytes
+    if roles.block == 1 and takes_single_rows(scaled):
+        writer = SingleRowBytes
+    elif roles.block > 1 and takes_split_rows(evaluator, op, scaled):
+        writer = SplitBytes
     return writer(evaluator, op, roles, pairs)
 
 

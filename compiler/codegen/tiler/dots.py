@@ -40,6 +40,8 @@ SUMS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 """For each addition: the multiplication, the type of both, and the widening of the factors with its source type."""
 SIZES: Mapping[str, int] = {dtype.mlir: dtype.group for dtype in ANY if dtype.is_grouped}
 """The number of elements in a word."""
+HALVES = ("even", "odd")
+"""The names of every second element of a word, from the first one and from the second one on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +170,24 @@ def _integers(writer: Writer, total: str, left: str, right: str, widenings: Sequ
 
 def _half_integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
     sums = writer.vector_type("i32")
-    for half in ("even", "odd"):
+    for half in HALVES:
         factors = [_half_bytes(writer, word, w, half) for word, w in zip((left, right), widenings, strict=True)]
         pairs = _multiply_pairs(writer, factors)
         total = writer.let(f"arith.addi {total}, {pairs} : {sums}")
     return total
+
+
+def half_word(writer: Writer, word: Value, widening: str, half: str) -> Value:
+    """Returns every second byte of words, as words of two 16-bit integers."""
+    name = _half_bytes(writer, writer.broadcast(word).name, widening, half)
+    type = writer.vector_type(WORD)
+    return Value(writer.let(f"vector.bitcast {name} : {parts_type(writer, 'i16')} to {type}"), WORD, True)
+
+
+def add_halves(writer: Writer, total: Value, left: Value, right: Value) -> Value:
+    """Returns the sum after the products of words of two 16-bit integers."""
+    pairs = _multiply_pairs(writer, [parts(writer, writer.broadcast(word).name, "i16") for word in (left, right)])
+    return Value(writer.let(f"arith.addi {total.name}, {pairs} : {writer.vector_type(WORD)}"), WORD, True)
 
 
 def _multiply_pairs(writer: Writer, factors: Sequence[str]) -> str:
@@ -188,7 +203,7 @@ def _multiply_words(writer: Writer, factors: Sequence[str]) -> str:
     sixteen = writer.splat("16", type)
     products: list[str] = []
     words = [writer.let(f"vector.bitcast {factor} : {halves} to {type}") for factor in factors]
-    for half in ("even", "odd"):
+    for half in HALVES:
         raised = [writer.let(f"arith.shli {w}, {sixteen} : {type}") if half == "even" else w for w in words]
         left, right = (writer.let(f"arith.shrsi {word}, {sixteen} : {type}") for word in raised)
         products.append(writer.let(f"arith.muli {left}, {right} : {type}"))
@@ -217,7 +232,7 @@ def _bfloats(writer: Writer, total: str, left: str, right: str, widenings: Seque
 
 def _half_bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
     sums = writer.vector_type("f32")
-    for half in ("even", "odd"):
+    for half in HALVES:
         first, second = (_every_second(writer, word, half) for word in (left, right))
         total = writer.multiply_add(first, second, total, sums)
     return total
@@ -231,7 +246,7 @@ def _widened_bfloats(writer: Writer, total: str, words: Sequence[Value | Halves]
             return writer.broadcast(word.even if half == "even" else word.odd).name
         return _every_second(writer, writer.broadcast(word).name, half)
 
-    for half in ("even", "odd"):
+    for half in HALVES:
         first, second = (factor(word, half) for word in words)
         total = writer.multiply_add(first, second, total, sums)
     return total
