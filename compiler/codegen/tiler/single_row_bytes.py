@@ -58,7 +58,9 @@ class SingleRowBytes(DecodedBytes):
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, pairs: BytePairs) -> None:
         super().__init__(evaluator, op, roles, pairs)
-        self.middle = _middle(self.weights[0])
+        middle = _middle(self.weights[0])
+        assert middle is not None, op.location  # `takes_single_rows` refuses numbers that vary
+        self.middle = middle
         self.unsigned = [replace(weight, operands=weight.operands[:1]) for weight in self.weights]
         """The values without the subtraction of the constant."""
         self.fits_in_block = words_of(op, self.scaled) <= WORDS_IN_SUM
