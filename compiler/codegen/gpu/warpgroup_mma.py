@@ -120,9 +120,10 @@ def depth_step(*, is_deep: bool) -> int:
     return (DEPTH * 2 if is_deep else DEPTH * ROW_BYTES) // 16
 
 
-def begin_products(text: Text) -> None:
-    """Comes before the first product that uses registers which other instructions have written."""
-    _run(text, "wgmma.fence.sync.aligned;", "", [])
+def begin_products(text: Text, sums: Sequence[str]) -> list[str]:
+    """Comes before the first product that uses registers which other instructions have written. Returns the sums, which
+    are in their registers by then: a constant would else be moved there between the fence and the product."""
+    return _pass_through(text, "wgmma.fence.sync.aligned;", sums)
 
 
 def multiply_tiles(
@@ -150,9 +151,14 @@ def group_products(text: Text, left: int) -> None:
 def end_products(text: Text, sums: Sequence[str]) -> list[str]:
     """Waits until this warp's products are complete, and returns their sums. Only these results depend on the wait:
     nothing keeps a computation with the given sums, which are in registers, after it."""
+    return _pass_through(text, "wgmma.wait_group.sync.aligned 0;", sums)
+
+
+def _pass_through(text: Text, code: str, sums: Sequence[str]) -> list[str]:
+    """Writes an instruction that comes after all writes of the given registers, and before all reads of the results."""
     count, result = len(sums), f"!llvm.struct<({', '.join(['f32'] * len(sums))})>"
     constraints = ",".join([*["=f"] * count, *map(str, range(count))])
-    made = _run(text, "wgmma.wait_group.sync.aligned 0;", constraints, [(each, "f32") for each in sums], result)
+    made = _run(text, code, constraints, [(each, "f32") for each in sums], result)
     return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(count)]
 
 

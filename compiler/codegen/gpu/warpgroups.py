@@ -355,7 +355,7 @@ class _Writer:
         by = [depth_step(is_deep=map.is_deep) for map in plan.maps]
         rows, columns = plan.maps
         turned = (not rows.is_deep, not columns.is_deep)
-        begin_products(text)
+        sums = begin_products(text, sums)
         for step in range(CHUNK // DEPTH):
             a, b = (
                 text.let(
