@@ -116,6 +116,8 @@ static void check_operation(block *b, operation by, uint64_t address, uint64_t b
         by.access.bytes = bits_of(begin, stop - begin);
         check_granule(b, each, by.clock, begin, by.access.bytes, by.is_write, by.text);
         if (by.is_write) {
+            /* Whatever comes after this write comes after all that it has overwritten. */
+            if (at->accessed == of->begun) memset(&at->records[begin % BYTES], 0, (stop - begin) * sizeof *at->records);
             each->text = by.text;
             each->write = by.access;
             each->count = 0;

@@ -75,7 +75,7 @@ static uint8_t *begin_copy(block *b, uint64_t target, uint32_t bytes, uint64_t b
     if (target % (is_swizzled ? 1024 : 16) || target + bytes > b->shared_bytes || b->tile_count == MOST_TILES)
         fail(b, "wrong target %llu: %s", (unsigned long long)target, text);
     const int number = number_of(b, barrier);
-    begin_copy_in_phase(b, number, text);
+    check_barrier_of_copy(b, number, text);
     check_copy(b, number, target, bytes, 1, text);
     memset(b->shared_written + target, 0, bytes);
     b->tiles[b->tile_count] = (tile_copy){target, barrier, bytes, is_swizzled, calloc(bytes, 1)};

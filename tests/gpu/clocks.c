@@ -17,7 +17,8 @@
  *
  * Thus a wait for a phase or for groups sees one more epoch, whichever operation of it is complete first. Completed
  * operations need no proxy fence before ordinary accesses. Accesses of threads need one before asynchronous operations,
- * anywhere on the way between them; fences order shared memory only, so none is searched for in global memory.
+ * anywhere on the way between them; fences order shared memory only, so none is searched for in global memory. The end of
+ * a copy tells nothing of what its thread did before it began.
  *
  * A wait for a parity may end at once where the phase before has that parity. So it sees no more than the least number of
  * phases that have the parity and are not fewer than the thread has seen: a wait for the wrong parity orders nothing,
@@ -126,28 +127,23 @@ static void check_creation(block *b, const clocks *of, const barrier_clock *barr
              barrier->thread, (unsigned long long)b->barriers[number].address, b->thread);
 }
 
-static void release(block *b, clocks *of, barrier_clock *to) {
-    uint32_t *clock = own_clock(b, of);
-    join(of, to->arrived, clock);
-    threads_in(of, clock)[b->thread]++;
-}
-
 void arrive_at_phase(block *b, int number) {
     clocks *of = clocks_of(b);
     if (of == NULL) return;
     check_creation(b, of, &of->barriers[number], number);
-    release(b, of, &of->barriers[number]);
+    uint32_t *clock = own_clock(b, of);
+    join(of, of->barriers[number].arrived, clock);
+    threads_in(of, clock)[b->thread]++;
 }
 
-void begin_copy_in_phase(block *b, int number, const char *text) {
+void check_barrier_of_copy(block *b, int number, const char *text) {
     clocks *of = clocks_of(b);
     if (of == NULL) return;
-    barrier_clock *barrier = &of->barriers[number];
+    const barrier_clock *barrier = &of->barriers[number];
     check_creation(b, of, barrier, number);
     if (fenced_in(of, clock_of(of, b->thread))[barrier->thread] < barrier->epoch)
         fail(b, "a race: no fence.proxy.async is between thread %u, which creates the barrier at shared address %llu, and "
              "a copy: %s", barrier->thread, (unsigned long long)b->barriers[number].address, text);
-    release(b, of, barrier);
 }
 
 void end_phase_of_clock(block *b, int number) {

@@ -123,7 +123,7 @@ void free_races(races *of);
  * the beginning of a block. */
 void begin_phases(block *b, int barrier);
 void arrive_at_phase(block *b, int barrier);
-void begin_copy_in_phase(block *b, int barrier, const char *text);
+void check_barrier_of_copy(block *b, int barrier, const char *text);
 void end_phase_of_clock(block *b, int barrier);
 void see_phase(block *b, int barrier, uint32_t parity);
 void see_products(block *b, int groups);

@@ -37,6 +37,9 @@ KERNEL = """
 	setp.eq.u32 	%p2, %r1, 127;
 	setp.lt.u32 	%p3, %r1, 32;
 	setp.ge.u32 	%p4, %r1, 32;
+	and.b32 	%r10, %r1, 31;
+	setp.eq.u32 	%p0, %r10, 0;
+	EARLY
 	@%p1 mbarrier.init.shared::cta.b64 [12288], 1;
 	@%p1 mbarrier.init.shared::cta.b64 [12296], 1;
 	@%p1 mbarrier.init.shared::cta.b64 [12304], 128;
@@ -44,7 +47,9 @@ KERNEL = """
 	ret;
 }
 """
-"""The tile of the rows of a product is at 0, that of the columns at 8192. Each thread has 4 bytes at %r2."""
+"""The tile of the rows of a product is at 0, that of the columns at 8192. Each thread has 4 bytes at %r2. A predicate
+holds in the first lane of each warp (%p0), the first thread (%p1), the last one (%p2), the first warp (%p3), or all
+other warps (%p4)."""
 PUBLISHED = "fence.proxy.async.shared::cta; bar.sync 0; "
 FENCE, BARRIER = "fence.proxy.async.shared::cta; ", "bar.sync 0; "
 ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [12304]; "
@@ -52,11 +57,18 @@ READ, WRITE, READ_FIRST = "ld.shared.b32 %r9, [%r2]; ", "st.shared.b32 [%r2], %r
 READ_OTHER = "xor.b32 %r3, %r2, 256; ld.shared.b32 %r9, [%r3]; "
 
 
-def copy(who: str, barrier: int = 12288, target: int = 0, bytes: int = 8192) -> str:
-    """A thread begins a copy."""
+def announce(who: str, barrier: int = 12288, bytes: int = 8192) -> str:
+    return f"@{who} mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bytes}; "
+
+
+def begin(who: str, barrier: int = 12288, target: int = 0, bytes: int = 8192) -> str:
     name = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-    announced = f"@{who} mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bytes}; "
-    return f"{announced} @{who} {name} [{target}], [%rd1], {bytes}, [{barrier}]; "
+    return f"@{who} {name} [{target}], [%rd1], {bytes}, [{barrier}]; "
+
+
+def copy(who: str, barrier: int = 12288, target: int = 0, bytes: int = 8192) -> str:
+    """A thread announces and begins a copy."""
+    return announce(who, barrier, bytes) + begin(who, barrier, target, bytes)
 
 
 def wait(barrier: int = 12288, parity: int = 0, who: str = "") -> str:
@@ -78,6 +90,10 @@ PRODUCT = f"""mov.b64 %rd3, {descriptor(0)}; mov.b64 %rd4, {descriptor(8192)};
 COMMIT, COMPLETE = "wgmma.commit_group.sync.aligned; ", "wgmma.wait_group.sync.aligned 0; "
 OTHER = copy("%p1", 12296, 8192, 1024)
 ARRIVED = wait(12304, who="%p2")
+THREE_PHASES = PUBLISHED + announce("%p1", 12296, 1024) + copy("%p1") + wait(who="%p1") + copy("%p1", 12288, 8192, 1024)
+THREE_PHASES += wait(parity=1, who="%p1") + "PHASE" + begin("%p1", 12296, 10240, 1024) + wait(12296)
+"""The first thread waits for two phases of a barrier, and for what stands at PHASE. When the others have waited for the
+other barrier, these phases have ended, but nothing tells them so."""
 LOADED = PUBLISHED + copy("%p1") + OTHER + wait() + wait(12296)
 """Both tiles have arrived, and all threads have waited for them."""
 WRITTEN = "cp.async.bulk.wait_group 0; "
@@ -104,6 +120,15 @@ ORDERED = {
     + FENCE
     + copy("%p2")
     + wait(parity=1),
+    "a copy over written memory": PUBLISHED
+    + announce("%p2")
+    + WRITE
+    + FENCE
+    + ARRIVE
+    + ARRIVED
+    + begin("%p2")
+    + wait()
+    + READ_OTHER,
     "a copy after products": LOADED + PRODUCT + COMMIT + COMPLETE + ARRIVE + ARRIVED + copy("%p2") + wait(parity=1),
     "products of written tiles": LOADED + WRITE + FENCE + BARRIER + PRODUCT + COMMIT + COMPLETE,
     "a write after products": LOADED + PRODUCT + COMMIT + COMPLETE + BARRIER + WRITE,
@@ -132,6 +157,16 @@ RACES = {
         PUBLISHED + copy("%p1") + OTHER + wait(parity=1) + wait(who="%p3") + wait(12296) + READ,
         "no wait is between a copy to shared memory, which writes",
     ),
+    "a wait for a parity of two phases": (
+        THREE_PHASES.replace("PHASE", "") + wait(parity=1) + READ,
+        "no wait is between a copy to shared memory, which writes",
+    ),
+    "a wait for a parity of the first of three phases": (
+        THREE_PHASES.replace("PHASE", copy("%p1", 12288, 9216, 1024) + wait(who="%p1"))
+        + wait()
+        + "ld.shared.b32 %r9, [8192]; ",
+        "no wait is between a copy to shared memory, which writes",
+    ),
     "a copy before reads": (
         PUBLISHED + copy("%p1") + wait() + READ + FENCE + copy("%p2") + wait(parity=1),
         "no barrier is between thread 0, which reads",
@@ -148,6 +183,17 @@ RACES = {
         PUBLISHED + copy("%p1") + copy("%p1", 12296) + wait() + wait(12296),
         "no wait is between a copy to shared memory, which writes",
     ),
+    "a read of what the thread of a copy has written": (
+        WRITE
+        + PUBLISHED
+        + announce("%p1", bytes=1024)
+        + "@%p1 "
+        + WRITE
+        + begin("%p1", 12288, 8192, 1024)
+        + wait()
+        + READ_FIRST,
+        "no barrier is between thread 0, which writes",
+    ),
     "a copy during products": (
         LOADED + PRODUCT + COMMIT + ARRIVE + ARRIVED + copy("%p2") + wait(parity=1) + COMPLETE,
         "no wait is between a product, which reads",
@@ -160,8 +206,16 @@ RACES = {
         LOADED.replace(wait() + wait(12296), wait(12296, who="%p3") + wait()) + PRODUCT + COMMIT + COMPLETE,
         "no wait is between a copy to shared memory, which writes",
     ),
+    "products after the wait of a lane": (
+        LOADED.replace(wait() + wait(12296), wait(12296, who="%p0") + wait()) + PRODUCT + COMMIT + COMPLETE,
+        "no wait is between a copy to shared memory, which writes",
+    ),
     "products of written tiles without a fence": (
         LOADED + WRITE + BARRIER + PRODUCT + COMMIT + COMPLETE,
+        "no fence.proxy.async is between thread 0, which writes",
+    ),
+    "products of tiles that are written after a fence": (
+        LOADED + FENCE + WRITE + BARRIER + PRODUCT + COMMIT + COMPLETE,
         "no fence.proxy.async is between thread 0, which writes",
     ),
     "products of written tiles without a barrier": (
@@ -227,6 +281,14 @@ RACES = {
         + "xor.b32 %r3, %r2, 256; ld.shared.b32 %r9, [%r3]; ",
         "no barrier is between another thread, which reads",
     ),
+    "accesses after a barrier": (
+        WRITE + PUBLISHED + WRITE + READ_OTHER,
+        "no barrier is between another thread, which reads",
+    ),
+    "a write after reads that come before the barriers": (
+        WRITE + BARRIER + "@%p4 " + READ_FIRST + "INIT" + "@%p1 " + READ_FIRST + "@%p1 " + WRITE,
+        "no barrier is between another thread, which reads",
+    ),
     "a write after some of the reads": (
         PUBLISHED
         + WRITE
@@ -241,14 +303,18 @@ RACES = {
         "no barrier is between another thread, which reads",
     ),
 }
-"""The ends of kernels that have one, and its message."""
+"""The ends of kernels that have one, and its message. What stands before INIT comes before the barriers are created."""
 BODIES = [*ORDERED.values(), *(body for body, _ in RACES.values())]
 
 
 @pytest.fixture(scope="module")
 def kernels(machine_folder: Path) -> Path:
     """The program of all kernels."""
-    texts = [KERNEL.replace("NAME", f"end{n}").replace("BODY", body) for n, body in enumerate(BODIES)]
+    parts = {body: body.split("INIT") for body in BODIES}
+    texts = [
+        KERNEL.replace("NAME", f"end{n}").replace("BODY", parts[body][-1]).replace("EARLY", "".join(parts[body][:-1]))
+        for n, body in enumerate(BODIES)
+    ]
     return compile_ptx("\n".join([HEAD, ".shared .align 1024 .b8 tiles[12312];", *texts]), machine_folder)
 
 
@@ -269,3 +335,11 @@ def test_races_are_found(machine: Machine, kernels: Path, name: str) -> None:
     found = run(kernels, machine.library, body, finds_races=True)
     assert "a race: " in found and message in found
     assert run(kernels, machine.library, body, finds_races=False) == ""
+
+
+def test_sums_are_written_before_a_fence(machine: Machine, machine_folder: Path) -> None:
+    body = LOADED + PRODUCT.replace("wgmma.mma", "mov.b32 %s2, 0; wgmma.mma") + COMMIT + COMPLETE
+    text = KERNEL.replace("NAME", "written").replace("BODY", body).replace("EARLY", "")
+    program = compile_ptx("\n".join([HEAD, ".shared .align 1024 .b8 tiles[12312];", text]), machine_folder)
+    memory = np.zeros((BYTES // 16, 2), np.int64)
+    assert "no wgmma.fence comes before a product" in run_kernel(machine.library, program, "written", THREADS, memory)

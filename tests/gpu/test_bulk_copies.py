@@ -110,6 +110,7 @@ def test_pieces_of_rows_are_exchanged_in_boxes(machine: Machine, machine_folder:
         (LOADS["bytes"], STORES["bytes"].replace("1024", "1000"), "no whole pieces of 16 bytes"),
         (LOADS["bytes"], STORES["box"].replace("[0]", "[128]"), "wrong source 128"),
     ],
+    ids=["source", "target of bytes", "map", "target of a box", "bytes arrive", "bytes of a store", "source of a box"],
 )
 def test_wrong_copies_are_refused(machine: Machine, machine_folder: Path, load: str, store: str, message: str) -> None:
     assert message in run(machine, machine_folder, load, store)[2]
