@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from click.testing import CliRunner
 from nacre.compiler.checking import read_model
 from nacre.compiler.cli.importing import import_command
 from nacre.compiler.lower.lowered import static_bytes
+from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.quantization.effects import find_faster_precision
 from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.validate.checker import choose_observer
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import walk
 from nacre.dialect.types import F32
@@ -87,19 +91,42 @@ def _write(path: Path, kind: str, *, decoded: bool) -> None:
     path.write_bytes(gguf_bytes(tensors, METADATA))
 
 
-def _expected(path: Path, kind: str) -> Array:
-    _write(path, kind, decoded=True)
-    return InterpretedSession(read_model(path), S=CONTEXT).call("score", IDS)
+@dataclass(frozen=True)
+class Case:
+    """The build of a file in one format, which checks its stages, and the logits of the numbers that it holds."""
+
+    build: Build
+    expected: Array
+
+    @property
+    def tolerance(self) -> float:
+        return 1e-5 * float(np.abs(self.expected).max())
+
+
+@pytest.fixture(scope="module")
+def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    """Returns the case of a format, which its tests share."""
+
+    @cache
+    def make(kind: str) -> Case:
+        folder = tmp_path_factory.mktemp(kind)
+        _write(folder / "floats.gguf", kind, decoded=True)
+        expected = InterpretedSession(read_model(folder / "floats.gguf"), S=CONTEXT).call("score", IDS)
+        _write(folder / "model.gguf", kind, decoded=False)
+        source, options = read_model(folder / "model.gguf"), Options()
+        return Case(Build(source, options, observer=choose_observer(source, options, check=False)), expected)
+
+    return make
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_matrices_stay_quantized(kind: str, tmp_path: Path) -> None:
-    expected = _expected(tmp_path / "floats.gguf", kind)
-    _write(tmp_path / "model.gguf", kind, decoded=False)
-    build = Build(read_model(tmp_path / "model.gguf"))
-    found = InterpretedSession(build.source_model, S=CONTEXT).call("score", IDS)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
-    module = build.optimize()
+def test_matrices_stay_quantized(kind: str, case_of: Callable[[str], Case]) -> None:
+    case = case_of(kind)
+    found = InterpretedSession(case.build.source_model, S=CONTEXT).call("score", IDS)
+    np.testing.assert_allclose(found, case.expected, rtol=0, atol=case.tolerance)
+    case.build.make("optimized")
+    module = case.build.optimized
+    assert module is not None
     large = [p for p in module.parameters if p.type.dtype is F32 and p.type.elements >= VOCABULARY * WIDTH]
     assert not large, [str(p) for p in large]
     stored = sum(static_bytes(p.type) for p in module.parameters if "blk" in p.name and p.type.rank > 1)
@@ -110,10 +137,9 @@ def test_matrices_stay_quantized(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q3_K", "Q4_K", "Q6_K", "IQ4_NL", "MXFP4"])
-def test_products_with_rounded_activations_are_integer(kind: str, tmp_path: Path) -> None:
-    expected = _expected(tmp_path / "floats.gguf", kind)
-    _write(tmp_path / "model.gguf", kind, decoded=False)
-    plain, targets = read_model(tmp_path / "model.gguf"), parse_targets("znver4")
+def test_products_with_rounded_activations_are_integer(kind: str, case_of: Callable[[str], Case]) -> None:
+    expected = case_of(kind).expected
+    plain, targets = case_of(kind).build.source_model, parse_targets("znver4")
     rounded = in_precision(plain, "a8")
     assert [find_faster_precision(each.module, targets) for each in (plain, rounded)] == ["a8", None]
     found = InterpretedSession(rounded, S=CONTEXT).call("score", IDS)
@@ -135,15 +161,19 @@ def test_parameters_in_blocks_cannot_be_imported_as_text(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_compiled_models_agree(kind: str, level: int, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+def test_compiled_models_agree(
+    kind: str, level: int, case_of: Callable[[str], Case], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     if level == 0 and not pytestconfig.getoption("--variants"):
         pytest.skip("level 0 runs with --variants; the interpreter checks it by default")
-    expected = _expected(tmp_path / "floats.gguf", kind)
-    _write(tmp_path / "model.gguf", kind, decoded=False)
-    compiled = nacre.compile(tmp_path / "model.gguf", tmp_path / "model.so", opt_level=level)
-    session = compiled.session(S=CONTEXT)
-    check = partial(np.testing.assert_allclose, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
-    check(session.entries["score"](IDS), expected)
+    case, path = case_of(kind), tmp_path / "model.so"
+    if level == case.build.options.level:
+        case.build.run(path)
+    else:
+        nacre.compile(case.build.source_model, path, opt_level=level)
+    session = nacre.load(path).session(S=CONTEXT)
+    check = partial(np.testing.assert_allclose, rtol=0, atol=case.tolerance)
+    check(session.entries["score"](IDS), case.expected)
     session.reset()
-    for token, row in zip(IDS, expected, strict=True):
+    for token, row in zip(IDS, case.expected, strict=True):
         check(session.entries["decode"](np.array([token])), row)
