@@ -235,7 +235,7 @@ def _compiled_objects(
         for file, text in sources:
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text)
-        _compile(linker, folder, dialect)
+        _compile(linker, folder, dialect, sources)
         names = _object_names(linker)
         if _MERGED in names:
             _merge(linker, folder, _MERGED, [*map(_object_name, linker.runtime), *linker.static])
@@ -246,27 +246,44 @@ def _compiled_objects(
 @lru_cache(maxsize=8)
 def _key(linker: Linker, dialect: tuple[str, ...], sources: tuple[tuple[str, str], ...]) -> str:
     """Returns the cache key of the compiled runtime: the sources, the flags, and the path and date of the compiler."""
-    compiler = Path(shutil.which(linker.command[0]) or linker.command[0]).resolve()
-    package = importlib.util.find_spec("ziglang") if linker.is_zig else None
-    files = [compiler, *([Path(package.origin)] if package is not None and package.origin else [])]
-    dates = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files if file.exists()]
     stubs = [text for pair in stub_sources(linker.machine).values() for text in pair] if linker.stubs else []
     texts = [*stubs, *(part for source in sources for part in source)]
     flags = [*linker.system.compile_flags, *dialect, *linker.system.merge_flags, *linker.static]
-    parts = [*linker.command, *dates, *flags, *texts]
+    parts = [*linker.command, *_dates(linker), *flags, *texts]
     return hashlib.sha256(b"".join(hashlib.sha256(part.encode()).digest() for part in parts)).hexdigest()
 
 
-def _compile(linker: Linker, folder: Path, dialect: Sequence[str]) -> None:
+def _dates(linker: Linker) -> list[str]:
+    """Returns the path, the size and the date of the compiler."""
+    compiler = Path(shutil.which(linker.command[0]) or linker.command[0]).resolve()
+    package = importlib.util.find_spec("ziglang") if linker.is_zig else None
+    files = [compiler, *([Path(package.origin)] if package is not None and package.origin else [])]
+    return [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files if file.exists()]
+
+
+_compiled: dict[tuple[str, ...], bytes] = {}
+"""The objects that this process compiled, by the compiler, the flags, the names and the texts that they depend on.
+Runtimes that differ in a few sources share the others."""
+
+
+def _compile(linker: Linker, folder: Path, dialect: Sequence[str], sources: Sequence[tuple[str, str]]) -> None:
     """Compiles the runtime, one source at a time, since zig writes the first object of several alone."""
     flags = linker.system.compile_flags
+    texts = dict(sources)
+    shared = [*linker.command, *_dates(linker), *dialect]
+    shared += [part for source in sources if source[0].endswith(".h") for part in source]
     for stem in linker.runtime:
         arguments = [*flags, "-c", f"{stem}.c", "-o", _object_name(stem)]
+        key = (*shared, *arguments, texts[f"{stem}.c"])
+        if (known := _compiled.get(key)) is not None:
+            (folder / _object_name(stem)).write_bytes(known)
+            continue
         result = linker.run([*dialect, *arguments], folder)
         if result.returncode > 0 and dialect:
             result = linker.run(arguments, folder)
         if result.returncode:
             raise _failure("compile the runtime of", [*linker.command, *arguments], result)
+        _compiled[key] = (folder / _object_name(stem)).read_bytes()
 
 
 def _make_stubs(linker: Linker, folder: Path) -> None:
