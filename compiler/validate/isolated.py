@@ -27,8 +27,9 @@ TIMEOUT = 60.0
 """Seconds of processor time that a task may take between progress messages."""
 _IDLE = 0.01
 """A task that uses less than this part of a processor waits; one that competes for processors uses more."""
-_SOON = 0.05
-"""Seconds until a message is late: only then is the processor time of the child read, since that takes milliseconds."""
+_SOON, _SOON_PART = 0.5, 0.1
+"""Seconds until a message is late, but no more than a part of the time limit: only then is the processor time of the
+child read, since that takes milliseconds."""
 
 CRASH, HANG = "crash", "hang"
 
@@ -153,7 +154,7 @@ class _Child:
 
 def _is_ready(reader: int, child: int, timeout: float) -> bool:
     """Waits for a message; returns False if the child hangs."""
-    if select.select([reader], [], [], min(timeout, _SOON))[0]:
+    if select.select([reader], [], [], min(_SOON_PART * timeout, _SOON))[0]:
         return True
     first = before = _cpu_seconds(child)
     while not select.select([reader], [], [], timeout)[0]:
