@@ -13,7 +13,8 @@ a block go through its elements four times, and neighbouring threads have neighb
 Truth values have a byte each, which a thread reads and writes alone.
 
 Rows may have any size where tensors are `linear`: their elements are in the order of the iterations. Four of them may
-lie in two rows then, and tensors with fewer axes, such as a bias, are read one element at a time.
+lie in two rows then, and tensors with fewer axes, such as a bias, are read one element at a time. The thread whose
+vector reaches beyond the last element computes its elements one after another.
 """
 
 from __future__ import annotations
@@ -106,24 +107,30 @@ def _write_open(
     linear, last = is_linear(nest), nest.outer[-1]
     vectors = _vectors_along(nest, last)
     vectors = [n for n in vectors if _has_order(nest, nest.operands[n])] if linear else vectors
-    with text.block(f"scf.if {_is_aligned(text, nest, vectors, '' if linear else sizes[last])}", "} else {"):
+    aligned = _is_aligned(text, nest, vectors, "" if linear else sizes[last])
+    begin, step = text.add(first, thread), text.constant(THREADS)
+    if linear:
         number = text.add(first, text.multiply(thread, text.constant(WIDTH)))
-        if linear:
-            following = [number, *(text.add(number, text.constant(n)) for n in range(1, WIDTH))]
-            with text.block(f"scf.if {text.below(following[-1], count)}", "} else {"):
-                _write_together(text, nest, vectors, [split(each) for each in following])
-            with text.next_region():
-                step = text.fresh()
-                with text.loop(f"{step} = {number} to {count} step {text.constant(1)}", [], [], []):
-                    write_element(text, nest, split(step))
-        else:
+        following = [number, *(text.add(number, text.constant(n)) for n in range(1, WIDTH))]
+        whole = text.let(f"arith.andi {aligned}, {text.below(following[-1], count)} : i1")
+        # The thread with the last elements computes them by the loop of calls without alignment: this is less code.
+        begin, step = (_select(text, aligned, *pair) for pair in ((number, begin), (text.constant(1), step)))
+        with text.block(f"scf.if {whole}", "} else {"):
+            _write_together(text, nest, vectors, [split(each) for each in following])
+    else:
+        with text.block(f"scf.if {aligned}", "} else {"):
+            number = text.add(first, text.multiply(thread, text.constant(WIDTH)))
             with text.block(f"scf.if {text.below(number, count)}"):
                 _write_together(text, nest, vectors, _neighbours(text, nest, split(number)))
     with text.next_region():
         end = text.index("minui", count, text.add(first, text.constant(THREADS * WIDTH)))
         number = text.fresh()
-        with text.loop(f"{number} = {text.add(first, thread)} to {end} step {text.constant(THREADS)}", [], [], []):
+        with text.loop(f"{number} = {begin} to {end} step {step}", [], [], []):
             write_element(text, nest, split(number))
+
+
+def _select(text: Text, condition: str, first: str, second: str) -> str:
+    return text.let(f"arith.select {condition}, {first}, {second} : index")
 
 
 def write_neighbours(text: Text, nest: Nest, position: Sequence[str], size: str) -> None:
