@@ -20,7 +20,7 @@ from typing import Any
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
 from ..structured.body_nodes import Node
-from ..structured.operations import body_of
+from ..structured.operations import body_of, iterators
 from .bodies import describe_nest
 from .body_slices import begin_slice
 from .body_values import read_body
@@ -33,6 +33,8 @@ _ROUNDED = ("f16", "bf16")
 def take_decoding(module: Any, op: Any, name: str, starts: Sequence[Any], *, tf32: bool) -> Decoding | None:
     """Adds the function that decodes the weights of an op to the module; returns None if the op is not a product of
     activations, which are its rows, with decoded weights."""
+    if all(iterators(op)):
+        return None
     nest = describe_nest(op, name, starts)
     groups = find_groups(nest) if nest.is_independent() else None
     if groups is None or nest.is_product:

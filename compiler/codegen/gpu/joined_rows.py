@@ -22,7 +22,7 @@ from typing import Any
 
 from ...base.mlir import ir
 from ...targets.chips import CHIPS
-from ..structured.operations import GENERIC, operands_of
+from ..structured.operations import GENERIC, iterators, operands_of
 from ..structured.values import RESHAPES, VIEWS, axes_of_reshape, made_by, root_of
 from .bodies import describe_nest
 from .contraction import find_groups
@@ -73,6 +73,10 @@ def join_rows(computing: Sequence[Any], groups: Sequence[Group]) -> list[Group]:
 
 
 def _count_joined(computing: Sequence[Any], groups: Sequence[Group]) -> int:
+    last = [computing[number] for number in groups[0].members[-1:]]
+    # Most launches are maps, which begin no sequence.
+    if not any(op.name == GENERIC and not all(iterators(op)) for op in last):
+        return 0
     first = _nest_of(computing, groups[0])
     lanes = None if first is None else lanes_of(first)
     if first is None or lanes is None or not first.outer or find_groups(first) is not None:
