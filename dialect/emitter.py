@@ -42,6 +42,8 @@ class Index:
         return Index(kept, self.constant + other.constant)
 
     def __mul__(self, factor: int) -> Index:
+        if factor == 1:
+            return self
         return Index(tuple((k, c * factor) for k, c in self.coefficients if c * factor), self.constant * factor)
 
 

@@ -468,8 +468,9 @@ class KernelWriter:
 
     def _inputs(self, op: Structured, access: IndexMap) -> Iterator[tuple[Ref, IndexMap]]:
         """Yields the inputs of an operation with loops `access`, as the operation that is being written reads them."""
+        is_own = access is identity(len(op.loops))
         for ref, map in zip(op.operands, op.input_maps, strict=False):
-            yield ref, tuple(compose(index, access) for index in map)
+            yield ref, map if is_own else tuple(compose(index, access) for index in map)
 
     def _leaves(self, op: Structured, access: IndexMap) -> dict[tuple[Key, IndexMap], Ref]:
         """Returns the tensors that an operation reads in memory, directly or through inlined operations, in the order
