@@ -88,7 +88,7 @@ def call(model: nacre.Model, name: str, item: Example) -> str | None:
     """Returns a description of the difference to the reference; None if there is none."""
     results = model.entries[name](*item.arrays)
     results = results if isinstance(results, tuple) else (results,)
-    return item.disagreement([np.asarray(result) for result in results], item.reference())
+    return item.disagreement([np.asarray(result) for result in results], item.expected)
 
 
 def test_operators_agree_with_their_references(machine: Machine, built: Built) -> None:

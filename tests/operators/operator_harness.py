@@ -10,6 +10,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,14 @@ class Example:
     def attributes(self) -> dict[str, Any]:
         return self.operator.complete(self.case.attributes)
 
-    @property
+    @cached_property
     def types(self) -> tuple[TensorType, ...]:
         return tuple(TensorType(dtype_of(a), a.shape) for a in self.arrays)
+
+    @cached_property
+    def expected(self) -> tuple[Array, ...]:
+        """The results of the reference."""
+        return tuple(map(_read_only, self.reference()))
 
     def reference(self, arrays: Sequence[Array] | None = None, **changed: Any) -> tuple[Array, ...]:
         with np.errstate(all="ignore"):
@@ -137,7 +143,20 @@ def random_array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
     return np.asarray(rng.random(shape) < 0.5)
 
 
+_made: dict[tuple[str, int, str], Example] = {}
+"""The examples of this process, by operator, case and dtype."""
+
+
 def example(operator: Operator, number: int, dtype: DType) -> Example:
+    """One case in one dtype. Each is made once in a process: a dozen tests take all of them."""
+    key = (operator.name, number, dtype.name)
+    known = _made.get(key)
+    if known is None or known.operator is not operator:
+        known = _made[key] = _make_example(operator, number, dtype)
+    return known
+
+
+def _make_example(operator: Operator, number: int, dtype: DType) -> Example:
     case = operator.cases[number]
     rng = np.random.default_rng(zlib.crc32(f"{operator.name} {number} {dtype}".encode()))
     main = "T" if any(o.group == "T" for o in operator.operands) else (operator.operands or (None,))[0]
@@ -151,7 +170,14 @@ def example(operator: Operator, number: int, dtype: DType) -> Example:
         else:
             own = case.mixed.get(position, dtype if operand.group == main_group else operand.dtypes[0])
             arrays.append(random_array(rng, own, case.shapes[position], case.domain))
-    return Example(operator, number, case, dtype, tuple(arrays))
+    return Example(operator, number, case, dtype, tuple(map(_read_only, arrays)))
+
+
+def _read_only(array: Array) -> Array:
+    """The same memory, which no test changes for the tests after it."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def examples(operator: Operator) -> Iterator[Example]:

@@ -50,7 +50,7 @@ def cases(operator: Operator, everything: bool) -> list[Example]:
 def gradient_of(item: Example) -> tuple[Function, list[Array]]:
     """The function of the operands and of the gradients of its results, and its arguments."""
     rng = np.random.default_rng(zlib.crc32(str(item).encode()))
-    results = [a for a in item.reference() if dtype_of(a).is_float]
+    results = [a for a in item.expected if dtype_of(a).is_float]
     seeds = [random_array(rng, dtype_of(a), a.shape, (-1.0, 1.0)) for a in results]
     types = [*item.types, *(TensorType(dtype_of(s), s.shape) for s in seeds)]
     return build_function(types, write_gradient(item, len(item.types)), item.name), [*item.arrays, *seeds]
