@@ -200,7 +200,7 @@ def main() -> int:
         parser.error("--resume needs --json")
     if given.threads < 1 or len(cores) < given.threads:
         parser.error(f"{given.threads} threads on {len(os.sched_getaffinity(0))} cores")
-    probe = Probe(cores)
+    probe = Probe(cores, cpu_time=given.cpu_time)
     plan = QUICK if given.quick else FULL
     setting = Setting(
         threads=given.threads,

@@ -18,6 +18,8 @@ import numpy as np
 
 BUFFER_BYTES = 256 << 20
 """What each thread reads to measure the bandwidth: much more than any cache."""
+PEAK_OPERATIONS = 1.2e9
+"""Floating-point operations of one round of the peak."""
 ALONE = 1.85
 """Two threads with a core each compute at least so many times as much as one."""
 
@@ -26,35 +28,35 @@ _SOURCE = r"""
 #include <stddef.h>
 #include <sys/mman.h>
 #include <time.h>
-/* A vector fills a register: GCC computes wider ones element by element. CHAINS leave registers for two operands. */
 #ifdef __AVX512F__
-#define BYTES 64
-#define CHAINS 24
+enum { LANES = 16, CHAINS = 24 };
+#elif defined __AVX__
+enum { LANES = 8, CHAINS = 12 };
 #else
-#define BYTES 32
-#define CHAINS 12
+enum { LANES = 4, CHAINS = 12 };
 #endif
-#define LANES (BYTES / 4)
-typedef float lanes __attribute__((vector_size(BYTES)));
+typedef float lanes __attribute__((vector_size(4 * LANES)));
 static double on(clockid_t clock) { struct timespec t; clock_gettime(clock, &t); return t.tv_sec + 1e-9 * t.tv_nsec; }
-static double now(void) { return on(CLOCK_MONOTONIC); }
 
-/* Independent chains of fused multiply-adds: fewer than 10 would measure their latency. In GFLOP/s. */
-double peak(long rounds) {
+/* Independent chains of fused multiply-adds: fewer would measure their latency, and more than registers hold would
+   measure memory. In GFLOP/s of the time of the thread, or of the clock on the wall. */
+double peak(double operations, int of_thread) {
+    clockid_t clock = of_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+    long rounds = operations / (2.0 * LANES * CHAINS);
     lanes a[CHAINS], x, y;
     for (int k = 0; k < LANES; k++) { x[k] = 1.0001f; y[k] = 0.99f; }
     for (int i = 0; i < CHAINS; i++) a[i] = x * (float)i;
-    double start = now();
+    double start = on(clock);
     for (long r = 0; r < rounds; r++) {
 #pragma GCC unroll 24
         for (int i = 0; i < CHAINS; i++) a[i] = a[i] * x + y;
     }
-    double seconds = now() - start;
+    double seconds = on(clock) - start;
     float sum = 0;
     for (int i = 0; i < CHAINS; i++) for (int k = 0; k < LANES; k++) sum += a[i][k];
     volatile float keep = sum;
     (void)keep;
-    return rounds * (2.0 * CHAINS * LANES) / seconds / 1e9;
+    return rounds * 2.0 * LANES * CHAINS / seconds / 1e9;
 }
 
 /* A buffer that is written once, on huge pages if wanted, so that every page exists. */
@@ -71,21 +73,22 @@ void release(void *p, size_t bytes) { munmap(p, bytes); }
 double read_once(const void *memory, size_t bytes) {
     const lanes *p = memory;
     lanes sum[8] = {{0}};
+    const long line = 64 / sizeof(lanes);
     double start = on(CLOCK_THREAD_CPUTIME_ID);
-    for (size_t i = 0; i < bytes / BYTES; i += 8) {
+    for (size_t i = 0; i < bytes / sizeof(lanes); i += 8) {
 #pragma GCC unroll 8
         for (int k = 0; k < 8; k++) {
             /* Prefetches far ahead into the second cache and a little ahead into the first read up to 8 % faster. */
-            if (k * BYTES % 64 == 0) {
-                __builtin_prefetch((const char *)(p + i + k) + (16 << 10), 0, 2);
-                __builtin_prefetch((const char *)(p + i + k) + (2 << 10), 0, 3);
+            if (k % line == 0) {
+                __builtin_prefetch(p + i + k + 256 * line, 0, 2);
+                __builtin_prefetch(p + i + k + 32 * line, 0, 3);
             }
             sum[k] += p[i + k];
         }
     }
     double seconds = on(CLOCK_THREAD_CPUTIME_ID) - start;
     volatile float keep = 0;
-    for (int k = 0; k < 8; k++) keep = keep + sum[k][k];
+    for (int k = 0; k < 8; k++) keep = keep + sum[k][k % LANES];
     return bytes / seconds / 1e9;
 }
 """
@@ -121,16 +124,17 @@ def on_each(cores: Sequence[int], measure: Callable[[], float]) -> list[float]:
 
 
 class Probe:
-    """Measures the cores that it is given. One round of the peak takes about 10 ms."""
+    """Measures the cores that it is given. One round of the peak takes about 10 ms, of processor time with `cpu_time`:
+    other work on a core then does not count."""
 
-    def __init__(self, cores: Sequence[int]) -> None:
-        self.cores = tuple(cores)
+    def __init__(self, cores: Sequence[int], *, cpu_time: bool = False) -> None:
+        self.cores, self.cpu_time = tuple(cores), cpu_time
         self._library = compile_c(_SOURCE, "probe")
         self._library.peak.restype = self._library.read_once.restype = ctypes.c_double
         self._library.buffer.restype = ctypes.c_void_p
 
     def _peak(self) -> float:
-        return float(self._library.peak(ctypes.c_long(1_500_000)))
+        return float(self._library.peak(ctypes.c_double(PEAK_OPERATIONS), int(self.cpu_time)))
 
     def alone(self) -> list[float]:
         """GFLOP/s of each core while the others rest."""
