@@ -36,7 +36,7 @@ _BELOW = 254 - 127 + 1
 def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
     """Returns p * 2**n where p is about 1, shifted = n + TWO_FACTORS, and n < 256, rounded once.
 
-    Without a scaling instruction it requires n > -254. The instruction returns zero where n is low, for any p.
+    On vectors, the result is zero where n is low, for any p. On scalars it requires n > -254.
     """
     low = n < -125
     # Callers of a scalar version vectorise only without a branch.
@@ -78,9 +78,9 @@ def _scale_or_zero(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
     """Computes `scale`, with zero in the lanes that are low."""
     if p.writer.scaling:
         return scale_by_instruction(p.writer.scaling, p, n, low)
-    # 2**128 is not representable, and half of 2**-125 is.
+    # 2**128 is not representable, and half of 2**-125 is. Where n is low, the product may be anything, such as a NaN.
     half = (shifted.bits() << 23) - (_BELOW << 23)
-    return (p + p) * low.choose(0, half).as_float()
+    return low.choose(0.0, (p + p) * half.as_float())
 
 
 def power_of_two(shifted: Lanes) -> Lanes:
@@ -89,8 +89,8 @@ def power_of_two(shifted: Lanes) -> Lanes:
 
 
 def at_least(x: Lanes, bound: float) -> Lanes:
-    """Applies the lower bound that `scale` needs; the result is zero below it."""
-    return x if x.writer.scaling else maximum(x, bound)
+    """Applies the lower bound that `scale` needs on scalars; the result is zero below it."""
+    return maximum(x, bound) if x.writer.lanes is None else x
 
 
 def exp(x: Lanes) -> Lanes:
