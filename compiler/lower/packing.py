@@ -200,6 +200,8 @@ def _is_grouped(op: Structured, total: DType, others: Sequence[Reading]) -> bool
 def _choose_width(columns: int, sizes: PanelSizes) -> int:
     """Returns the panel width that gives the fewest panels, and among those the least padding."""
     vectors = -(-columns // sizes.lanes)
+    if vectors <= sizes.narrow and vectors % sizes.most == 1 and vectors % (sizes.most - 1) == 0:
+        return sizes.lanes * (sizes.most - 1)
     panels = -(-vectors // sizes.most)
     return sizes.lanes * -(-vectors // panels)
 

@@ -36,7 +36,8 @@ class Prefetches:
 
 @dataclass(frozen=True, slots=True)
 class PanelSizes:
-    """The widths of panels of packed weights: multiples of `lanes` columns, at most `most` of them.
+    """The widths of panels of packed weights: multiples of `lanes` columns, at most `most` of them. Up to `narrow`
+    vectors of columns, of which panels of `most` would leave a single one, are in panels of `most - 1`.
 
     A panel is as wide as a tile. A tile would read parts of the rows of a wider panel. If the weight exceeds the first
     cache, that costs up to a quarter of the speed, since the other parts of a cache line are loaded again later.
@@ -47,6 +48,7 @@ class PanelSizes:
 
     lanes: int = 16
     most: int = 3
+    narrow: int = 0
     decoded: bool = False
 
 
@@ -56,14 +58,17 @@ class VectorUnit:
     with the operands loaded beside them, they fill the registers. `window` is the limit where rows share only
     overlapping reads: memory is the bottleneck there, and neighbours in memory should be read together. `halves` is the
     limit where words of several numbers are split, which needs registers too. `tall` is the limit on the rows of tiles
-    with fewer vectors, if it is greater than `rows`. `caches` are those of its core, `prefetches` are the fastest ones
-    for its memory. `registers` is the number of vector registers. `lanes_by_memory`: whether many lanes become scalars
-    faster by a store and loads than by instructions. `masks` is the feature with which comparisons of short integers
-    write mask registers, where vectors without it are faster. `in_step` tells whether several vectors take the steps of
-    a long chain of arithmetic together. `sum_steps` is the number of steps that one iteration of a sum takes where rows
-    share a copied operand: with fewer of them, the loop's own instructions compete with the multiplications.
-    `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal numbers
-    to zero."""
+    with fewer vectors, if it is greater than `rows`; tiles of that height may be as fast as wider ones, which
+    `narrow_panels` gives the bound for (see `PanelSizes`). `caches` are those of its core, `prefetches` are the fastest
+    ones for its memory. `registers` is the number of vector registers. `lanes_by_memory`: whether many lanes become
+    scalars faster by a store and loads than by instructions. `masks` is the feature with which comparisons of short
+    integers write mask registers, where vectors without it are faster. `in_step` tells whether several vectors take the
+    steps of a long chain of arithmetic together; `rows_in_step` tells it of `exp` in rows. `sum_steps` is the number of
+    steps that one iteration of a sum takes where rows share a copied operand: with fewer of them, the loop's own
+    instructions compete with the multiplications. `fetches_panels` tells whether the copy of a panel prefetches the
+    next one: with few columns to a panel, a copy reads less than two lines from each row, and the hardware follows no
+    stream. `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
+    numbers to zero."""
 
     bytes: int
     rows: int
@@ -71,13 +76,16 @@ class VectorUnit:
     window: tuple[int, int]
     halves: tuple[int, int]
     tall: int = 0
+    narrow_panels: int = 0
     caches: Caches = field(default_factory=Caches)
     prefetches: Prefetches = field(default_factory=Prefetches)
     registers: int = 16
     lanes_by_memory: bool = False
     masks: str = ""
     in_step: bool = False
+    rows_in_step: bool = False
     sum_steps: int = 1
+    fetches_panels: bool = False
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
 
@@ -88,7 +96,7 @@ class VectorUnit:
     @property
     def panels(self) -> PanelSizes:
         """The panels of f32 that fit its tiles."""
-        return PanelSizes(self.lanes(32), self.vectors)
+        return PanelSizes(self.lanes(32), self.vectors, self.narrow_panels)
 
     def exact(self) -> VectorUnit:
         """Returns the unit without instructions that flush denormal numbers to zero."""

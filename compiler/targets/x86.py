@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .family import Family
-from .vector_unit import Prefetches, VectorUnit
+from .vector_unit import Caches, Prefetches, VectorUnit
 
 AVX512 = VectorUnit(
     bytes=64,
@@ -20,7 +20,22 @@ AVX512 = VectorUnit(
     in_step=True,
     sum_steps=4,
 )
-AVX2 = VectorUnit(bytes=32, rows=4, vectors=3, window=(2, 4), halves=(4, 2), lanes_by_memory=True)
+AVX2 = VectorUnit(
+    bytes=32,
+    rows=4,
+    vectors=3,
+    window=(2, 4),
+    halves=(4, 2),
+    # 12 sums, as in tiles of 4 by 3. Of 64 vectors of columns, 21 panels of 3 would leave one, and 4 sums.
+    tall=6,
+    narrow_panels=64,
+    lanes_by_memory=True,
+    # exp has 20 operations, each with the latency of 3 or 4 cycles. Zen 3 holds the waiting ones of 3 vectors.
+    rows_in_step=True,
+    fetches_panels=True,
+    # CPUs without AVX-512 have 256 KiB (Haswell to Comet Lake), 512 KiB (Zen to Zen 3) or more (since Alder Lake).
+    caches=Caches(own=512 << 10),
+)
 SSE = VectorUnit(bytes=16, rows=4, vectors=2, window=(2, 4), halves=(2, 2))
 """Without `fma`, a product takes a register before it is added."""
 

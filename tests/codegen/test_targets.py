@@ -143,18 +143,18 @@ def test_vectors_are_those_of_the_features(text: str, bytes: int, features: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "lanes", "most"),
+    ("text", "lanes", "most", "narrow"),
     [
-        ("x86-64-v4", 16, 3),
-        ("x86-64-v3", 8, 3),
-        ("x86-64", 4, 2),
-        ("x86-64,x86-64-v3", 8, 3),
-        ("portable", 16, 3),
-        ("aarch64-linux-gnu", 4, 3),
+        ("x86-64-v4", 16, 3, 0),
+        ("x86-64-v3", 8, 3, 64),
+        ("x86-64", 4, 2, 0),
+        ("x86-64,x86-64-v3", 8, 3, 64),
+        ("portable", 16, 3, 0),
+        ("aarch64-linux-gnu", 4, 3, 0),
     ],
 )
-def test_panels_of_weights_are_as_wide_as_the_widest_tiles(text: str, lanes: int, most: int) -> None:
-    assert choose_panels(parse_targets(text)) == PanelSizes(lanes, most)
+def test_panels_of_weights_are_as_wide_as_the_widest_tiles(text: str, lanes: int, most: int, narrow: int) -> None:
+    assert choose_panels(parse_targets(text)) == PanelSizes(lanes, most, narrow)
 
 
 @HERE

@@ -56,6 +56,43 @@ def test_vectors_take_the_steps_of_a_long_chain_together(function: str, cpu: str
     assert max(int(n) for n in re.findall(r"vector<(\d+)xf32>", code)) == lanes
 
 
+@pytest.mark.parametrize(
+    ("body", "cpu", "lanes"),
+    [
+        ("softmax(x)", "v3", 32),
+        ("softmax(x)", "v4", 16),
+        ("softmax(x.T)", "v3", 8),
+        ("x / sum(x * x, axis=1, keepdims=true)", "v3", 8),
+    ],
+)
+def test_vectors_of_a_row_take_the_steps_of_exp_together(body: str, cpu: str, lanes: int, tmp_path: Path) -> None:
+    """Four registers of 8 lanes, on a CPU with a short window of waiting instructions, where they adjoin in memory."""
+    code = tiled(f"model m(x: f32[300, 300]) -> f32[300, 300] {{ return {body} }}\n", tmp_path, f"x86-64-{cpu}")
+    assert max(int(n) for n in re.findall(r"vector<(\d+)xf32>", code)) == lanes
+
+
+def test_a_short_row_of_exp_stays_in_registers(tmp_path: Path) -> None:
+    """8 vectors, which take their steps one by one."""
+    text = "model m(x: f32[300, 64]) -> f32[300, 64] { return softmax(x) }\n"
+    assert "vector<32xf32>" not in tiled(text, tmp_path)
+
+
+@pytest.mark.parametrize(("cpu", "fetches"), [("v3", 2), ("v4", 0)])
+def test_a_copy_of_columns_fetches_the_next_ones(cpu: str, fetches: int, tmp_path: Path) -> None:
+    """24 columns of 8 lanes are a line and a half."""
+    text = "model m(x: f32[64, 40], w: f32[40, 240]) -> f32[64, 240] { return x @ w }\n"
+    code = tiled(text, tmp_path, f"x86-64-{cpu}")
+    assert code.count("locality<2>") == fetches
+
+
+def test_a_convolution_of_one_pixel_copies_its_columns(tmp_path: Path) -> None:
+    text = (
+        "model m(x: f32[1, 256, 28, 28]) -> f32[1, 64, 28, 28] {\n"
+        "  param w: f32[64, 256, 1, 1]\n  return conv2d(x, w)\n}\n"
+    )
+    assert ON_STACK in tiled(text, tmp_path)
+
+
 def test_rows_are_overwritten_by_rows_that_are_computed_from_them(tmp_path: Path) -> None:
     """Scores and their softmax share the memory of a block of rows on the stack."""
     text = "model m(q: f32[9, 40], k: f32[9, 40], v: f32[9, 40]) -> f32[9, 40] { return softmax(q @ k.T) @ v }\n"

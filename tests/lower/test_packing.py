@@ -32,6 +32,7 @@ def product(rows: int, inner: int, columns: int, dtype: DType = F32, *, again: b
 
 WIDE = PanelSizes(lanes=16, most=3)
 NARROW = PanelSizes(lanes=8, most=3)
+EVEN = PanelSizes(lanes=8, most=3, narrow=16)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,10 @@ NARROW = PanelSizes(lanes=8, most=3)
     [
         *((8, WIDE, 1, 16), (16, WIDE, 1, 16), (48, WIDE, 1, 48), (64, WIDE, 2, 32), (100, WIDE, 3, 48)),
         *((8, NARROW, 1, 8), (16, NARROW, 1, 16), (48, NARROW, 2, 24), (64, NARROW, 3, 24), (100, NARROW, 5, 24)),
+        # 16 vectors of columns are 8 panels of 2, rather than 5 of 3 and one of 1.
+        *((128, NARROW, 6, 24), (128, EVEN, 8, 16), (32, EVEN, 2, 16), (8, EVEN, 1, 8), (64, EVEN, 3, 24)),
+        # 13 and 19 vectors, which 2 does not divide; more vectors than 16.
+        *((104, EVEN, 5, 24), (152, EVEN, 7, 24), (176, EVEN, 8, 24)),
     ],
 )
 def test_panels_hold_every_column(columns: int, sizes: PanelSizes, panels: int, width: int) -> None:

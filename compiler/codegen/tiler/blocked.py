@@ -73,7 +73,7 @@ def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
     columns = find_shared(stage, op, roles)
     if columns is None or roles.row is None or takes_pairs(evaluator, op, columns):
         return None
-    (loop,), rows = op.reduced, 1 - columns
+    (loop,), rows = op.summed, 1 - columns
     access = op.reads[rows]
     moving = {stage.of(op, i): access.step(i) for i in access.loops()}
     if any(isinstance(p, Panel) for read in op.reads for p in read.index) or stage.holds(access.tensor):

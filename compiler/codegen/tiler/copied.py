@@ -72,7 +72,7 @@ def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
     element = (element_bytes(WORD) // PAIR if is_paired else element_bytes(op.result.element)) * roles.width
     sums = roles.block * roles.width * element_bytes(op.result.element)
     room = min(STACK_BYTES - evaluator.writer.stack_bytes, roles.caches.own // PART)
-    (loop,) = op.reduced
+    (loop,) = op.summed
     steps, lanes = op.loops[loop], evaluator.writer.lanes
     whole = min(WHOLE_BYTES, room) // element - lanes
     if isinstance(steps, int) and steps <= whole:
@@ -91,7 +91,7 @@ def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
     number = find_shared(stage, op, roles)
     if number is None or roles.row is None:
         return None
-    access, (loop,) = op.reads[number], op.reduced
+    access, (loop,) = op.reads[number], op.summed
     if any(isinstance(position, Panel) for position in access.index) or access.step(loop) is None:
         return None
     (rows, most_rows), (steps, _) = (bounds(size) for size in (stage.sizes[roles.row], op.loops[loop]))

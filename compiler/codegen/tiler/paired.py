@@ -35,7 +35,7 @@ _DOT = Node("dot", "f32", text="arith.extf arith.extf")
 
 def takes_pairs(evaluator: Evaluator, op: Op, number: int) -> bool:
     """Returns whether a product with the shared factor `number` may be summed in pairs of steps."""
-    writer, (loop,) = evaluator.writer, op.reduced
+    writer, (loop,) = evaluator.writer, op.summed
     rows = op.reads[1 - number]
     if any(access.tensor.element != "bf16" or not is_plain(access) for access in op.reads):
         return False
@@ -80,7 +80,7 @@ class PairedTiles(StretchedTiles):
     ) -> list[Value]:
         """Returns the sums after the word with the index `word` of the panel, of `count` steps."""
         writer, vectors, after = self.writer, len(iterations) // rows, list[Value]()
-        access, (loop,) = self.op.reads[1 - self.number], self.op.reduced
+        access, (loop,) = self.op.reads[1 - self.number], self.op.summed
         apart = access.step(loop)
         assert apart is not None, self.op.location
         panel = [

@@ -39,7 +39,7 @@ the bits of a row would depend on the number of rows."""
 class Roles:
     """The class of each role. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height, and
     `block` the rows of a work item. `tallest` is the most rows that fit in the registers at this width. `caches`,
-    `prefetches` and `sum_steps` are those of the vector unit."""
+    `prefetches`, `sum_steps` and `fetches_panels` are those of the vector unit."""
 
     lane: int
     row: int | None
@@ -53,6 +53,7 @@ class Roles:
     caches: Caches
     prefetches: Prefetches
     sum_steps: int
+    fetches_panels: bool
 
 
 def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequence[int] | None = None) -> Roles:
@@ -96,7 +97,7 @@ def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequ
     tallest = rows if row is None or short or apart or width // lanes >= unit.vectors else max(rows, unit.tall)
     if row is not None and isinstance(most := stage.sizes[row], int):
         rows = min(rows, max(most, 1)) if not short else even_groups(max(most, 1), unit.window[0])
-    of_unit = unit.caches, unit.prefetches, unit.sum_steps
+    of_unit = unit.caches, unit.prefetches, unit.sum_steps, unit.fetches_panels
     return Roles(lane, row, outer, rows, rows, width, step, short, tallest, *of_unit)
 
 

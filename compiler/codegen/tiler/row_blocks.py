@@ -60,7 +60,7 @@ class RowStage:
         """Whether the contractions have one row for each matrix: a block is one position of the outer classes."""
         self.outer = self._order()
         self.rows = self._most_rows() if self.tiles and not self.single else 1
-        self.row = RowWriter(evaluator, self.outer)
+        self.row = RowWriter(evaluator, self.outer, in_step=unit.rows_in_step)
         self.bounded = (
             bound_rows(evaluator, self.outer, [self._roles(op).step for op in self.tiles], single=self.single)
             if self.tiles

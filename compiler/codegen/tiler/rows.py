@@ -11,6 +11,12 @@ The softmax of a long row takes three passes over it:
     y[j] = e[j] / total                               pass 3
 
 Here e is stored in the memory of y, which overwrites each element after it was read (`kept_in_result`).
+
+The steps of exp wait for one another, and a CPU with a short window of waiting instructions has few vectors under way.
+There, the vectors of an iteration take each step together (`VectorUnit.rows_in_step`):
+
+    one by one   x0 - m, clamp, fma, fma, ... x1 - m, clamp, fma, fma, ...
+    in step      x0 - m, x1 - m, x2 - m, x3 - m, clamp, clamp, clamp, clamp, fma, ...
 """
 
 from __future__ import annotations
@@ -33,14 +39,21 @@ AT_ONCE = 4
 DEAR = 8
 """The least cost of a value that is stored rather than recomputed."""
 COSTS: Mapping[str, int] = {"arith.divf": 8, "math.sqrt": 8, "arith.addf": 1, "arith.mulf": 1, "arith.subf": 1}
+IN_STEP = frozenset({"math.exp", "math.exp2"})
+"""The functions whose steps several vectors of a row take together."""
+FEWEST_IN_STEP = 8
+"""The number of vectors in the longest row that stays in registers where vectors take steps together."""
 
 
 class RowWriter:
     """The writer of ops for one position of the `outer` classes."""
 
-    def __init__(self, evaluator: Evaluator, outer: Collection[int]) -> None:
+    def __init__(self, evaluator: Evaluator, outer: Collection[int], *, in_step: bool = False) -> None:
         self.evaluator, self.outer = evaluator, outer
         self.writer, self.stage = evaluator.writer, evaluator.stage
+        self.in_step = in_step and any(n.kind in IN_STEP for op in self.stage.ops for n in op.body.walk())
+        self.most = FEWEST_IN_STEP if self.in_step else IN_REGISTERS
+        self.lanes = evaluator.writer.lanes
         self.pending: dict[int, Kept] = {}
         self.over: dict[int, Kept] = {}
         """The ops with rows that are stored in the memory of a result until the result is written."""
@@ -103,7 +116,7 @@ class RowWriter:
 
     def _in_registers(self, c: int) -> bool:
         size = self.stage.sizes[c]
-        return isinstance(size, int) and c not in self.evaluator.spans and size <= IN_REGISTERS * self.writer.lanes
+        return isinstance(size, int) and c not in self.evaluator.spans and size <= self.most * self.lanes
 
     def _chunks(self, c: int, iteration: Iteration, write: Callable[[Iteration, int], None]) -> None:
         """Calls `write(iteration, number)` for every vector of a class; `number` counts the vectors. Every vector
@@ -160,8 +173,7 @@ class RowWriter:
         if id(op) in self.over:
             return self.over[id(op)]
         (c,) = self._inner(op)
-        lanes = self.writer.lanes
-        length = -(-bounds(self.stage.sizes[c])[1] // lanes) * lanes
+        length = -(-bounds(self.stage.sizes[c])[1] // self.lanes) * self.lanes
         return Kept(self.evaluator.stack("row", op, length), {c: 1}, constant(0))
 
     def _settle(self) -> None:
@@ -184,7 +196,8 @@ class RowWriter:
             # A strand without vectors would add its neutral element.
             strands = strands[: max(1, min(count, AT_ONCE))]
         else:
-            strands = self._over(middle, lane, fold, iteration, strands, keep)
+            in_step = not middle and self._is_in_step(op, lane)
+            strands = self._over(middle, lane, fold, iteration, strands, keep, in_step=in_step)
         self._settle()
         self.evaluator.define(op, iteration, fold.finish(strands, self.evaluator.starting(op, iteration)))
 
@@ -213,8 +226,11 @@ class RowWriter:
         iteration: Iteration,
         strands: Sequence[Sequence[Value]],
         keep: Callable[[Iteration], None],
+        *,
+        in_step: bool = False,
     ) -> list[list[Value]]:
-        """Writes loops over the other reduced classes, and over the lanes inside them."""
+        """Writes loops over the other reduced classes, and over the lanes inside them. With `in_step`, which requires
+        initial strands, the vectors of an iteration take each step together."""
         writer, width = self.writer, len(strands[0])
 
         def apart(values: Sequence[Value]) -> list[list[Value]]:
@@ -236,6 +252,10 @@ class RowWriter:
         for step in (AT_ONCE * lanes, lanes):
             # The second loop, over single vectors, carries the first strand only.
             end, count = writer.rounded(start, span.end, step), step // lanes
+            if in_step and count > 1:
+                done = self._in_step(start, end, count, lane, fold, iteration, keep)
+                start = end
+                continue
             with writer.carrying(start, end, step, together(done[:count])) as loop:
                 writer.multiples[loop.index] = lanes
                 loop.after = []
@@ -254,6 +274,59 @@ class RowWriter:
             done[0] = self._step(fold, at, done[0])
             keep(at)
         return done
+
+    def _in_step(
+        self,
+        start: str,
+        end: str,
+        count: int,
+        lane: int,
+        fold: Fold,
+        iteration: Iteration,
+        keep: Callable[[Iteration], None],
+    ) -> list[list[Value]]:
+        """Writes a loop of which each iteration computes `count` vectors in step; returns their strands."""
+        writer, lanes = self.writer, self.writer.lanes
+        # Lanes of several registers: LLVM writes each operation for all of them before the next one.
+        writer.lanes = count * lanes
+        with writer.carrying(start, end, count * lanes, fold.first()) as loop:
+            writer.multiples[loop.index] = lanes
+            at = {**iteration, lane: variable(loop.index) + LANES}
+            loop.after = self._step(fold, at, loop.values)
+            keep(at)
+        writer.lanes = lanes
+
+        def part(value: Value, first: int) -> Value:
+            bounds = f"{{offsets = [{first}], sizes = [{lanes}], strides = [1]}}"
+            types = f"vector<{count * lanes}x{value.type}> to {writer.type(value)}"
+            return value._replace(name=writer.let(f"vector.extract_strided_slice {value.name} {bounds} : {types}"))
+
+        return [[part(value, number * lanes) for value in loop.results] for number in range(count)]
+
+    def _is_in_step(self, op: Op, lane: int) -> bool:
+        """Returns whether a pass computes a function of `IN_STEP`, and nothing but arithmetic on f32 beside it."""
+        if not self.in_step:
+            return False
+        ops, waiting = [], [op]
+        while waiting:
+            ops.append(waiting.pop())
+            made = [access.tensor.op for access in ops[-1].reads]
+            waiting += [each for each in made if each is not None and self._is_computed(each)]
+        nodes = [node for each in ops for node in each.body.walk()]
+        simple = all(n.kind in ("start", "read", "constant") or n.kind.startswith(("arith.", "math.")) for n in nodes)
+        types = {n.type for n in nodes} | {access.tensor.element for each in ops for access in each.reads}
+        steps = {
+            each.reads[number].step(loop)
+            for each in ops
+            for number in range(len(each.reads))
+            for loop in range(len(each.loops))
+            if self.stage.of(each, loop) == lane
+        }
+        return simple and types <= {"f32", "i1"} and steps <= {0, 1} and any(n.kind in IN_STEP for n in nodes)
+
+    def _is_computed(self, op: Op) -> bool:
+        """Returns whether a pass computes the elements of an op that it reads."""
+        return op in self.stage.ops and not op.reduced and id(op) not in self.evaluator.kept
 
     def _store(
         self,

@@ -35,7 +35,9 @@ LINE = 64
 
 def find_shared(stage: Stage, op: Op, roles: Roles) -> int | None:
     """Returns the read of a sum of products that is a vector along the lanes and that all rows share."""
-    if op.factors is None or len(op.reduced) != 1 or len(op.reads) != 2 or roles.windowed:
+    # A 1x1 convolution has loops of one step too. Longer vectors read whole lines in each step, without a copy.
+    summed = op.summed if roles.fetches_panels else op.reduced
+    if op.factors is None or len(summed) != 1 or len(op.reads) != 2 or roles.windowed:
         return None
     classes = [{stage.of(op, i) for i in access.loops()} for access in op.reads]
     shared = [n for n, found in enumerate(classes) if roles.lane in found and roles.row not in found]
@@ -58,7 +60,7 @@ class SharingTiles(Tiles):
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int) -> None:
         super().__init__(evaluator, op, roles)
         self.number, self.access, self.node = number, op.reads[number], op.factor(number)
-        (loop,) = op.reduced
+        (loop,) = op.summed
         self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
 
     def _together(self, *lengths: Size) -> int:
@@ -208,7 +210,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
 
     def _is_checked(self, rows: Access) -> bool:
         """Returns whether vectors of steps of the rows can be read from memory."""
-        return is_plain(rows) and rows.step(self.op.reduced[0]) == 1 and rows.tensor.element == "f32"
+        return is_plain(rows) and rows.step(self.op.summed[0]) == 1 and rows.tensor.element == "f32"
 
     def _first_step(
         self, iteration: Iteration, row: Form, column: Form, rows: Rows, mask: str | None, span: Span
@@ -253,7 +255,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
     def _fetch_ahead(self, iterations: Sequence[Iteration], step: str, span: Span) -> None:
         """Prefetches the rows of the next tile: while the sums take the steps of a cache line, one line of each row."""
         access, row, writer = self.op.reads[1 - self.number], self.roles.row, self.writer
-        (loop,) = self.op.reduced
+        (loop,) = self.op.summed
         if span.together == 1 or row is None or self.stage.holds(access.tensor) or access.step(loop) != 1:
             return
         if not is_plain(access):
@@ -276,6 +278,21 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
             if is_plain(access) and steps.get(self.roles.lane) == 1 and row in steps:
                 for at in iterations:
                     self.writer.prefetch(*self.evaluator.home(access, op, at), write=write)
+
+    def _fetch_next(self, iteration: Iteration, column: Form, step: Form) -> None:
+        """Prefetches what the next panel has in place of this panel's `step`: the same step of the next columns, or a
+        step of the next stretch."""
+        writer, width = self.writer, self.roles.width
+        if not self.roles.fetches_panels or not is_plain(self.access):
+            return
+        if self.at_once:
+            column = column.plus(width)
+        else:
+            step = step.plus(self.depth)
+        of_line = max(1, LINE // (writer.lanes * element_bytes(self.access.tensor.element)))
+        for vector in range(0, width // writer.lanes, of_line):
+            at = {**iteration, self.roles.lane: column.plus(vector * writer.lanes), self.sum: step}
+            writer.prefetch(*self.evaluator.home(self.access, self.op, at), level=2)
 
     # Panels
 
@@ -312,5 +329,6 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
                 writer.store(self.panel, kept.at(at), value)
                 # A number times 0 is 0, or NaN if it is not finite.
                 after = [self._added(value, "0.0", total) for total in after]
+            self._fetch_next(iteration, column, variable(steps.index))
             steps.after = after
         return self._is_not_zero(steps.results[0]) if totals else None

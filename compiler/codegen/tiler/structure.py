@@ -234,6 +234,12 @@ class Op:
     def reduced(self) -> tuple[int, ...]:
         return tuple(i for i, p in enumerate(self.parallel) if not p)
 
+    @cached_property
+    def summed(self) -> tuple[int, ...]:
+        """The reduced loops with more than one step, or the last one if none has more: the window of a 1x1 convolution
+        has loops of one step."""
+        return tuple(i for i in self.reduced if self.loops[i] != 1) or self.reduced[-1:]
+
     def loops_of(self, node: Node) -> frozenset[int]:
         """Returns the loops that a value of the body depends on."""
         return self.loops_read(node) | {n.number for n in node.walk() if n.kind == "index"}
