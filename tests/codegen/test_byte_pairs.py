@@ -105,7 +105,15 @@ quantize one {
 
 @pytest.mark.parametrize(
     "dtype",
-    ["q4[block 32]", "q4[block 64]", "q4[block 32, zero]", "q4[block 16, zero]", "q4[block 32, e2m1]", "q8[block 128]"],
+    [
+        "q4[block 32]",
+        "q4[block 64]",
+        "q4[block 32, zero]",
+        "q4[block 16, zero]",
+        "q4[block 32, e2m1]",
+        "q4[block 32, nl]",
+        "q8[block 128]",
+    ],
 )
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v2"])
 def test_the_largest_sums(dtype: str, target: str, tmp_path: Path) -> None:

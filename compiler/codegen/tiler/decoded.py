@@ -235,11 +235,10 @@ class DecodedTiles(RowBlockTiles):
         """Returns a sum from which `_start` follows, after one more word."""
         return add_zero(self.writer, zero, total, value)
 
-    def _start(self, zero: int, total: Value) -> Value:
+    def _start(self, zero: int, nothing: Value, total: Value) -> Value:
         """Returns the initial sum of a block, which takes the zero point off each product."""
         type = self.writer.vector_type(WORD)
-        name = self.writer.let(f"arith.subi {self.writer.splat('0', type)}, {total.name} : {type}")
-        return Value(name, WORD, True)
+        return Value(self.writer.let(f"arith.subi {nothing.name}, {total.name} : {type}"), WORD, True)
 
     @property
     def _type(self) -> str:
@@ -280,7 +279,7 @@ class DecodedTiles(RowBlockTiles):
         sums = self._each_step(self.inner, {}, [nothing] * len(masks) if zero else [], step)
         if not zero:
             return [nothing] * len(masks)
-        return [self._start(zero, total) for total in sums]
+        return [self._start(zero, nothing, total) for total in sums]
 
     def _moving(self) -> list[int]:
         """Returns the panels that are dequantized step by step."""

@@ -40,7 +40,7 @@ class DecodedBytes(DecodedTiles):
     def _add_zero(self, zero: int, total: Value, value: Value) -> Value:
         return self.pairs.add_bytes(self.writer, total, value)
 
-    def _start(self, zero: int, total: Value) -> Value:
+    def _start(self, zero: int, nothing: Value, total: Value) -> Value:
         return self.pairs.widened(self.writer, total, -zero)
 
     def _sum_block(
