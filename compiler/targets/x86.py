@@ -57,8 +57,8 @@ X86 = Family(
         (frozenset(), SSE),
     ),
     used=frozenset(
-        {"sse2", "ssse3", "fma", "avx2", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512vbmi", "avxvnni"}
-        | {"amx-tile", "amx-int8", "amx-bf16"}
+        {"sse2", "ssse3", "fma", "avx2", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512fp16", "avx512vbmi"}
+        | {"avxvnni", "amx-tile", "amx-int8", "amx-bf16"}
     ),
     base=frozenset({"sse2"}),
     inexact=frozenset({"avx512bf16", "amx-bf16"}),

@@ -88,6 +88,9 @@ ROUNDING_BFLOATS = frozenset({"avx512bf16"})
 COMPRESSING = frozenset({"avx512f"})
 """The features with an instruction that stores the lanes of a mask side by side."""
 
+COMPUTING_HALVES = frozenset({"avx512fp16"})
+"""The features with arithmetic on vectors of f16."""
+
 X86: tuple[Instruction, ...] = (
     # NaN becomes -2**31, which has a lower half of 0. The operand of rounding selects the current mode.
     _nearest(4, "sse2.cvtps2dq", needs=frozenset({"sse2"})),

@@ -38,6 +38,7 @@ class Node:
     bytes: a group of signed quantized values, those that `text` names of the first operand, less the second;
     nearest: the operand rounded to an integer, halves to even; a NaN becomes one with a lower half of 0;
     size: `size`; extract: the element of `tensor` at the operands, or 0 where the condition `guard` on sizes fails;
+    upper: the bf16 that is the upper half of an f32 with a lower half of 0;
     watch: the first operand; where the second one holds, the kernel sets the alarm in the argument that `text` names.
 
     Kinds for GPUs: captured, the value from outside with this `number`.

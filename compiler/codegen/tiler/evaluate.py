@@ -28,6 +28,7 @@ from ..structured.positions import Panel, linear
 from .branches import load_under, raise_alarm, watching
 from .dots import WORD, Halves, add_products
 from .forms import Form, combine, constant, variable
+from .halves import apply_to_halves
 from .lookups import find_floats, find_pair, look_up_floats, look_up_pair
 from .pages import split_page
 from .quantized_sums import add_quantized, unpack
@@ -315,6 +316,9 @@ class Evaluator:
         form = self._form(node, operands)
         if form is not None:
             return Value("", node.type, form=form)
+        halves = apply_to_halves(writer, node, operands)
+        if halves is not None:
+            return halves
         return writer.apply(node.kind, node.text, operands, node.type)
 
     def _form(self, node: Node, operands: Sequence[Value]) -> Form | None:

@@ -15,6 +15,7 @@ from ....dialect.lazy_dataclass import dataclass
 from .branches import watching
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, constant, variable
+from .halves import is_bit_pattern
 from .schedule import Stage
 from .structure import Access, Op
 from .text import Value, Writer
@@ -62,7 +63,9 @@ def _step(stage: Stage, op: Op, access: Access, c: int) -> object:
 def is_copy(op: Op) -> bool:
     """Returns whether the op only moves numbers, so that a scalar costs no more than a vector."""
     moving = ("read", "extract", "constant", "size", "index", "arith.select")
-    return all(n.kind in moving or n.type == "index" or n.type.startswith("i") for n in op.body.walk())
+    return all(
+        n.kind in moving or n.type == "index" or n.type.startswith("i") or is_bit_pattern(n) for n in op.body.walk()
+    )
 
 
 def write_interleaved(evaluator: Evaluator, few: Few, iteration: Iteration, first: str, last: str) -> None:

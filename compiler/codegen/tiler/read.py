@@ -25,6 +25,7 @@ from .branches import BRANCH, read_branch
 from .dense import read_dense
 from .dots import group_steps
 from .group_bytes import unpack_groups
+from .halves import find_exact
 from .paired_dots import pair_steps
 from .quantized_sums import group_quantized
 from .regions import Region, behind
@@ -410,7 +411,7 @@ class _Body(BodyReader):
         return Node("extract", str(operation.results[0].type), tuple(map(self.value, indices)), tensor=tensor)
 
     def made(self, node: Node) -> Node:
-        return find_nearest(_decided(node))
+        return find_exact(find_nearest(_decided(node)))
 
 
 _BELOW = 6

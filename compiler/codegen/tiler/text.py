@@ -359,33 +359,10 @@ class Writer:
             self.functions.add(function)
             called = f"func.call @{function.symbol}({', '.join(v.name for v in values)}) : ({types}) -> {result}"
             return Value(self.let(called), type, vector)
-        if (name, type) == ("arith.truncf", "bf16") and vector and supports("round-to-bfloat", self.features):
-            return self._round_to_bfloat(values[0])
         suffix = f" {{{attributes}}}" if attributes else ""
         written = INSTRUCTIONS.get(name, name) if vector else name
         text = f'"{written}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
         return Value(self.let(text), type, vector)
-
-    def _round_to_bfloat(self, value: Value) -> Value:
-        """Rounds a vector of f32 to bf16 with the instruction that flushes denormal inputs to zero.
-
-        A number without exponent bits (a denormal, or zero) gets the exponent of 2 before the instruction and loses it
-        afterwards. The fraction alone determines the rounding, so the result is exact: the bits 0x00012345 become
-        0x40012345, then 0x4001, then 0x0001. The sequence takes five instructions; rounding by integers takes eight.
-        """
-        floats, words = self.type(value), self.vector_type("i32")
-        halves, short, bits = self.vector_type("bf16"), self.vector_type("i16"), self.vector_type("i1")
-        word = self.let(f"arith.bitcast {value.name} : {floats} to {words}")
-        exponent = self.let(f"arith.andi {word}, {self.splat('0x7F800000', words)} : {words}")
-        tiny = self.let(f"arith.cmpi eq, {exponent}, {self.splat('0', words)} : {words}")
-        raised = self.let(f"arith.ori {word}, {self.splat('0x40000000', words)} : {words}")
-        chosen = self.let(f"arith.select {tiny}, {raised}, {word} : {bits}, {words}")
-        normal = self.let(f"arith.bitcast {chosen} : {words} to {floats}")
-        rounded = self.let(f"llvm.fptrunc {normal} : {floats} to {halves}")
-        half = self.let(f"arith.bitcast {rounded} : {halves} to {short}")
-        lowered = self.let(f"arith.subi {half}, {self.splat('0x4000', short)} : {short}")
-        result = self.let(f"arith.select {tiny}, {lowered}, {half} : {bits}, {short}")
-        return Value(self.let(f"arith.bitcast {result} : {short} to {halves}"), "bf16", True)
 
     def multiply_add(self, left: str, right: str, total: str, type: str) -> str:
         """Returns left * right + total of floats, rounded once where the CPU has a fused instruction."""
