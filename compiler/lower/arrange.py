@@ -19,7 +19,7 @@ from dataclasses import field
 
 from ...dialect.emitter import IndexMap, Loop, identity
 from ...dialect.lazy_dataclass import dataclass
-from ...dialect.types import BF16, F16, F32
+from ...dialect.types import BF16, F16, F32, F64
 from .records import (
     Argument,
     Dense,
@@ -184,12 +184,12 @@ def _inline(plan: Arrangement, in_place: bool) -> None:
 
 def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
     """Returns whether inlining `op`, such as a transpose, gives a sum strided vectors: the contiguous axis of the
-    operand of `op` is a summed loop, and that of a copy of its result is a parallel loop. Sums of f32, f16 or bf16 over
+    operand of `op` is a summed loop, and that of a copy of its result is a parallel loop. Sums of floats over
     one loop do not count, because their tiles transpose panels themselves."""
     if not op.input_maps or not op.input_maps[0]:
         return False
     for root, access in inside:
-        if op.types[0].dtype in (F32, F16, BF16) and sum(not loop.parallel for loop in loops[root]) == 1:
+        if op.types[0].dtype in (F64, F32, F16, BF16) and sum(not loop.parallel for loop in loops[root]) == 1:
             continue
         before = plain_loop(access[-1]) if access else None
         after = plain_loop(compose(op.input_maps[0][-1], access))

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from ...dialect.dims import bounds, product
 from ...dialect.graph import Node
 from ...dialect.ops import OPERATORS
-from ...dialect.types import BF16, F16, F32, DType
+from ...dialect.types import BF16, F16, F32, F64, DType
 from .fuse_flow import Edge, Flow, has
 from .fuse_maps import axes_apart, permutation, summed_axes
 from .fuse_rules import (
@@ -237,7 +237,7 @@ def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:
     one block, unless kernels read matrices in place."""
     node = flow.nodes[number]
     order = permutation(node)
-    if order is None or (node.output.type.dtype not in (F32, F16, BF16) and not flow.in_place):
+    if order is None or (node.output.type.dtype not in (F64, F32, F16, BF16) and not flow.in_place):
         return False
     for reader in (flow.nodes[r] for r in flow.readers[number]):
         if not has(reader, "contraction") or has(reader, "attention") or reader.inputs[1:] != (node.output,):

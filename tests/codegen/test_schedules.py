@@ -52,9 +52,10 @@ def test_matrices_are_read_in_place(types: str) -> None:
     assert schedules(generate(f"dim M in 1..512\nmodel m({x}, {w}) -> {y} {{ return {body} }}\n")) == [expected]
 
 
-def test_matrices_in_bf16_are_read_in_place_too() -> None:
-    types = "x: bf16[64, 32], w: bf16[32, 130], v: bf16[130, 32]"
-    text = f"model m({types}) -> y: bf16[64, 130], z: bf16[64, 130] {{ return x @ w, x @ v.T }}\n"
+@pytest.mark.parametrize("dtype", ["bf16", "f64"])
+def test_matrices_of_other_floats_are_read_in_place_too(dtype: str) -> None:
+    types = f"x: {dtype}[64, 32], w: {dtype}[32, 130], v: {dtype}[130, 32]"
+    text = f"model m({types}) -> y: {dtype}[64, 130], z: {dtype}[64, 130] {{ return x @ w, x @ v.T }}\n"
     assert schedules(generate(text)) == [("copied tile",), ("copied tile",)]
 
 

@@ -134,6 +134,10 @@ def layouts() -> list[Graph]:
         case("shared_left", product, "f32[M, 17]", "f32[4, 17, 16]", sizes=some("M", 1, 4)),
         case("broadcast_both", product, "f32[3, 1, M, 5]", "f32[1, 4, 5, 33]", sizes=some("M", 0, 4)),
         case("in_f64", product, "f64[M, 33]", "f64[33, 50]", sizes=some("M", 0, 4)),
+        case("apart_in_f64", residual, "f64[65, 33]", "f64[33, 49]", "f64[49]", "f64[65, 49]"),
+        case("transposed_in_f64", stored_transposed, "f64[70, 700]", "f64[29, 700]"),
+        case("rows_transposed_in_f64", stored_transposed, "f64[M, 33]", "f64[49, 33]", sizes=some("M", 0, 4)),
+        case("both_apart_in_f64", of_rows, "f64[301, 96]", "f64[301, 48]"),
         case("in_f16", product, "f16[M, 33]", "f16[33, 50]", sizes=some("M", 1, 4)),
         case("in_i32", product, "i32[M, 33]", "i32[33, 50]", sizes=some("M", 2, 4)),
     ]

@@ -210,7 +210,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
 
     def _is_checked(self, rows: Access) -> bool:
         """Returns whether vectors of steps of the rows can be read from memory."""
-        return is_plain(rows) and rows.step(self.op.summed[0]) == 1 and rows.tensor.element == "f32"
+        return is_plain(rows) and rows.step(self.op.summed[0]) == 1 and rows.tensor.element == self.op.body.type
 
     def _first_step(
         self, iteration: Iteration, row: Form, column: Form, rows: Rows, mask: str | None, span: Span
@@ -221,7 +221,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
         lanes, row_class = writer.lanes, self.roles.row
         assert row_class is not None, op.location
         first = self.ends.first(writer, span, column, lcm(lanes, self.together))
-        zero = writer.broadcast(writer.constant("0.0", "f32"))
+        zero = writer.broadcast(writer.constant("0.0", self.op.body.type))
         with writer.carrying(span.first, first, 1, [zero]) as steps:
             at = {**iteration, self.roles.lane: column + LANES, self.sum: variable(steps.index)}
             with writer.masked(mask):
@@ -237,16 +237,16 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
         return writer.let(f"arith.select {self._is_not_zero(total)}, {span.first}, {first} : index")
 
     def _added(self, value: Value, factor: str, total: Value) -> Value:
-        """Returns value * factor + total, in f32 vectors."""
+        """Returns value * factor + total, in vectors."""
         writer = self.writer
-        by = writer.broadcast(writer.constant(factor, "f32"))
+        by = writer.broadcast(writer.constant(factor, total.type))
         sums = f"{writer.broadcast(value).name}, {by.name}, {total.name} : {writer.type(total)}"
-        return Value(writer.let(f"vector.fma {sums}"), "f32", True)
+        return Value(writer.let(f"vector.fma {sums}"), total.type, True)
 
     def _is_not_zero(self, total: Value) -> str:
         """Returns whether an element of a vector is not 0."""
         writer = self.writer
-        zero = writer.broadcast(writer.constant("0.0", "f32"))
+        zero = writer.broadcast(writer.constant("0.0", self.op.body.type))
         some = writer.let(f"arith.cmpf une, {total.name}, {zero.name} : {writer.type(total)}")
         return writer.let(f"vector.reduction <or>, {some} : {writer.vector_type('i1')} into i1")
 
@@ -318,7 +318,7 @@ class StretchedTiles(SharingTiles, RowBlockTiles):
     ) -> str | None:
         """Copies the columns; returns whether one is not finite, if sums leave out steps then."""
         writer = self.writer
-        totals = [] if self.ends.until is None else [writer.broadcast(writer.constant("0.0", "f32"))]
+        totals = [] if self.ends.until is None else [writer.broadcast(writer.constant("0.0", self.op.body.type))]
         with writer.carrying(start, stop, 1, totals) as steps:
             after = list(steps.values)
             for v, mask in enumerate(masks):

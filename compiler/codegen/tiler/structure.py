@@ -262,8 +262,9 @@ class Op:
 
     @cached_property
     def factors(self) -> tuple[Node, Node] | None:
-        """The factors, where the body adds a product of two elements that are read, in f32 or widened to it."""
-        if self.product is None or self.body.type != "f32":
+        """The factors, where the body adds a product of two elements that are read, in f32 or f64, or widened to
+        f32."""
+        if self.product is None or self.body.type not in ("f32", "f64"):
             return None
         reads = [f.operands[0] if f.kind == "arith.extf" else f for f in self.product]
         if any(read.kind != "read" for read in reads) or reads[0].number == reads[1].number:
