@@ -62,8 +62,9 @@ class VectorUnit:
     `narrow_panels` gives the bound for (see `PanelSizes`). `caches` are those of its core, `prefetches` are the fastest
     ones for its memory. `registers` is the number of vector registers. `lanes_by_memory`: whether many lanes become
     scalars faster by a store and loads than by instructions. `masks` is the feature with which comparisons of short
-    integers write mask registers, where vectors without it are faster. `in_step` tells whether several vectors take the
-    steps of a long chain of arithmetic together; `rows_in_step` tells it of `exp` in rows. `sum_steps` is the number of
+    integers write mask registers, where vectors without it are faster. `in_step` is the number of vectors that take the
+    steps of a long chain of arithmetic together; `every_chain` tells whether the chain of any elementary function is
+    long, and `rows_in_step` whether vectors of a row take the steps of `exp` together. `sum_steps` is the number of
     steps that one iteration of a sum takes where rows share a copied operand: with fewer of them, the loop's own
     instructions compete with the multiplications. `fetches_panels` tells whether the copy of a panel prefetches the
     next one: with few columns to a panel, a copy reads less than two lines from each row, and the hardware follows no
@@ -82,7 +83,8 @@ class VectorUnit:
     registers: int = 16
     lanes_by_memory: bool = False
     masks: str = ""
-    in_step: bool = False
+    in_step: int = 1
+    every_chain: bool = False
     rows_in_step: bool = False
     sum_steps: int = 1
     fetches_panels: bool = False

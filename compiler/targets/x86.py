@@ -16,8 +16,7 @@ AVX512 = VectorUnit(
     lanes_by_memory=True,
     # On Intel CPUs, a comparison that writes a mask has one port, which it shares with shuffles and broadcasts.
     masks="avx512bw",
-    # With 16 registers, the constants of a function would leave too few of them.
-    in_step=True,
+    in_step=4,
     sum_steps=4,
 )
 AVX2 = VectorUnit(
@@ -30,6 +29,10 @@ AVX2 = VectorUnit(
     tall=6,
     narrow_panels=64,
     lanes_by_memory=True,
+    # With 16 registers, the constants of a function would leave too few of them for four vectors.
+    in_step=2,
+    # The instructions of a function for 8 lanes, of which 64 wait at a time, are about as many as those for 16.
+    every_chain=True,
     # exp has 20 operations, each with the latency of 3 or 4 cycles. Zen 3 holds the waiting ones of 3 vectors.
     rows_in_step=True,
     fetches_panels=True,

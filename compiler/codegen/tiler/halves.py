@@ -148,8 +148,8 @@ def _upper_half(writer: Writer, word: Value) -> Value:
 
 
 def _round_by_integers(writer: Writer, value: Value) -> Value:
-    """Rounds a vector of f32 to bf16: adds just less than half of the last place that is kept, or half where that place
-    is odd.
+    """Rounds a vector of f32 to bf16: adds a little less than half a unit of the upper half, or half a unit where the
+    upper half is odd.
 
     NaN is chosen among words; a condition for shorter elements would have to be narrowed first.
     """

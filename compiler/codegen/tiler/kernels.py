@@ -265,7 +265,7 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
         return _Schedule("nothing", [0], lambda begin, end: None)
     reductions = [op for op in stage.ops if op.reduced]
     if not reductions:
-        maps = MapStage(evaluator, in_step=unit.in_step)
+        maps = MapStage(evaluator, in_step=unit.in_step, every_chain=unit.every_chain)
         return _Schedule("map", maps.counts(), maps.write, share_elements(stage))
     if reductions[0].carried is not None:
         scan = ScanStage(evaluator)

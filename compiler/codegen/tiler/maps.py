@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ....dialect.dims import Size, static_size
+from ..elementary.find import find_elementary
 from .evaluate import Evaluator, Iteration
 from .few import find_around, is_copy, write_interleaved
 from .forms import LANES, Form, constant, variable
@@ -42,14 +43,14 @@ ROWS = 4
 CHAINS = frozenset(
     f"math.{name}" for name in ("log", "log2", "log10", "log1p", "erf", "sinh", "asinh", "acosh", "atanh")
 )
-"""The functions with a chain of steps that is longer than the CPU's window of waiting instructions. Several vectors
-that take each step together hide its latency."""
+"""The functions with a chain of steps that is longer than the window of waiting instructions of any CPU. Several
+vectors that take each step together hide its latency."""
 
 
 class MapStage:
     """The writer of a stage without reductions."""
 
-    def __init__(self, evaluator: Evaluator, *, in_step: bool = False) -> None:
+    def __init__(self, evaluator: Evaluator, *, in_step: int = 1, every_chain: bool = False) -> None:
         self.evaluator = evaluator
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.last = self.stage.sinks[-1]
@@ -63,7 +64,7 @@ class MapStage:
         inner = (self.lane, self.across, None if self.few is None else self.few.lane)
         self.outer = [*around, *(c for c in self.order if c not in inner)]
         self.shared = self._choose_shared()
-        self.in_step = in_step and self._is_chain()
+        self.in_step = in_step if in_step > 1 and self._is_chain(every_chain) else 1
 
     def _accesses(self) -> list[tuple[Op, Access]]:
         own = self.stage.ops
@@ -111,13 +112,15 @@ class MapStage:
     def _classes(self, op: Op, loops: Iterable[int]) -> set[int]:
         return {self.stage.of(op, loop) for loop in loops}
 
-    def _is_chain(self) -> bool:
-        """Returns whether most of the time is the latency of arithmetic on f32, with a function of `CHAINS` in it."""
+    def _is_chain(self, every: bool) -> bool:
+        """Returns whether most of the time is the latency of arithmetic on f32, with a function of `CHAINS` in it, or
+        with `every` elementary function."""
         nodes = [n for op in self.stage.ops for n in op.body.walk()]
         elements = {op.result.element for op in self.stage.ops} | {a.tensor.element for _, a in self._accesses()}
         steps = {self._step(op, a, self.lane) for op, a in self._accesses()} if self.lane is not None else {None}
         simple = all(n.kind in ("read", "constant") or n.kind.startswith(("arith.", "math.")) for n in nodes)
-        chains = any(n.kind in CHAINS for n in nodes)
+        features = self.writer.features
+        chains = any(n.kind in CHAINS or (every and find_elementary(n.kind, n.type, features)) for n in nodes)
         return chains and simple and steps <= {0, 1} and elements | {n.type for n in nodes} <= {"f32", "i1"}
 
     def counts(self) -> list[Size]:
@@ -196,7 +199,7 @@ class MapStage:
             end = writer.rounded(start, last, step)
             with writer.loop(start, end, step) as index:
                 # Lanes of several registers: LLVM writes each operation for all of them before the next one.
-                writer.lanes = step if self.in_step else lanes
+                writer.lanes = min(step, self.in_step * lanes)
                 vectors = range(0, step, writer.lanes)
                 columns = [variable(index).plus(offset) + LANES for offset in vectors]
                 self._store([{**row, lane: column} for row in rows for column in columns])
