@@ -116,12 +116,12 @@ def test_this_cpu_has_the_features_of_its_name() -> None:
         (
             "sapphirerapids",
             64,
-            "ssse3 avx2 fma avx512f avx512bw avx512vbmi avx512vnni avxvnni amx-tile amx-int8 amx-bf16",
+            "ssse3 avx2 fma avx512f avx512bw avx512fp16 avx512vbmi avx512vnni avxvnni amx-tile amx-int8 amx-bf16",
         ),
         (
             "sapphirerapids+avx512bf16-amx-int8",
             64,
-            "ssse3 avx2 fma avx512f avx512bw avx512vbmi avx512vnni avxvnni avx512bf16 amx-tile amx-bf16",
+            "ssse3 avx2 fma avx512f avx512bw avx512fp16 avx512vbmi avx512vnni avxvnni avx512bf16 amx-tile amx-bf16",
         ),
         ("x86-64-v3+avx512f", 64, "ssse3 avx2 fma avx512f"),
         ("knl", 64, "ssse3 avx2 fma avx512f"),
