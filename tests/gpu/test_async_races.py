@@ -167,6 +167,10 @@ RACES = {
         + "ld.shared.b32 %r9, [8192]; ",
         "no wait is between a copy to shared memory, which writes",
     ),
+    "a write to what a copy reads": (
+        PUBLISHED + copy("%p1") + "@%p1 st.global.b32 [%rd1], %r1; " + wait(),
+        "no wait is between a copy to shared memory, which reads",
+    ),
     "a copy before reads": (
         PUBLISHED + copy("%p1") + wait() + READ + FENCE + copy("%p2") + wait(parity=1),
         "no barrier is between thread 0, which reads",
