@@ -118,6 +118,11 @@ class Machine:
         return str(self.library.fake_error().decode())
 
     @property
+    def lacks_order(self) -> bool:
+        """Whether the error is one that a missing barrier or wait leads to, or blocks that write the same element."""
+        return any(text in self.error for text in ("a race", "never written", "in the same launch"))
+
+    @property
     def log(self) -> list[str]:
         return self.library.fake_log().decode().splitlines()
 

@@ -274,7 +274,7 @@ def test_planted_fault_is_found(
     try:
         result = np.asarray(model.entries[entry_of(name)](*arrays)).astype(np.float64)
     except nacre.NacreError:
-        assert "never written" in machine.error
+        assert machine.lacks_order, machine.error
         return
     expected = reference(name, *arrays)
     assert np.max(np.abs(result - expected)) > 0.01 * np.max(np.abs(expected))
@@ -313,7 +313,7 @@ def test_planted_faults_of_odd_rows_are_found(
     try:
         result = np.asarray(model.entries[entry_of(name)](*arrays))
     except nacre.NacreError:
-        assert "never written" in machine.error or "aligned" in machine.error
+        assert machine.lacks_order or "aligned" in machine.error, machine.error
         return
     expected = reference(name, *arrays)
     assert np.max(np.abs(result - expected)) > 0.01 * np.max(np.abs(expected))

@@ -111,7 +111,7 @@ def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pat
     try:
         result = np.asarray(model.entries["turned"](*arrays))
     except nacre.NacreError:
-        assert "never written" in machine.error
+        assert machine.lacks_order, machine.error
         return
     assert not np.array_equal(result, reference("turned", *arrays))
 

@@ -122,6 +122,6 @@ def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pat
     try:
         result = np.asarray(model.entries["crossed"](x, w)).astype(np.float64)
     except nacre.NacreError:
-        assert "never written" in machine.error
+        assert machine.lacks_order, machine.error
         return
     assert np.max(np.abs(result - x @ w)) > 0.01
