@@ -80,6 +80,7 @@ def graphs() -> list[Graph]:
         case("q4_64_one_row", codes(4, 128), "u8[1, 128]", "*u8[50, 2, 32]", "*f16[50, 2]"),
         case("nl_signed_row", codes(4, 128, **NL), "u8[1, 96]", *small),
         case("q4_zeros_one_row", codes(4, 128), "u8[1, 96]", *small, "*u8[50, 3]"),
+        case("q4_64_zeros_one_row", codes(4, 128), "u8[1, 128]", "*u8[50, 2, 32]", "*f16[50, 2]", "*u8[50, 2]"),
         case("layer", layer, "u8[M, 96]", *small, "f32[M, 1]", "f32[50]", "f32[M, 50]", sizes=ROWS),
         case("normed", normed, "u8[M, 96]", *small, "f32[50]", sizes=ROWS),
     ]

@@ -22,7 +22,7 @@ def decoded_roles(evaluator: Evaluator, op: Op, roles: Roles) -> Roles | None:
     shared, scaled = share_rows_of(evaluator.stage, op, roles), op.scaled
     if shared is None or scaled is None or shared.block > 1 or _pairs_of(evaluator, op) is None:
         return shared
-    is_wide = takes_single_rows(scaled) and shared.step <= MOST_VECTORS * evaluator.writer.lanes
+    is_wide = takes_single_rows(op, scaled) and shared.step <= MOST_VECTORS * evaluator.writer.lanes
     return replace(shared, width=shared.step) if is_wide else shared
 
 
@@ -32,7 +32,7 @@ def decoded_tiles(evaluator: Evaluator, op: Op, roles: Roles) -> DecodedTiles:
     if pairs is None or scaled is None:
         return DecodedTiles(evaluator, op, roles)
     writer = DecodedBytes
-    if roles.block == 1 and takes_single_rows(scaled):
+    if roles.block == 1 and takes_single_rows(op, scaled):
         writer = SingleRowBytes
     elif roles.block > 1 and takes_split_rows(evaluator, op, scaled):
         writer = SplitBytes

@@ -7,7 +7,8 @@ factors of `byte_pairs.py`:
 
     sum of (x - 128) * (value - middle)  =  sum of (x - 128) * value  -  sum of (x - 128) * middle
 
-The second sum is the same for all columns. Bytes, and values of tables, are multiplied in halves of words.
+The second sum is the same for all columns. If each column of a block has its own middle, the sum of x - 128 is, and is
+multiplied by the middle once for a block. Bytes, and values of tables, are multiplied in halves of words.
 """
 
 from __future__ import annotations
@@ -39,18 +40,25 @@ MOST_VECTORS = 6
 """The vectors of a panel whose sums and unpacked values fit in 16 registers."""
 
 
-def takes_single_rows(scaled: Scaled) -> bool:
-    """Returns whether the values of all products are bytes or entries of a table, or four bits less one constant."""
+def takes_single_rows(op: Op, scaled: Scaled) -> bool:
+    """Returns whether the values of all products are bytes or entries of a table, or four bits less one constant or one
+    number of the block."""
     if scaled.quantized is None or scaled.quantized.number != ZERO:
         return False
-    middles = {_middle(bytes) for _, bytes in scaled.products}
-    return len(middles) == 1 and None not in middles
+    middles = [bytes.operands[1] for _, bytes in scaled.products if len(bytes.operands) > 1]
+    if not middles:
+        return True
+    is_common = len(middles) == len(scaled.products) and len({_key(middle) for middle in middles}) == 1
+    return is_common and op.loops_read(middles[0]).isdisjoint(scaled.inner)
 
 
-def _middle(bytes: Node) -> int | None:
-    """Returns the constant that is subtracted from four bits; -1 for other values, and None for a number that
-    varies."""
-    return integer(bytes.operands[1]) if len(bytes.operands) > 1 else -1
+def _key(middle: Node) -> tuple[str, int]:
+    """Returns the constant or the read of a number of four bits, see `quantized_sums.py`."""
+    value = integer(middle)
+    if value is not None:
+        return "constant", value
+    (read,) = (node for node in middle.walk() if node.kind == "read")
+    return "read", read.number
 
 
 class SingleRowBytes(DecodedBytes):
@@ -58,9 +66,8 @@ class SingleRowBytes(DecodedBytes):
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, pairs: BytePairs) -> None:
         super().__init__(evaluator, op, roles, pairs)
-        middle = _middle(self.weights[0])
-        assert middle is not None, op.location  # `takes_single_rows` refuses numbers that vary
-        self.middle = middle
+        self.middle = self.weights[0].operands[1] if len(self.weights[0].operands) > 1 else None
+        self.constant = None if self.middle is None else integer(self.middle)
         self.unsigned = [replace(weight, operands=weight.operands[:1]) for weight in self.weights]
         """The values without the subtraction of the constant."""
         self.fits_in_block = words_of(op, self.scaled) <= WORDS_IN_SUM
@@ -102,7 +109,7 @@ class SingleRowBytes(DecodedBytes):
         """Returns the sum of each vector of columns over a block."""
         writer = self.writer
         nothing = writer.broadcast(writer.constant("0", WORD))
-        add = self._add_bytes if self.middle < 0 else self._add_unsigned
+        add = self._add_bytes if self.middle is None else self._add_unsigned
 
         def step(at: Iteration, sums: Sequence[Value]) -> list[Value]:
             here = [({**cell, **at}, mask) for cell, mask in cells]
@@ -111,12 +118,21 @@ class SingleRowBytes(DecodedBytes):
             xs = [self._signed(x, here[0][0]) for x, _ in self.scaled.products]
             return add(here, xs, sums)
 
-        if self.middle < 0:
+        if self.middle is None:
             return self._each_step(self.inner, {}, [nothing] * len(cells), step)
         *sums, common = self._each_step(self.inner, {}, [nothing] * (len(cells) + 1), step)
         if self.fits_in_block:
             *sums, common = (self.pairs.widened(writer, total) for total in (*sums, common))
-        return [writer.apply("arith.subi", "", [total, common], WORD) for total in sums]
+        return [self._centred(cell, total, common) for cell, total in zip(cells, sums, strict=True)]
+
+    def _centred(self, cell: tuple[Iteration, str | None], total: Value, common: Value) -> Value:
+        """Returns a sum of products less that of the middle."""
+        (at, mask), writer = cell, self.writer
+        with writer.masked(mask):
+            if self.constant is None:
+                number = writer.broadcast(self.evaluator.body(self.op, at, root=self.middle))
+                common = writer.apply("arith.muli", "", [common, number], WORD)
+            return writer.apply("arith.subi", "", [total, common], WORD)
 
     def _signed(self, x: Node, at: Iteration) -> Value:
         """Returns a word of activations less 128."""
@@ -134,8 +150,8 @@ class SingleRowBytes(DecodedBytes):
         return after
 
     def _add_unsigned(self, cells: Cells, xs: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
-        """Adds the products of four bits, and those of the constant, which are the last sum."""
-        middle = self.writer.constant(str(self.middle * EVERY_BYTE), WORD)
+        """Adds the products of four bits, and those of the constant or of 1, which are the last sum."""
+        middle = self.writer.constant(str((1 if self.constant is None else self.constant) * EVERY_BYTE), WORD)
         factors: list[list[Value]] = []
         for at, mask in cells:
             with self.writer.masked(mask):
