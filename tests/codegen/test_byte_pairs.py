@@ -81,14 +81,23 @@ def test_a_single_row_takes_its_numbers_from_registers(name: str, tmp_path: Path
     assert text.count("arith.sitofp") >= MOST_VECTORS
 
 
+def test_rows_are_split_once_for_a_panel(tmp_path: Path) -> None:
+    """The columns are two panels of 48 and one of 4, and both sizes are written once. Two vectors hold a block of 64
+    values of a row."""
+    (graph,) = (graph for graph in graphs() if graph.name == "q8")
+    generate_objects(lower_module(graph.module, pack=PanelSizes()), CodeOptions(parse_targets("x86-64-v3")), tmp_path)
+    (text,) = (path.read_text() for path in tmp_path.glob("*-tiled.mlir"))
+    assert text.count("arith.andi") == 2 * 2
+
+
 MODEL = """language 1
 dim M in 1..80
-model products(x: f32[M, 128]) -> f32[M, 24] {
-  param w: f32[24, 128]
+model products(x: f32[M, 128]) -> f32[M, 60] {
+  param w: f32[60, 128]
   return x @ w.T
 }
-model one(x: f32[1, 128]) -> f32[1, 24] {
-  param w: f32[24, 128]
+model one(x: f32[1, 128]) -> f32[1, 60] {
+  param w: f32[60, 128]
   return x @ w.T
 }
 quantize products {
@@ -112,6 +121,7 @@ quantize one {
         "q4[block 16, zero]",
         "q4[block 32, e2m1]",
         "q4[block 32, nl]",
+        "q8[block 32]",
         "q8[block 128]",
     ],
 )
@@ -121,7 +131,7 @@ def test_the_largest_sums(dtype: str, target: str, tmp_path: Path) -> None:
     # One number of a block that is 0 makes the zero point of the others an end of their range.
     w = np.repeat(np.array([[-1.0], [1.0], [-1.0], [1.0]], np.float32), 128, axis=1)
     w[2:, ::16] = 0
-    weights = {"w": np.concatenate([w, np.random.default_rng(0).standard_normal((20, 128)).astype(np.float32)])}
+    weights = {"w": np.concatenate([w, np.random.default_rng(0).standard_normal((56, 128)).astype(np.float32)])}
     text = MODEL.replace("DTYPE", dtype)
     plain = nacre.compile(text, tmp_path / "0.so", weights=weights, opt_level=0)
     tiled = nacre.compile(text, tmp_path / "2.so", weights=weights, target=target)

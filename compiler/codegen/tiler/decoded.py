@@ -128,6 +128,8 @@ class DecodedTiles(RowBlockTiles):
         scaled = _sum_of(op)
         assert scaled is not None, op.location
         self.scaled = scaled
+        self.vectors: int | None = None
+        """The vectors of a tile; None where a tile has all columns of a block."""
         self.tile_fetched: Panels | None = None
         """The prefetches of a tile that decodes numbers in registers."""
         self.weights = _weights(self.stage, op, roles, scaled) or []
@@ -176,9 +178,14 @@ class DecodedTiles(RowBlockTiles):
     ) -> None:
         """Writes rows that read the numbers of a block from the stack."""
         writer, op = self.writer, self.op
+        vectors = self.vectors or len(masks)
 
-        def cells(first: Form, count: int) -> Iterator[Cell]:
-            return self.cells(iteration, row, column, masks, first, count)
+        def cells(first: Form, count: int, begin: int = 0, width: int = len(masks)) -> Iterator[Cell]:
+            lane = begin * writer.lanes
+            for mask, at, slot in self.cells(
+                iteration, row, column.plus(lane), masks[begin : begin + width], first, count
+            ):
+                yield mask, at, slot.plus(lane)
 
         with each_row(writer, rows) as first:
             for mask, at, slot in cells(first, 1):
@@ -193,9 +200,14 @@ class DecodedTiles(RowBlockTiles):
             return []
 
         def add_rows(block: Iteration, starts: Sequence[Value], first: Form, count: int) -> None:
-            these = [(mask, {**cell, **block}, slot) for mask, cell, slot in cells(first, count)]
+            for vector in range(0, len(masks), vectors):
+                with writer.scope(indent=False):
+                    add_tile(block, starts, first, count, vector)
+
+        def add_tile(block: Iteration, starts: Sequence[Value], first: Form, count: int, vector: int) -> None:
+            these = [(mask, {**cell, **block}, slot) for mask, cell, slot in cells(first, count, vector, vectors)]
             iterations, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
-            begin = [*starts] * count
+            begin = [*starts[vector : vector + vectors]] * count
             if self.scaled.factor is None:
                 begin = []
                 for mask, _, slot in these:

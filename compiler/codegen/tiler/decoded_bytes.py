@@ -9,12 +9,16 @@ The products of a row with a word of four quantized values are added
 
 A block begins with its values times the zero point of the activations, whose sums fit in 16 bits.
 
+A block is unpacked for a whole panel of columns. Each tile of rows then takes all tiles of its columns before the next
+rows, since rows that are 2048 bytes apart map to few sets of the first cache.
+
 A single row takes its values from the registers in which they are unpacked: see `single_row_bytes.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .byte_pairs import BytePairs, words_in_sum
 from .decoded import DecodedTiles, words_of
@@ -22,8 +26,10 @@ from .dots import WORD
 from .evaluate import Evaluator, Iteration
 from .roles import Roles
 from .structure import Op, Scaled
-from .text import Value
+from .text import Value, element_bytes
 
+PART_OF_CACHE = 2
+"""The part of the first cache that a panel may take for the values of a block, and for the sums of rows."""
 Cells = Sequence[tuple[Iteration, str | None]]
 
 
@@ -31,11 +37,18 @@ class DecodedBytes(DecodedTiles):
     """The writer of blocks of rows of one op."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, pairs: BytePairs) -> None:
-        super().__init__(evaluator, op, roles)
+        is_panel = roles.block > 1 and op.scaled is not None and self._takes_panels(op, op.scaled, roles)
+        super().__init__(evaluator, op, replace(roles, width=roles.step) if is_panel else roles)
+        self.vectors = roles.width // evaluator.writer.lanes if is_panel else None
         self.pairs = pairs
         self.most_words = min(map(words_in_sum, self.weights))
         """The number of words whose products 16 bits hold."""
         self.is_block_exact = self.most_words >= words_of(op, self.scaled)
+
+    def _takes_panels(self, op: Op, scaled: Scaled, roles: Roles) -> bool:
+        """Returns whether the values of a block and the sums of rows stay in the first cache for a whole panel."""
+        most = max(words_of(op, scaled) * self.parts, roles.block) * roles.step * element_bytes(WORD)
+        return most <= roles.caches.first // PART_OF_CACHE
 
     def _add_zero(self, zero: int, total: Value, value: Value) -> Value:
         return self.pairs.add_bytes(self.writer, total, value)

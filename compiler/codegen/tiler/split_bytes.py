@@ -2,7 +2,8 @@
 CPUs that multiply bytes in pairs.
 
 Words of both factors are split into halves once for each block, rather than in each tile: the values of a block when it
-is unpacked, and the rows of a work item before its first tile. The halves of a row are then adjacent on the stack:
+is unpacked, and the rows of a work item before its first tile, for all columns of a panel. The halves of a row are then
+adjacent on the stack:
 
     word           b3 b2 b1 b0
     even half         b2    b0      each in 16 bits
