@@ -115,6 +115,28 @@ def test_erfc_of_usual_arguments_needs_no_division() -> None:
     assert len(usual.splitlines()) - usual.count("arith.constant") <= 55
 
 
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_exponentials_of_usual_arguments_compare_nothing(name: str) -> None:
+    """The bounds and the denormal results are in a branch that vectors of usual arguments do not take."""
+    before, _, branches = SINGLE.emit(name, 8).partition("scf.if")
+    usual = branches.rpartition("} else {")[2].partition("scf.yield")[0]
+    assert before.count("arith.cmpf") == 1
+    assert not any(operation in usual for operation in ("cmp", "select", "scf"))
+    assert sum(" = " in line and "bitcast" not in line for line in usual.splitlines()) <= 12
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_one_far_argument_changes_no_neighbour(name: str) -> None:
+    """A vector with one argument beyond the bounds takes the other branch for all lanes."""
+    near = samples(40_009)
+    near = near[np.abs(near) < 86][: near.size // 8 * 4]
+    mixed = near.copy()
+    mixed[::4] = np.resize(np.array([np.nan, -np.inf, np.inf, -1e9, 128.0, -149.0], np.float32), mixed[::4].size)
+    run = functions("8 lanes")[name]
+    kept = np.arange(near.size) % 4 != 0
+    np.testing.assert_array_equal(run(mixed)[kept].view(np.uint32), run(near)[kept].view(np.uint32))
+
+
 @pytest.fixture(scope="module")
 def operators() -> dict[str, Callable[..., Array]]:
     return build_operators(["erf", "sin", "power", *COMPOSED])

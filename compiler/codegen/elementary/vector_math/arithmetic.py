@@ -1,6 +1,6 @@
 """Building blocks of formulas beyond operators: fused steps, polynomials, signs, and one kind of control flow.
 
-The control flow is `rarely`: it skips work that no lane needs.
+The control flow is `either` and `rarely`: they skip work that no lane needs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...isa import Instruction
-from .writer import Lanes, Operand
+from .writer import Lanes, Operand, Writer
 
 SIGN, MAGNITUDE = -0x80000000, 0x7FFFFFFF
 
@@ -75,21 +75,36 @@ def polynomial(x: Lanes, coefficients: Sequence[float], square: Lanes | None = N
 def rarely(condition: Lanes, usual: Sequence[Lanes], rare: Callable[[], Sequence[Lanes]]) -> list[Lanes]:
     """Returns the result of `rare` in the lanes where the condition holds, else the usual one; skips `rare` if no lane
     needs it."""
-    writer = condition.writer
-    if writer.lanes is None:
-        some = condition.name
-    else:
+
+    def chosen() -> list[Lanes]:
+        return [condition.choose(value, other) for value, other in zip(rare(), usual, strict=True)]
+
+    return either(condition, chosen, lambda: usual)
+
+
+def either(condition: Lanes, some: Callable[[], Sequence[Lanes]], none: Callable[[], Sequence[Lanes]]) -> list[Lanes]:
+    """Returns the results of `some` if the condition holds in any lane, else those of `none`; computes only the ones
+    that it returns."""
+    writer, name = condition.writer, condition.name
+    if writer.lanes is not None:
         mask = writer.type_of("i1")
-        some = writer.let(f"vector.reduction <or>, {condition.name} : {mask} into i1", "i1").name
+        name = writer.let(f"vector.reduction <or>, {name} : {mask} into i1", "i1").name
+    (first, yielded), (second, _) = (_branch(writer, values) for values in (some, none))
+    types = ", ".join(writer.type_of(value.element) for value in yielded)
     result = writer.fresh_name()
-    types = ", ".join(writer.type_of(value.element) for value in usual)
-    writer.write(f"{result}:{len(usual)} = scf.if {some} -> ({types}) {{")
-    chosen = [condition.choose(value, other) for value, other in zip(rare(), usual, strict=True)]
-    writer.write(f"  scf.yield {', '.join(value.name for value in chosen)} : {types}")
-    writer.write("} else {")
-    writer.write(f"  scf.yield {', '.join(value.name for value in usual)} : {types}")
-    writer.write("}")
-    return [Lanes(writer, f"{result}#{i}", value.element) for i, value in enumerate(usual)]
+    writer.write(f"{result}:{len(yielded)} = scf.if {name} -> ({types}) {{")
+    for line in (*first, "} else {", *second, "}"):
+        writer.write(line)
+    return [Lanes(writer, f"{result}#{i}", value.element) for i, value in enumerate(yielded)]
+
+
+def _branch(writer: Writer, values: Callable[[], Sequence[Lanes]]) -> tuple[list[str], Sequence[Lanes]]:
+    """Returns the lines of a branch, which end with its results, and the results."""
+    with writer.apart() as lines:
+        yielded = values()
+        types = ", ".join(writer.type_of(value.element) for value in yielded)
+        writer.write(f"scf.yield {', '.join(value.name for value in yielded)} : {types}")
+    return lines, yielded
 
 
 def minimum(x: Lanes, bound: float) -> Lanes:

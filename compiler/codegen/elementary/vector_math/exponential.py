@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from .arithmetic import fma, magnitude, maximum, minimum, nearest_integer, polynomial, rarely, scale_by_instruction
+from collections.abc import Callable
+
+from .arithmetic import (
+    either,
+    fma,
+    magnitude,
+    maximum,
+    minimum,
+    nearest_integer,
+    polynomial,
+    rarely,
+    scale_by_instruction,
+)
 from .writer import Lanes
 
 ROUND = 12582912.0
@@ -93,22 +105,59 @@ def at_least(x: Lanes, bound: float) -> Lanes:
     return maximum(x, bound) if x.writer.lanes is None else x
 
 
+def _near_one(x: Lanes, bound: float, near: Callable[[], Lanes], any_number: Callable[[], Lanes]) -> Lanes:
+    """Returns the result of `near` if |x| < bound in all lanes, else that of `any_number`, which is equal there.
+
+    On scalars, and where an instruction scales by powers of two, it is that of `any_number`.
+    """
+    if x.writer.lanes is None or x.writer.scaling:
+        return any_number()
+    return either(magnitude(x).not_below(bound), lambda: [any_number()], lambda: [near()])[0]
+
+
+def _add_to_exponent(p: Lanes, shifted: Lanes) -> Lanes:
+    """Returns p * 2**n where p and the result are normal numbers, and shifted = n + ROUND."""
+    return (p.bits() + (shifted.bits() << 23)).as_float()
+
+
+def _reduce(x: Lanes, shift: float) -> tuple[Lanes, Lanes, Lanes]:
+    """Returns n + shift, n and r with x = n * ln 2 + r, where n is the integer nearest to x / ln 2."""
+    shifted = fma(x, LOG2_E, shift)
+    n = shifted - shift
+    return shifted, n, fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
+
+
 def exp(x: Lanes) -> Lanes:
-    # exp(x) = 2**n * exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. Beyond the clamp the result is 0 or infinity anyway.
-    x = at_least(minimum(x, 89.0), -105.0)
-    shifted = fma(x, LOG2_E, TWO_FACTORS)
-    n = shifted - TWO_FACTORS
-    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
-    return scale(polynomial(r, (1.0, 1.0, *EXP_TAIL)), n, shifted)
+    # exp(x) = 2**n * exp(r), n = round(x / ln 2), |r| <= ln 2 / 2.
+    def near() -> Lanes:
+        shifted, _, r = _reduce(x, ROUND)
+        return _add_to_exponent(polynomial(r, (1.0, 1.0, *EXP_TAIL)), shifted)
+
+    def any_number() -> Lanes:
+        # Beyond the clamp the result is 0 or infinity anyway.
+        shifted, n, r = _reduce(at_least(minimum(x, 89.0), -105.0), TWO_FACTORS)
+        return scale(polynomial(r, (1.0, 1.0, *EXP_TAIL)), n, shifted)
+
+    # |n| <= 124, so that the results are normal numbers.
+    return _near_one(x, 86.0, near, any_number)
 
 
 def exp2(x: Lanes) -> Lanes:
     # 2**x = 2**n * 2**r, n = round(x).
-    x = at_least(minimum(x, 129.0), -151.0)
-    shifted = x + TWO_FACTORS
-    n = shifted - TWO_FACTORS
-    r = x - n
-    return scale(fma(polynomial(r, EXP2_SLOPE, r * r), r, 1.0), n, shifted)
+    def of_rest(r: Lanes) -> Lanes:
+        return fma(polynomial(r, EXP2_SLOPE, r * r), r, 1.0)
+
+    def near() -> Lanes:
+        shifted = x + ROUND
+        return _add_to_exponent(of_rest(x - (shifted - ROUND)), shifted)
+
+    def any_number() -> Lanes:
+        bounded = at_least(minimum(x, 129.0), -151.0)
+        shifted = bounded + TWO_FACTORS
+        n = shifted - TWO_FACTORS
+        return scale(of_rest(bounded - n), n, shifted)
+
+    return _near_one(x, 124.0, near, any_number)
 
 
 def expm1(x: Lanes) -> Lanes:

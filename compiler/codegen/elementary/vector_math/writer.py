@@ -6,6 +6,8 @@ A formula is written once, with operators on `Lanes`; the writer decides the typ
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Union
 
 from .....dialect.lazy_dataclass import dataclass
@@ -57,6 +59,15 @@ class Writer:
 
     def write(self, line: str) -> None:
         self._lines.append(line)
+
+    @contextmanager
+    def apart(self) -> Iterator[list[str]]:
+        """Collects the lines that are written inside; the caller writes them later."""
+        before, self._lines = self._lines, []
+        try:
+            yield self._lines
+        finally:
+            self._lines = before
 
     def constant(self, value: float, element: str) -> Lanes:
         literal = _literal(value, element)
