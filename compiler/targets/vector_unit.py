@@ -68,7 +68,8 @@ class VectorUnit:
     steps that one iteration of a sum takes where rows share a copied operand: with fewer of them, the loop's own
     instructions compete with the multiplications. `fetches_panels` tells whether the copy of a panel prefetches the
     next one: with few columns to a panel, a copy reads less than two lines from each row, and the hardware follows no
-    stream. `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
+    stream. `level_tiles` tells whether the tiles of packed weights have two heights where one would leave few rows.
+    `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 
     bytes: int
@@ -88,6 +89,7 @@ class VectorUnit:
     rows_in_step: bool = False
     sum_steps: int = 1
     fetches_panels: bool = False
+    level_tiles: bool = False
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
 

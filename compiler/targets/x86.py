@@ -36,6 +36,7 @@ AVX2 = VectorUnit(
     # exp has 20 operations, each with the latency of 3 or 4 cycles. Zen 3 holds the waiting ones of 3 vectors.
     rows_in_step=True,
     fetches_panels=True,
+    level_tiles=True,
     # CPUs without AVX-512 have 256 KiB (Haswell to Comet Lake), 512 KiB (Zen to Zen 3) or more (since Alder Lake).
     caches=Caches(own=512 << 10),
 )

@@ -44,9 +44,11 @@ from .decoded_schedule import decoded_roles, write_decoded
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
 from .lanes import count_lanes
+from .level_tiles import plan_levels, write_levels
 from .maps import MapStage
 from .matrices import find_matrices, write_matrices
 from .nest import divisors
+from .nonzeros import find_sparse_sum
 from .order import choose_order
 from .pages import take_pages
 from .read import read_kernel
@@ -300,6 +302,11 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
             written = partial(write_copied, evaluator, op, copies, order)
             return _Schedule("copied tile", order.counts, written, share_elements(stage))
         order = choose_order(stage, op, decoded or even_rows(stage, roles))
+        levels = None if decoded is not None else plan_levels(evaluator, op, order.roles, unit)
+        if levels is not None and find_sparse_sum(evaluator, op, order) is None:
+            order = choose_order(stage, op, levels[0])
+            written = partial(write_levels, evaluator, op, levels[1], order)
+            return _Schedule("level tile", order.counts, written, share_elements(stage))
         if decoded is not None:
             name, write = "tile", write_decoded
         else:
