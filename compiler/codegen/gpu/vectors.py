@@ -67,6 +67,9 @@ def is_linear(nest: Nest) -> bool:
     others = [operand for operand in known if operand not in linear]
     if any(result not in linear for result in nest.results) or not any(o.element in BYTES for o in linear):
         return False
+    # Divisions for four positions beside operands that are read one by one take more registers than ptxas keeps.
+    if others and any(operand.element not in BYTES for operand in linear):
+        return False
     size = nest.static_extent(nest.outer[-1])
     # Each position in rows whose size is that of a call takes a division.
     is_whole = bool(others) or nest.reads_positions if size is None else size % WIDTH == 0
