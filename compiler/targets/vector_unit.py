@@ -36,8 +36,8 @@ class Prefetches:
 
 @dataclass(frozen=True, slots=True)
 class PanelSizes:
-    """The widths of panels of packed weights: multiples of `lanes` columns, at most `most` of them. Up to `narrow`
-    vectors of columns, of which panels of `most` would leave a single one, are in panels of `most - 1`.
+    """The widths of panels of packed weights: multiples of `lanes` columns, at most `most` of them. Where
+    panels of `most` would leave a single vector of up to `narrow`, panels have `most - 1`.
 
     A panel is as wide as a tile. A tile would read parts of the rows of a wider panel. If the weight exceeds the first
     cache, that costs up to a quarter of the speed, since the other parts of a cache line are loaded again later.

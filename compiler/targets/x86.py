@@ -31,7 +31,7 @@ AVX2 = VectorUnit(
     lanes_by_memory=True,
     # With 16 registers, the constants of a function would leave too few of them for four vectors.
     in_step=2,
-    # The instructions of a function for 8 lanes, of which 64 wait at a time, are about as many as those for 16.
+    # A function takes about as many instructions for 8 lanes as for 16, and only 64 instructions wait at a time.
     every_chain=True,
     # exp has 20 operations, each with the latency of 3 or 4 cycles. Zen 3 holds the waiting ones of 3 vectors.
     rows_in_step=True,

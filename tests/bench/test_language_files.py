@@ -44,7 +44,7 @@ def test_a_step_of_decoding_reads_weights_and_cache_once(format: str, precision:
     language_files.write_file(path, shape, format)
     build, plain = (Build(in_precision(read_model(path), each), VARIANT) for each in (precision, None))
     build.lower(build.optimize())
-    # Panels of f32 have 16 columns on this CPU, of which these matrices leave none. So no weight is padded with zeros.
+    # The widths of these matrices are multiples of a panel of f32, so that no weight is padded with zeros.
     weights = [w for w in plain.lower(plain.optimize()).weights if "token_embd" not in w.name]
     needed = sum(static_bytes(weight.type) for weight in weights)
     state = TOKENS * shape.width // shape.heads * shape.shared * 4

@@ -120,7 +120,7 @@ def test_rows_without_order(machine: Machine, built: tuple[Build, Path], name: s
 
 
 class Begun(Interface):
-    """A tensor of which the first part alone was written. A read of the others is an error of the machine."""
+    """A tensor whose first part alone was written. The machine reports a read of any other element."""
 
     def __init__(self, machine: Machine, array: Array, written: int) -> None:
         self.written = array.nbytes // array.shape[1] * written

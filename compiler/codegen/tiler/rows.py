@@ -285,7 +285,7 @@ class RowWriter:
         iteration: Iteration,
         keep: Callable[[Iteration], None],
     ) -> list[list[Value]]:
-        """Writes a loop of which each iteration computes `count` vectors in step; returns their strands."""
+        """Writes a loop that computes `count` vectors in step in each iteration; returns their strands."""
         writer, lanes = self.writer, self.writer.lanes
         # Lanes of several registers: LLVM writes each operation for all of them before the next one.
         writer.lanes = count * lanes

@@ -62,7 +62,7 @@ def _key(middle: Node) -> tuple[str, int]:
 
 
 class SingleRowBytes(DecodedBytes):
-    """The writer of blocks of rows of one op, one row of which takes a way of its own."""
+    """The writer of one op where a work item has a single row. The base class writes items of more rows."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, pairs: BytePairs) -> None:
         super().__init__(evaluator, op, roles, pairs)
