@@ -8,6 +8,7 @@ import statistics
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -397,15 +398,19 @@ def _heads(x: Array, count: int) -> Array:
     return np.stack([x[..., h * x.shape[-3] // count, :, :] for h in range(count)], -3)
 
 
-def _mask_after(x: Array, lengths: Array, *, axis: int, fill: float) -> Any:
+def _mask_beside(x: Array, bounds: Array, *, axis: int, fill: float, after: bool) -> Any:
     axis %= x.ndim
 
     def element(p: Place) -> float:
-        length = int(lengths[tuple(p[i] if size != 1 else 0 for i, size in enumerate(lengths.shape))])
-        end = length if length >= 0 else length + x.shape[axis]
-        return x[p].item() if p[axis] < end else fill
+        bound = int(bounds[tuple(p[i] if size != 1 else 0 for i, size in enumerate(bounds.shape))])
+        position = bound if bound >= 0 else bound + x.shape[axis]
+        return x[p].item() if (p[axis] < position) == after else fill
 
     return build(x.shape, element)
+
+
+_mask_after = partial(_mask_beside, after=True)
+_mask_before = partial(_mask_beside, after=False)
 
 
 def _cached_attention(
@@ -637,6 +642,7 @@ TENSORS: Mapping[str, Function] = {
     "rotary_embedding": _rotary,
     "attention": _attention,
     "mask_after": _mask_after,
+    "mask_before": _mask_before,
     "cached_attention": _cached_attention,
     "paged_attention": _paged_attention,
     "block_matmul": _block_matmul,
