@@ -158,7 +158,11 @@ def _inline(plan: Arrangement, in_place: bool) -> None:
             for ref, map in zip(op.operands, op.input_maps, strict=False):
                 slots[key(ref)] += 1
                 readers.setdefault(key(ref), []).append((op, map))
-    loops = {id(op): op.loops for op in plan.ops if isinstance(op, Structured)}
+    structured = [op for op in plan.ops if isinstance(op, Structured)]
+    loops = {id(op): op.loops for op in structured}
+    products = {id(op) for op in structured if not op.elementwise and len(op.input_maps) > 1}
+    # Devices compute two products and the softmax between them as one loop over the factors, also those of one row.
+    joined = products if in_place and len(products) > 1 else frozenset()
     sites: dict[int, set[Site]] = {}
     # In reverse order, readers precede their operands: an operation is computed at the sites of its readers.
     for op in reversed(plan.ops):
@@ -176,7 +180,7 @@ def _inline(plan: Arrangement, in_place: bool) -> None:
         if (
             (op.moves and (in_place or not _turns(op, loops, inside)))
             or op.generates
-            or (len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside))
+            or (len(inside) == 1 and all(_covers(loops[root], access, root in joined) for root, access in inside))
         ):
             plan.inlined.add(id(op))
             sites[id(op)] = inside
@@ -200,7 +204,8 @@ def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site
     return False
 
 
-def _covers(loops: Sequence[Loop], access: IndexMap) -> bool:
-    """Returns whether no two iterations of the loops access the same element."""
+def _covers(loops: Sequence[Loop], access: IndexMap, is_joined: bool) -> bool:
+    """Returns whether no two iterations of the loops access the same element. Loops of one iteration count as others if
+    the operation `is_joined` with another one, whatever the number of iterations."""
     plain = {plain_loop(index) for index in access}
-    return all(i in plain or loop.size == 1 for i, loop in enumerate(loops))
+    return all(i in plain or (loop.size == 1 and not is_joined) for i, loop in enumerate(loops))
