@@ -131,16 +131,15 @@ class _Attention:
             current = number
 
     def add_masked_values(self, last: int) -> None:
-        """Adds a mask of the values: the contraction selects them while it reads them."""
+        """Adds masks of the values: the contraction selects them while it reads them."""
         flow = self.flow
         number = flow.source(flow.nodes[last].inputs[1])
-        if number is None or not flow.is_free(number) or not has(flow.nodes[number], "pointwise"):
-            return
-        node = flow.nodes[number]
-        if OPERATORS[node.op].addresses is None or not fits_type(flow, node, self.dtype):
-            return
-        if flow.stays_inside(number, self.members):
+        while number is not None and flow.is_free(number) and _masks_positions(flow.nodes[number]):
+            node = flow.nodes[number]
+            if not fits_type(flow, node, self.dtype) or not flow.stays_inside(number, self.members):
+                return
             self.members.add(number)
+            number = flow.source(node.inputs[0])
 
     def obstacle(self, source: int, number: int) -> str | None:
         node, reader = self.flow.nodes[source], self.flow.nodes[number]
@@ -206,12 +205,17 @@ def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_bloc
         pending.update(flow.sources(number))
 
 
+def _masks_positions(node: Node) -> bool:
+    """Returns whether a node masks elements by their positions."""
+    return has(node, "pointwise") and OPERATORS[node.op].addresses is not None
+
+
 def _masks_values(flow: Flow, number: int) -> bool:
-    """Returns whether a member is a mask by positions of an operand of a contraction."""
-    node = flow.nodes[number]
+    """Returns whether a member is a mask by positions of an operand of a contraction, perhaps one of several."""
     readers = flow.readers[number]
-    masks = has(node, "pointwise") and OPERATORS[node.op].addresses is not None
-    return masks and bool(readers) and all(has(flow.nodes[r], "contraction") for r in readers)
+    if not _masks_positions(flow.nodes[number]) or not readers:
+        return False
+    return all(has(flow.nodes[r], "contraction") or _masks_values(flow, r) for r in readers)
 
 
 def _joins_pages(node: Node) -> bool:

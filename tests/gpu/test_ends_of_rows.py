@@ -119,17 +119,22 @@ def test_rows_without_order(machine: Machine, built: tuple[Build, Path], name: s
         check(result, reference(scaled, turned, v, ends, n, low=-3.0 if name == "near" else -np.inf))
 
 
-class Begun(Interface):
-    """A tensor whose first part alone was written. The machine reports a read of any other element."""
+class PartlyWritten(Interface):
+    """A tensor of which some keys alone were written, along the second axis. The machine reports a read of any other
+    element."""
 
-    def __init__(self, machine: Machine, array: Array, written: int) -> None:
-        self.written = array.nbytes // array.shape[1] * written
+    def __init__(self, machine: Machine, array: Array, written: range) -> None:
+        self.written = written
         super().__init__(machine, array)
 
     def copy(self, *, to_device: bool) -> Array:
         assert to_device
-        source = ctypes.c_void_p(self.host.ctypes.data)
-        self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(self.address), source, ctypes.c_size_t(self.written), None)
+        batch, keys = self.host.shape[:2]
+        each = self.host.nbytes // (batch * keys)
+        for element in range(batch):
+            begin, count = each * (element * keys + self.written.start), each * len(self.written)
+            target, source = ctypes.c_uint64(self.address + begin), ctypes.c_void_p(self.host.ctypes.data + begin)
+            self.call("cuMemcpyHtoDAsync_v2", target, source, ctypes.c_size_t(count), None)
         return self.host
 
 
@@ -139,7 +144,7 @@ def test_keys_behind_the_ends_are_not_read(machine: Machine, built: tuple[Build,
     q, k, v = tensors(name, rows, size)
     ends = np.minimum(np.arange(rows) + 1, TILE)
     given = [] if name == "first" else [ends[None], np.asarray(size)]
-    device = [Begun(machine, each, TILE) for each in (k, v)]
+    device = [PartlyWritten(machine, each, range(TILE)) for each in (k, v)]
     result = model.entries[name](q, *device, *given)
     assert not machine.error
     check(result, reference(q.astype(np.float64) * 0.125, k.swapaxes(-1, -2), v, ends, size))

@@ -16,8 +16,8 @@ from .nest import Beside, Nest
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The products of an attention. `rows` and `batch` are axes of the scores. Scores of keys from `length` on are
-    -inf, and values from `kept` on are 0."""
+    """The products of an attention. `rows` and `batch` are axes of the scores. Scores of keys from `length` on, and
+    before `start`, are -inf. Values from `kept` on, and before `since`, are 0."""
 
     scores: Nest
     values: Nest
@@ -25,17 +25,24 @@ class Attention:
     batch: tuple[int, ...]
     causal: Causal | None
     length: Length | None = None
+    start: Length | None = None
     kept: Length | None = None
+    since: Length | None = None
     ends: tuple[Length, ...] = ()
     """The lengths of single rows: scores of a row from one of them on are -inf."""
+    begins: tuple[Length, ...] = ()
+    """The starts of single rows: scores of a row before one of them are -inf."""
     shares: Beside | None = None
     """The operation that makes shares of weights, before these are multiplied by values."""
     hides: bool = False
     """Whether shares of keys from `length` on are 0, also where the length is 0 and weights have no total."""
+    hides_start: bool = False
+    """Whether shares of keys before `start` are 0 too."""
 
     @property
     def lengths(self) -> tuple[Length, ...]:
-        return (*(length for length in (self.length, self.kept) if length is not None), *self.ends)
+        single = (self.length, self.start, self.kept, self.since)
+        return (*(length for length in single if length is not None), *self.ends, *self.begins)
 
     @property
     def depth(self) -> int | None:

@@ -7,8 +7,8 @@
     shares   = weights / total           rounded to the dtype of the values; those of f32 perhaps scaled, or masked by 0
     result   = shares v                  perhaps with an epilogue: rounding
 
-The values may be zeros from a length on: an op that copies them so, between the shares and the result, is left out. The
-search depends neither on names of operators nor on dims.
+The values may be zeros from a length on, and before a start: an op that copies them so, between the shares and the
+result, is left out. The search depends neither on names of operators nor on dims.
 """
 
 from __future__ import annotations
@@ -30,7 +30,16 @@ from .body_values import number_of, numbers_read, read_body
 from .causal import find_causal
 from .flash_split import can_split
 from .groups import Group, touches
-from .lengths import Bound, Length, find_bounds, have_one_length, masked_operand, read_condition, take_length
+from .lengths import (
+    Bound,
+    Length,
+    MaskedOperand,
+    find_bounds,
+    have_one_length,
+    masked_operand,
+    read_condition,
+    take_length,
+)
 from .widened_reads import read_narrow
 
 
@@ -69,50 +78,50 @@ def _find(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection
     found = describe_attention(scores, values, None if end is None else find_causal(end))
     shares = computing[groups[4].members[0]]
     if _is_scaled(shares):
-        hides = _hiding(shares) is not None
+        hides = bool(_hiding(shares))
         is_bound = found is not None and bool(masks) and end is not None and _hides_as(shares, found, end)
         if scores.inputs[0].element != "f32" or (hides and not is_bound):
             return None
-    return found if found is None or not masks or _bound_of_values(found, masks[0]) is not None else None
+    return found if found is None or not masks or _mask_of_values(found, masks[0]) is not None else None
 
 
-def _bound_of_scores(attention: Attention, end: Any) -> Bound | None:
-    """Returns the length from which on scores are -inf, if it is the same for all rows."""
-    return next((bound for bound in _bounds_of_keys(attention, end) if bound.loops <= set(attention.batch)), None)
+def _bound_of_scores(attention: Attention, end: Any, *, is_start: bool) -> Bound | None:
+    """Returns the length from which on scores are -inf, or the start, if it is the same for all rows."""
+    bounds = _bounds_of_keys(attention, end, is_start)
+    return next((bound for bound in bounds if bound.loops <= set(attention.batch)), None)
 
 
-def _bounds_of_rows(attention: Attention, end: Any) -> list[Bound]:
-    """Returns the lengths from which on scores are -inf, and which differ between rows."""
-    known = {*attention.batch, *attention.rows}
-    return [b for b in _bounds_of_keys(attention, end) if b.loops & set(attention.rows) and b.loops <= known]
+def _bounds_of_rows(attention: Attention, end: Any, *, is_start: bool) -> list[Bound]:
+    """Returns the lengths from which on scores are -inf, or the starts, which differ between rows."""
+    known, rows = {*attention.batch, *attention.rows}, set(attention.rows)
+    return [b for b in _bounds_of_keys(attention, end, is_start) if b.loops & rows and b.loops <= known]
 
 
-def _bounds_of_keys(attention: Attention, end: Any) -> list[Bound]:
-    return [bound for bound in find_bounds(end, -float("inf")) if bound.axis == attention.key]
+def _bounds_of_keys(attention: Attention, end: Any, is_start: bool) -> list[Bound]:
+    bounds = find_bounds(end, -float("inf"))
+    return [bound for bound in bounds if bound.axis == attention.key and bound.is_start == is_start]
 
 
-def _bound_of_values(attention: Attention, mask: Any) -> Bound | None:
-    """Returns the length from which on values are 0, if it is the same for all columns."""
+def _mask_of_values(attention: Attention, mask: Any) -> MaskedOperand | None:
+    """Returns the values that are 0 from a length on, and before a start, if these are the same for all columns."""
     found = masked_operand(mask)
     if found is None:
         return None
-    _, bound = found
     axes, later = attention.values.inputs[1].plain_axes(), attention.of_values()
     batch = {later[axis] for axis in attention.batch}
-    is_own = axes[bound.axis] == later[attention.key] and {axes[loop] for loop in bound.loops} <= batch
-    return bound if is_own else None
+    own = all(axes[b.axis] == later[attention.key] and {axes[n] for n in b.loops} <= batch for b in found.bounds)
+    return found if own else None
 
 
 def unmask_values(product: Any, mask: Any) -> None:
     """Makes a product read the values that a mask copies, or widens."""
     found = masked_operand(mask)
     assert found is not None, mask
-    number, bound = found
-    source, masked = operands_of(mask)[0][number], product.operands[1]
+    source, masked = operands_of(mask)[0][found.number], product.operands[1]
     if ir.MemRefType(source.type).element_type == ir.MemRefType(masked.type).element_type:
         product.operands[1] = source
     else:
-        read_narrow(product, source, masked, bound.value.kind)
+        read_narrow(product, source, masked, found.value.kind)
 
 
 def take_attention(
@@ -120,30 +129,24 @@ def take_attention(
 ) -> tuple[Attention, list[Any]]:
     """Moves the bodies of an attention's products, and of their epilogues, into functions of a module: those of two
     launches, each the fill, the product and perhaps the epilogue, and that of the op which computes the `shares`, if it
-    scales them. The product reads values that are 0 from a length on if there is a `mask`, an op. Returns the
+    scales them. The product reads values that are 0 outside of bounds if there is a `mask`, an op. Returns the
     attention, and the values its schedule takes."""
     end = first[2] if len(first) > 2 else None
     causal = None if end is None else find_causal(end)
     found = describe_attention(describe_nest(first[1], "", [True]), describe_nest(last[1], "", [True]), causal)
     assert found is not None, name
-    length = kept = None
-    ends: list[Length | None] = []
-    if end is not None and (bound := _bound_of_scores(found, end)) is not None:
-        length = take_length(module, end, bound, f"{name}_length", "%x")
     if end is not None:
-        own = enumerate(_bounds_of_rows(found, end))
-        ends = [take_length(module, end, bound, f"{name}_end{number}", "%x") for number, bound in own]
+        found = _take_bounds(module, name, found, end)
+    of_values: list[Length] = []
     if mask is not None:
-        bound = _bound_of_values(found, mask)
-        kept = None if bound is None else take_length(module, mask, bound, f"{name}_kept", "%l")
-        assert kept is not None, name
+        found, of_values = _take_bounds_of_values(module, name, found, mask)
     scores, _ = take_body(module, first[1], f"{name}_scores", [True])
     (q, k), results = operands_of(first[1])
     parts, passed = results, list[Any]()
     if end is not None:
         epilogue, passed = take_beside(module, f"{scores.name}_last", results[0], end)
         scores = replace(scores, epilogue=epilogue)
-    scaled, hides = None, _is_scaled(shares) and _hiding(shares) is not None
+    scaled, hidden = None, len(_hiding(shares)) if _is_scaled(shares) else 0
     if _is_scaled(shares):
         # The schedule divides by the totals at the end.
         weights, total = operands_of(shares)[0][:2]
@@ -153,18 +156,52 @@ def take_attention(
         shares.operands[1] = one.results[0]
         scaled, others = take_beside(module, f"{name}_shares", weights, shares)
         passed += others
-    if kept is not None:
+    for each in of_values:
         inputs, _ = operands_of(mask)
-        passed += [*(inputs[number] for number in kept.reads), *captured_by(body_of(mask))]
+        passed += [*(inputs[number] for number in each.reads), *captured_by(body_of(mask))]
     values, _ = take_body(module, last[1], name, [True])
     inputs, results = operands_of(last[1])
     passed += [*inputs, *results, operands_of(last[0])[0][0]]
     if len(last) > 2:
         epilogue, others = take_beside(module, f"{name}_last", results[0], last[2])
         values, passed = replace(values, epilogue=epilogue), passed + others
-    found = replace(found, scores=scores, values=values, length=length, kept=kept, shares=scaled, hides=hides)
-    found = replace(found, ends=tuple(each for each in ends if each is not None))
+    found = replace(found, scores=scores, values=values, shares=scaled, hides=hidden > 0, hides_start=hidden > 1)
     return found, [q, k, *(parts if can_split(found) else ()), *passed]
+
+
+def _take_bounds(module: Any, name: str, found: Attention, end: Any) -> Attention:
+    """Moves the bounds of the keys into functions of a module: those of all rows, and those of single ones."""
+
+    def of_all(is_start: bool, what: str) -> Length | None:
+        bound = _bound_of_scores(found, end, is_start=is_start)
+        return None if bound is None else take_length(module, end, bound, f"{name}_{what}", "%x")
+
+    def of_rows(is_start: bool, what: str) -> tuple[Length, ...]:
+        bounds = enumerate(_bounds_of_rows(found, end, is_start=is_start))
+        made = [take_length(module, end, bound, f"{name}_{what}{number}", "%x") for number, bound in bounds]
+        return tuple(each for each in made if each is not None)
+
+    return replace(
+        found,
+        length=of_all(False, "length"),
+        start=of_all(True, "start"),
+        ends=of_rows(False, "end"),
+        begins=of_rows(True, "begin"),
+    )
+
+
+def _take_bounds_of_values(module: Any, name: str, found: Attention, mask: Any) -> tuple[Attention, list[Length]]:
+    """Moves the bounds of the values into functions of a module. Returns the attention with them, and the bounds."""
+    masked = _mask_of_values(found, mask)
+    assert masked is not None, name
+    kept = since = None
+    if masked.length is not None:
+        kept = take_length(module, mask, masked.length, f"{name}_kept", "%l")
+    if masked.start is not None:
+        since = take_length(module, mask, masked.start, f"{name}_since", "%n")
+    made = [each for each in (kept, since) if each is not None]
+    assert len(made) == len(masked.bounds), name
+    return replace(found, kept=kept, since=since), made
 
 
 def _is_attention(computing: Sequence[Any], groups: Sequence[Group], scratch: Collection[Any]) -> bool:
@@ -278,19 +315,26 @@ def _scales_shares(op: Any, read: Sequence[Any], rank: int) -> bool:
     return False
 
 
-def _hiding(shares: Any) -> Node | None:
-    """Returns the value that replaces shares by 0 in a body; None if there is none."""
-    value = read_body(shares).values[0]
-    while value.kind == "arith.mulf":
-        value = next(each for each in value.operands if _has_weight(each))
-    return value if value.kind == "arith.select" else None
+def _hiding(shares: Any) -> list[Node]:
+    """Returns the values that replace shares by 0 in a body, the outermost first."""
+    value, made = read_body(shares).values[0], list[Node]()
+    while value.kind in ("arith.mulf", "arith.select"):
+        if value.kind == "arith.select":
+            made.append(value)
+            value = value.operands[1]
+        else:
+            value = next(each for each in value.operands if _has_weight(each))
+    return made
 
 
 def _hides_as(shares: Any, found: Attention, end: Any) -> bool:
-    """Returns whether shares are 0 from the length on from which scores are -inf."""
-    bound, hiding = _bound_of_scores(found, end), _hiding(shares)
-    own = None if hiding is None else read_condition(shares, *hiding.operands[:2])
-    return bound is not None and own is not None and have_one_length((end, bound), (shares, own))
+    """Returns whether shares are 0 from the length on from which scores are -inf, and perhaps before the start too."""
+    hidden = _hiding(shares)
+    for value, is_start in zip(hidden, (False, True), strict=False):
+        bound, own = _bound_of_scores(found, end, is_start=is_start), read_condition(shares, *value.operands[:2])
+        if bound is None or own is None or not have_one_length((end, bound), (shares, own)):
+            return False
+    return len(hidden) in (1, 2)
 
 
 def _has_weight(value: Node) -> bool:

@@ -11,9 +11,10 @@ A block of four warps computes ROWS rows of one batch element; rows of several h
 The products are those of a subclass: on tensor cores for f16 and bf16 here, for f32 in `flash_words`. Copies of v
 overlap the first product, those of the next k the second one. With a causal mask, the kernel skips tiles whose keys all
 follow the last row, and never reads their keys and values, unless the maximum of a row is a masked score, as in a row
-without any key. It does not read tiles behind the ends of all rows either, where each row has an end of its own. Where
-a block has 16 rows or fewer, as with one query, its warps share the keys instead of the rows, and combine their partial
-results at the end; `flash_split` splits the keys among blocks.
+without any key. It does not read tiles behind the ends of all rows either, where each row has an end of its own, nor
+tiles before their starts, as with a sliding window. Where a block has 16 rows or fewer, as with one query, its warps
+share the keys instead of the rows, and combine their partial results at the end; `flash_split` splits the keys among
+blocks.
 
 Dao et al., FlashAttention-2, https://arxiv.org/abs/2307.08691
 """
@@ -119,7 +120,7 @@ class FlashWriter(FlashEnd):
         kept = text.index("maxsi", kept, text.constant(0))
         tile = text.constant(shape.keys)
         whole = text.multiply(text.index("ceildivui", kept, tile), tile)
-        return text.index("minui", whole, self.end)
+        return text.index("minui", text.index("maxui", whole, self.begin_key), self.end)
 
     def is_masked(self, carried: Sequence[str]) -> str:
         """Returns whether the greatest score of a row in the block is that of a masked key."""
@@ -176,6 +177,7 @@ class FlashWriter(FlashEnd):
             most, weights, factors = self.weigh(scores, carried[:2])
             wait_for_copies(text, 0)
             text.barrier()
+            self.clear_values(key)
             self.copy_keys(text.add(key, step), end)
             text.carry([*most, *self.add_values(key, weights, factors, carried[2:])], types)
         wait_for_copies(text, 0)

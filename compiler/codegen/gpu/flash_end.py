@@ -60,8 +60,9 @@ class FlashEnd(FlashParts):
         has_keys = bool(attention.scores.static_extent(attention.of_scores()[attention.key]))
         if not attention.hides and (has_keys or self.combines):
             return
-        end = self.end_of_length if attention.hides else self.shape.total_keys
-        is_empty = text.let(f"arith.cmpi eq, {end}, {text.constant(0)} : index")
+        first = self.start if attention.hides_start else text.constant(0)
+        end = self.length if attention.hides else self.shape.total_keys
+        is_empty = text.let(f"arith.cmpi uge, {first}, {end} : index")
         if attention.hides and self.stores_parts:
             # The launch that combines the parts stores other results.
             is_empty = text.let(f"arith.andi {is_empty}, {self.is_whole()} : i1")

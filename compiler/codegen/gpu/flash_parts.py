@@ -22,13 +22,14 @@ class FlashParts(FlashTiles):
         return self.text.let(f"llvm.intr.exp2({value}) : (f32) -> f32")
 
     def own_keys(self, end: str) -> tuple[str, str]:
-        """Returns the first key of this block, and the one after its last, among the keys before `end`."""
-        text, tile = self.text, self.text.constant(self.shape.keys)
+        """Returns the first key of this block, and the one after its last, among the keys of its rows before `end`."""
+        text, tile, first = self.text, self.text.constant(self.shape.keys), self.begin_key
         if self.shape.parts is None:
-            return text.constant(0), end
-        tiles = text.index("ceildivui", end, tile)
+            return first, end
+        count = text.let(f"arith.subi {text.index('maxui', first, end)}, {first} : index")
+        tiles = text.index("ceildivui", count, tile)
         each = text.multiply(text.index("ceildivui", tiles, self.shape.parts), tile)
-        begin = text.multiply(self.part, each)
+        begin = text.add(first, text.multiply(self.part, each))
         return begin, text.index("minui", text.add(begin, each), end)
 
     def is_whole(self) -> str:

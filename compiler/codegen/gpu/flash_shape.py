@@ -31,7 +31,7 @@ def fits_flash(attention: Attention | None) -> bool:
 
 def flash_arguments(attention: Attention) -> list[tuple[str, str]]:
     """Returns the arguments of the threads' function: queries, keys, the memory of the scores if it holds parts, the
-    epilogue of scores, the function of shares, the length of the values, then those of the second product."""
+    epilogue of scores, the function of shares, the bounds of the values, then those of the second product."""
     q, k = attention.scores.inputs
     named = [("%q0", q.type), ("%q1", k.type)]
     if can_split(attention):
@@ -40,8 +40,8 @@ def flash_arguments(attention: Attention) -> list[tuple[str, str]]:
         named += arguments_beside("x", attention.scores.epilogue)
     if attention.shares is not None:
         named += arguments_beside("y", attention.shares)
-    if attention.kept is not None:
-        named += attention.kept.arguments()
+    for bound in (attention.kept, attention.since):
+        named += [] if bound is None else bound.arguments()
     return named + arguments_of(attention.values)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .attention import Attention
 from .flash_shape import THREADS, WARP, WARPS, Shape
 from .flash_split import FEW
-from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
+from .fragments import BYTES, CHUNK, ZEROS, Source, Tile, commit_copies, shared_pointer, wait_for_copies
 from .lengths import Length
 from .plain import split_number
 from .text import Text
@@ -72,22 +72,38 @@ class FlashTiles:
             split_number(text, text.index("minui", row, last), shape.row_sizes) for row in self.row_numbers
         ]
 
-        self.end_of_length = shape.total_keys
-        """The end of the keys before the length that all rows of a batch element have, at the end of a tile."""
-        if self.attention.length is not None:
-            self.end_of_length = self._end_tile(self._lengths([self.attention.length], {}))
-        self.end = self.end_of_length
-        """The end of the keys that have a weight in a row of the block, at the end of a tile."""
-        if self.attention.ends and self.reads_keys:
-            self.end = text.index("minui", self.end, self._end_tile(self._find_greatest_end(lane, last)))
+        self._find_keys(lane, last)
 
-    def _lengths(self, lengths: Sequence[Length], rows: dict[int, str]) -> str:
-        """Returns the least of some lengths, for positions along the rows."""
+    def _find_keys(self, lane: str, last: str) -> None:
+        """Computes the bounds of the keys that have a weight in a row of the block."""
+        text, attention = self.text, self.attention
+        self.length, self.start = self.shape.total_keys, text.constant(0)
+        """The bounds of the keys that all rows of a batch element have."""
+        if attention.length is not None:
+            self.length = self._join_bounds("minui", [attention.length], {})
+        if attention.start is not None:
+            self.start = self._join_bounds("maxui", [attention.start], {})
+        self.begin_key, self.end = self.start, self.length
+        """The bounds of the tiles of keys that have a weight in a row of the block."""
+        if attention.ends and self.reads_keys:
+            greatest = self._among_rows(attention.ends, lane, last, "minui", "maxui")
+            self.end = text.index("minui", self.end, greatest)
+        if attention.begins and self.reads_keys:
+            least = self._among_rows(attention.begins, lane, last, "maxui", "minui")
+            self.begin_key = text.index("maxui", self.begin_key, least)
+        if attention.length is not None or attention.ends:
+            self.end = self._end_tile(self.end)
+        if attention.start is not None or attention.begins:
+            tile = text.constant(self.shape.keys)
+            self.begin_key = text.multiply(text.index("divui", self.begin_key, tile), tile)
+
+    def _join_bounds(self, join: str, bounds: Sequence[Length], rows: dict[int, str]) -> str:
+        """Returns the least or the greatest of some bounds, for positions along the rows."""
         text, positions = self.text, self._of_scores(rows)
         loops = [positions[loop] for loop in self.attention.of_scores()]
-        first, *others = (each.evaluate(text, loops, self.shape.total_keys) for each in lengths)
+        first, *others = (each.evaluate(text, loops, self.shape.total_keys) for each in bounds)
         for other in others:
-            first = text.index("minui", first, other)
+            first = text.index(join, first, other)
         return first
 
     def _end_tile(self, key: str) -> str:
@@ -96,27 +112,25 @@ class FlashTiles:
         whole = text.multiply(text.index("ceildivui", key, tile), tile)
         return text.index("minui", whole, self.shape.total_keys)
 
-    def _find_greatest_end(self, lane: str, last: str) -> str:
-        """Returns the greatest end of the block's rows. Each warp finds it alone: a lane has every 32nd row."""
-        text, shape, greatest = self.text, self.shape, ""
+    def _among_rows(self, bounds: Sequence[Length], lane: str, last: str, in_row: str, among: str) -> str:
+        """Returns the greatest or the least bound `among` the block's rows, each of which has the joined one of some
+        bounds. Each warp finds it alone: a lane has every 32nd row."""
+        text, shape, found = self.text, self.shape, ""
         for begin in range(0, shape.rows, WARP):
             row = text.add(self.first_row, text.add(lane, text.constant(begin)))
             positions = split_number(text, text.index("minui", row, last), shape.row_sizes)
-            own = self._lengths(self.attention.ends, dict(zip(self.attention.rows, positions, strict=True)))
-            greatest = text.index("maxui", greatest, own) if greatest else own
-        word = text.let(f"arith.index_cast {greatest} : index to i32")
+            own = self._join_bounds(in_row, bounds, dict(zip(self.attention.rows, positions, strict=True)))
+            found = text.index(among, found, own) if found else own
+        word = text.let(f"arith.index_cast {found} : index to i32")
         for distance in (1, 2, 4, 8, 16):
-            word = text.let(f"arith.maxui {word}, {text.exchange(word, 'i32', distance)} : i32")
+            word = text.let(f"arith.{among} {word}, {text.exchange(word, 'i32', distance)} : i32")
         return text.let(f"arith.index_cast {word} : i32 to index")
 
-    def _find_end_of_values(self) -> str:
-        """Returns the end of the keys whose values are not 0."""
-        kept = self.attention.kept
-        if kept is None:
-            return self.shape.total_keys
+    def _bound_of_values(self, bound: Length) -> str:
+        """Returns a bound of the keys whose values are not 0."""
         positions = self._of_values({}, self.text.constant(0))
         loops = [positions[loop or 0] for loop in self.attention.values.inputs[1].plain_axes()]
-        return kept.evaluate(self.text, loops, self.shape.total_keys)
+        return bound.evaluate(self.text, loops, self.shape.total_keys)
 
     def _split(self, number: str, by: str) -> tuple[str, str]:
         """Returns the remainder and the quotient."""
@@ -154,7 +168,11 @@ class FlashTiles:
         self.q, self.k, self.v = (
             Tile(text, base, of, *size) for base, of, size in zip(bases, elements, sizes, strict=True)
         )
-        sides = [(shape.total_rows, depth), (shape.total_keys, depth), (self._find_end_of_values(), column)]
+        kept, since = attention.kept, attention.since
+        end_of_values = shape.total_keys if kept is None else self._bound_of_values(kept)
+        self.first_value = None if since is None else self._bound_of_values(since)
+        """The first key whose values are not 0; None if there is no such bound."""
+        sides = [(shape.total_rows, depth), (shape.total_keys, depth), (end_of_values, column)]
         names = ("%q0", "%q1", "%m1")
         loops = (last_row, of_scores[attention.key], of_values[attention.key])
         made = []
@@ -201,6 +219,22 @@ class FlashTiles:
         ordered = first if self.is_plain[number] else first[::-1]
         self.sources[number].copy(tile, ordered, THREADS, self.aligned[number])
         commit_copies(self.text)
+
+    def clear_values(self, key: str) -> None:
+        """Writes zeros in place of the values before the first one, in the tile that begins at a key."""
+        text, first = self.text, self.first_value
+        if first is None:
+            return
+        with text.block(f"scf.if {text.below(key, first)}"):
+            number, zero = text.fresh(), text.let(f"arith.constant {ZEROS[self.v.element]} : {self.v.element}")
+            total, step = text.constant(self.v.slow * self.v.fast), text.constant(THREADS)
+            with text.loop(f"{number} = {text.special('tid.x')} to {total} step {step}", [], [], []):
+                fast, slow = self._split(number, text.constant(self.v.fast))
+                own = slow if self.is_plain[2] else fast
+                with text.block(f"scf.if {text.below(text.add(key, own), first)}"):
+                    target = shared_pointer(text, self.v.address(slow, fast))
+                    text.line(f"llvm.store {zero}, {target} : {self.v.element}, !llvm.ptr<3>")
+            text.barrier()
 
     def place_column(self, tile: int, part: int) -> str:
         """Returns the column of a sum of this thread, among the columns of the block."""

@@ -25,6 +25,7 @@ from .plain import is_inside, load_element
 from .text import Text
 
 BYTES = {"f16": 2, "bf16": 2, "i8": 1, "f32": 4}
+ZEROS = {"f16": "0.0", "bf16": "0.0", "i8": "0", "f32": "0.0"}
 CHUNK = 16
 """The bytes of a copy, and of a row of a matrix."""
 _WORD = 4
@@ -252,7 +253,7 @@ class Source:
             read = load_element(text, replace(self.operand, padded=()), self.name, self.at(here, there))
             text.carry([read], [element])
         with text.next_region():
-            text.carry([text.let(f"arith.constant {'0' if element[0] == 'i' else '0.0'} : {element}")], [element])
+            text.carry([text.let(f"arith.constant {ZEROS[element]} : {element}")], [element])
         return value
 
 

@@ -1,10 +1,13 @@
-"""Finds lengths of keys: numbers, known in the call, from which on an op masks its elements.
+"""Finds lengths of keys, and starts: numbers, known in the call, from which on, or before which, an op masks its
+elements.
 
     select(key < length, score, -inf)      the keys from `length` on have no weight, and their tiles are not read
     select(key < length, value, 0)         the schedule reads zeros there, in place of a masked copy of the values
+    select(key >= start, score, -inf)      a sliding window: the tiles before the one of `start` are not read
+    select(key >= start, value, 0)         the schedule writes zeros there, into its copy of a tile
 
-A length is a function of the loops of the batch, such as a number of tokens of each text; the function consists of the
-operations of the body that compute it.
+Both are functions of the loops of the batch, such as a number of tokens of each text, or of a row too. The function
+consists of the operations of the body that compute the number.
 """
 
 from __future__ import annotations
@@ -26,15 +29,15 @@ from .plain import load
 from .text import Text
 from .widened_reads import unwiden
 
-_LESS = 2
-"""The predicate `slt` of `arith.cmpi`."""
+_LESS, _NOT_LESS = 2, 5
+"""The predicates `slt` and `sge` of `arith.cmpi`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The length that an op, `nest`, masks its elements with: `function` returns a number of the dtype `type` from the
-    elements of the inputs that it `reads`, the loops and the captured values. The names of arguments begin with
-    `prefix`."""
+    """The length, or start, that an op, `nest`, masks its elements with: `function` returns a number of the dtype
+    `type` from the elements of the inputs that it `reads`, the loops and the captured values. The names of arguments
+    begin with `prefix`."""
 
     nest: Nest
     prefix: str
@@ -67,19 +70,20 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A length in the body of an op: the `axis` whose elements it masks, the numbers of the inputs and the loops that
-    it depends on, and the masked `value`."""
+    """A length in the body of an op, or a start: the `axis` whose elements it masks, the numbers of the inputs and the
+    loops that it depends on, and the masked `value`."""
 
     length: Node
     axis: int
     reads: tuple[int, ...]
     loops: frozenset[int]
     value: Node
+    is_start: bool
 
 
 def find_bounds(op: Any, fill: float) -> Iterator[Bound]:
-    """Yields the lengths that an op masks its result with, the outermost first: it selects the constant `fill` from
-    each of them on. Other masks with this constant may lie between them."""
+    """Yields the lengths and starts that an op masks its result with, the outermost first: it selects the constant
+    `fill` from each length on, and before each start. Other masks with this constant may lie between them."""
     found = (read_condition(op, condition, kept) for condition, kept in _masks(op, fill))
     return (bound for bound in found if bound is not None)
 
@@ -100,8 +104,9 @@ def _masks(op: Any, fill: float) -> Iterator[tuple[Node, Node]]:
 
 
 def read_condition(op: Any, condition: Node, kept: Node) -> Bound | None:
-    """Returns the length whose elements a condition in the body of an op selects from `kept`."""
-    if predicate_of(condition) != _LESS:
+    """Returns the length, or the start, whose elements a condition in the body of an op selects from `kept`."""
+    predicate = predicate_of(condition)
+    if predicate not in (_LESS, _NOT_LESS):
         return None
     left, length = condition.operands
     axis, inside = position_of(left), list(length.walk())
@@ -111,7 +116,7 @@ def read_condition(op: Any, condition: Node, kept: Node) -> Bound | None:
     nest, reads = describe_nest(op, "", [None] * len(results)), numbers_read(length)
     own = frozenset(node.number for node in inside if node.kind == "index")
     loops = own.union(*(nest.inputs[number].loops() for number in reads))
-    return None if axis in loops else Bound(length, axis, tuple(reads), loops, kept)
+    return None if axis in loops else Bound(length, axis, tuple(reads), loops, kept, predicate == _NOT_LESS)
 
 
 def _has_regions(node: Node) -> bool:
@@ -121,9 +126,8 @@ def _has_regions(node: Node) -> bool:
 
 def have_one_length(first: tuple[Any, Bound], second: tuple[Any, Bound]) -> bool:
     """Returns whether two ops compute their lengths by the same operations from the same values, for the same axis."""
-    return first[1].axis == second[1].axis and _key_of(first[0], first[1].length) == _key_of(
-        second[0], second[1].length
-    )
+    keys = [(bound.axis, bound.is_start, _key_of(op, bound.length)) for op, bound in (first, second)]
+    return keys[0] == keys[1]
 
 
 def _key_of(op: Any, node: Node) -> Any:
@@ -149,16 +153,35 @@ def take_length(module: Any, op: Any, bound: Bound, name: str, prefix: str) -> L
     return Length(nest, prefix, name, bound.length.type, bound.reads)
 
 
-def masked_operand(op: Any) -> tuple[int, Bound] | None:
-    """Returns the number of the input that an op copies or widens, with zeros from a length on, and the length; None if
-    the op does anything else."""
+@dataclass(frozen=True, slots=True)
+class MaskedOperand:
+    """The input of an op that it copies or widens, `value` in the body, with zeros from a `length` on, before a
+    `start`, or both."""
+
+    number: int
+    value: Node
+    length: Bound | None
+    start: Bound | None
+
+    @property
+    def bounds(self) -> list[Bound]:
+        return [bound for bound in (self.length, self.start) if bound is not None]
+
+
+def masked_operand(op: Any) -> MaskedOperand | None:
+    """Returns the input that an op masks with zeros; None if the op does anything else."""
     _, results = operands_of(op)
     if not all(iterators(op)) or len(results) != 1:
         return None
-    bound = next((read_condition(op, condition, kept) for condition, kept in _masks(op, 0.0)), None)
-    value = None if bound is None else unwiden(bound.value)
-    if bound is None or value is None or value.kind != "read":
+    masks = list(_masks(op, 0.0))
+    bounds = [bound for condition, kept in masks if (bound := read_condition(op, condition, kept)) is not None]
+    starts, lengths = ([bound for bound in bounds if bound.is_start == is_start] for is_start in (True, False))
+    if not bounds or len(bounds) < len(masks) or len(starts) > 1 or len(lengths) > 1:
         return None
-    number, maps = value.number, maps_of(op)
-    own = identity(len(iterators(op)))
-    return (number, bound) if maps[number] == maps[-1] == own and number not in bound.reads else None
+    masked = bounds[-1].value
+    value, maps, own = unwiden(masked), maps_of(op), identity(len(iterators(op)))
+    if value.kind != "read" or maps[value.number] != own or maps[-1] != own:
+        return None
+    if any(value.number in bound.reads for bound in bounds):
+        return None
+    return MaskedOperand(value.number, masked, next(iter(lengths), None), next(iter(starts), None))

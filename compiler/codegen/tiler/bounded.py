@@ -15,7 +15,8 @@ non-finite number.
 Where a length masks the rows and the values (see `ranges.py`), the values after it are never read, so they may be
 anything: the products with values end at the length even in whole rows. Where rows have own lengths, such as those of a
 causal mask after the tokens of earlier calls, the greatest one of a block is the end of the block. The values between
-it and the length of all rows are looked at only if there are some.
+it and the length of all rows are looked at only if there are some. Where a start masks the rows and the values too, as
+with a sliding window, the values before it are not read either, and the own starts of rows bound a block likewise.
 """
 
 from __future__ import annotations
@@ -74,21 +75,32 @@ class BoundedRows:
             self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
             self.writer.store(self.found, constant(0), self.writer.constant("false", "i1"))
 
-    def _any_infinite(self, iteration: Iteration, span: Span, end: str) -> str:
-        """Returns whether the values of a batch before the position `end` hold a non-finite number, if a span leaves
-        some of them out. Consecutive blocks of a batch share the search."""
+    def _any_infinite(self, iteration: Iteration, span: Span, begin: str, end: str) -> str:
+        """Returns whether the values of a batch between two positions hold a non-finite number, if a span leaves some
+        of them out. Consecutive blocks of a batch share the search."""
         writer = self.writer
         if not self.by_row:
             return writer.constant("false", "i1").name
         if not self.has_length:
-            return self._search(iteration, end)
+            return self._search(iteration, begin, end)
         shorter = writer.let(f"arith.cmpi slt, {span.last}, {end} : index")
+        if self.begins:
+            later = writer.let(f"arith.cmpi sgt, {span.first}, {begin} : index")
+            shorter = writer.let(f"arith.ori {shorter}, {later} : i1")
         with writer.when(shorter):
-            self._search(iteration, end)
+            self._search(iteration, begin, end)
         return writer.let(f"arith.andi {shorter}, {self._load_found()} : i1")
 
-    def _search(self, iteration: Iteration, end: str) -> str:
-        """Returns whether the values of a batch before the position `end` hold a non-finite number."""
+    @property
+    def begins(self) -> tuple[Node, ...]:
+        """The starts that bound blocks of rows and not their values."""
+        if not self.rows.ended:
+            return ()
+        start = self.rows.kept.start
+        return (*(() if self.rows.started or start is None else (start,)), *self.rows.kept.begins)
+
+    def _search(self, iteration: Iteration, begin: str, end: str) -> str:
+        """Returns whether the values of a batch between two positions hold a non-finite number."""
         writer, number = self.writer, constant(0)
         for c in self.batch:
             number = number.times(self.stage.sizes[c]) + iteration[c]
@@ -99,14 +111,14 @@ class BoundedRows:
             writer.store(self.seen, constant(0), Value(current, "index"))
             writer.store(self.found, constant(0), writer.constant("false", "i1"))
             for op, value in (*self.rows.sums, *self.rows.factors):
-                self._scan(op, value, iteration, end)
+                self._scan(op, value, iteration, begin, end)
         return self._load_found()
 
     def _load_found(self) -> str:
         return self.writer.let(f"arith.trunci {self._fresh_load(self.found)} : i8 to i1")
 
-    def _scan(self, op: Op, value: Node, iteration: Iteration, until: str) -> None:
-        """Adds up the values before the position `until` times 0; the sum is NaN if a value is not finite."""
+    def _scan(self, op: Op, value: Node, iteration: Iteration, since: str, until: str) -> None:
+        """Adds up the values between two positions times 0; the sum is NaN if a value is not finite."""
         writer, lanes = self.writer, self.writer.lanes
         along = {*self.stage.outer, self.rows.column}
         inner = (c for c in self.stage.parallel(op) if c not in along and self.stage.sizes[c] != 1)
@@ -114,7 +126,7 @@ class BoundedRows:
         zero = writer.broadcast(writer.constant("0.0", "f32"))
 
         def add_up(start: str) -> None:
-            with writer.carrying(writer.size(0), until, 1, [zero]) as loop:
+            with writer.carrying(since, until, 1, [zero]) as loop:
                 at = {**iteration, self.rows.column: variable(loop.index)}
                 if lane is not None:
                     at[lane] = variable(start) + LANES
@@ -165,23 +177,24 @@ class BoundedRows:
             return length.name
         return self.writer.let(f"arith.index_cast {length.name} : {length.type} to index")
 
-    def _greatest_end(self, op: Op, node: Node, iteration: Iteration, row: Form, count: Rows) -> str:
-        """Returns the greatest of the own lengths of a block of rows, at least 0."""
-        writer, none = self.writer, Value(self.writer.size(0), "index")
+    def _among_rows(self, op: Op, node: Node, iteration: Iteration, row: Form, count: Rows, *, greatest: bool) -> str:
+        """Returns the greatest or the least of the own bounds of a block of rows, at least 0 or at most all columns."""
+        writer = self.writer
+        outermost, join = Value(writer.size(0 if greatest else self.size), "index"), "maxsi" if greatest else "minsi"
 
-        def greater(at: Form, so_far: Value) -> Value:
-            length = self._length(op, node, {**iteration, self.row: at})
-            return Value(writer.let(f"arith.maxsi {so_far.name}, {length} : index"), "index")
+        def joined(at: Form, so_far: Value) -> Value:
+            bound = self._length(op, node, {**iteration, self.row: at})
+            return Value(writer.let(f"arith.{join} {so_far.name}, {bound} : index"), "index")
 
         if count == 1:
-            return greater(row, none).name
+            return joined(row, outermost).name
         end = count if isinstance(count, str) else writer.size(count)
-        with writer.carrying(writer.size(0), end, 1, [none]) as loop:
-            loop.after = [greater(row + variable(loop.index), loop.values[0])]
+        with writer.carrying(writer.size(0), end, 1, [outermost]) as loop:
+            loop.after = [joined(row + variable(loop.index), loop.values[0])]
         return loop.results[0].name
 
-    def _span(self, iteration: Iteration, row: Form, count: Rows) -> tuple[Span, str]:
-        """Returns the part of the rows of a block that is kept, and the length of all rows."""
+    def _span(self, iteration: Iteration, row: Form, count: Rows) -> tuple[Span, tuple[str, str]]:
+        """Returns the part of the rows of a block that is kept, and the start and the length of all rows."""
         writer = self.writer
 
         def let(operation: str, left: str, right: str | int) -> str:
@@ -192,15 +205,22 @@ class BoundedRows:
         if self.rows.kept.length is not None:
             length = self._length(*self.rows.kept.length, {**iteration, self.row: row})
             last = let("minsi", let("maxsi", length, 0), last)
-        whole = last
+            if self.rows.started and self.rows.kept.start is not None:
+                start = self._length(self.rows.kept.length[0], self.rows.kept.start, {**iteration, self.row: row})
+                first = let("minsi", let("maxsi", start, 0), last)
+        whole = first, last
         if self.rows.kept.length is not None and self.rows.ended:
             op, _ = self.rows.kept.length
             for node in self.rows.kept.ends:
-                last = let("minsi", last, self._greatest_end(op, node, iteration, row, count))
+                last = let("minsi", last, self._among_rows(op, node, iteration, row, count, greatest=True))
+            for node in self.begins:
+                first = let("maxsi", first, self._among_rows(op, node, iteration, row, count, greatest=False))
         for bound in self.rows.kept.lower:
             first = let("maxsi", first, self._end(bound, iteration, row, count, greatest=False))
         for bound in self.rows.kept.upper:
             last = let("minsi", last, self._end(bound, iteration, row, count, greatest=True))
+        if self.begins:
+            first = let("minsi", first, last)
         # The end is rounded up to whole iterations of the loops along rows, the begin down to a step of every loop.
         turns = let("muli", let("divui", let("addi", last, self.turn - 1), self.turn), self.turn)
         end = let("minsi", turns, writer.size(self.size))
@@ -213,8 +233,8 @@ class BoundedRows:
     def block(self, iteration: Iteration, row: Form, count: Rows) -> Iterator[None]:
         """Within the context, a block of rows is written within its bounds, or as a whole if necessary."""
         writer = self.writer
-        span, length = self._span(iteration, row, count)
-        infinite = self._any_infinite(iteration, span, length)
+        span, (start, length) = self._span(iteration, row, count)
+        infinite = self._any_infinite(iteration, span, start, length)
         # The loop runs once: within the bounds, or as a whole where values are not finite. It runs again, as a whole,
         # if a row within bounds is in doubt.
         whole, again = writer.fresh(), writer.fresh()
@@ -227,8 +247,11 @@ class BoundedRows:
 
             first, last = choose(0, span.first), choose(self.size, span.last)
             if self.has_length:
+                first, last = span.first, choose(length, span.last) if self.by_row else span.last
+                if self.begins:
+                    first = choose(start, first)
                 # In a row without a maximum, one weight that is NaN is enough to show it.
-                first, last = span.first, self._at_least_one(choose(length, span.last) if self.by_row else span.last)
+                first, last = self._at_least_one(first, last)
             begin, end = choose(0, span.begin), choose(self.size, span.end)
             self.evaluator.spans[self.rows.column] = Span(begin, end, first, last)
             yield
@@ -242,14 +265,22 @@ class BoundedRows:
         writer.add(f"  scf.yield {again} : i1")
         writer.add("}")
 
-    def _at_least_one(self, last: str) -> str:
-        """Returns the end of the sums of products in a row whose weights are NaN where it has no maximum. A row without
-        columns has no weight."""
+    def _at_least_one(self, first: str, last: str) -> tuple[str, str]:
+        """Returns the bounds of the sums of products in a row whose weights are NaN where it has no maximum. A row
+        without columns has no weight."""
         writer = self.writer
         if self.rows.hidden:
-            return last
-        least = writer.let(f"arith.maxsi {last}, {writer.size(1)} : index")
-        return writer.let(f"arith.minsi {least}, {writer.size(self.size)} : index")
+            return first, last
+        if self.rows.kept.start is None and not self.begins:
+            least = writer.let(f"arith.maxsi {last}, {writer.size(1)} : index")
+            return first, writer.let(f"arith.minsi {least}, {writer.size(self.size)} : index")
+
+        def let(operation: str, left: str, right: str) -> str:
+            return writer.let(f"arith.{operation} {left}, {right} : index")
+
+        size, one = writer.size(self.size), writer.size(1)
+        first = let("minsi", first, let("maxsi", let("subi", size, one), writer.size(0)))
+        return first, let("minsi", let("maxsi", last, let("addi", first, one)), size)
 
     def doubts(self, ops: Sequence[Op]) -> list[Value]:
         """Returns the loop-carried value of a loop over the rows of these ops: whether a row so far has a maximum that
@@ -286,6 +317,8 @@ def bound_rows(
     row = outer[-1]
     if rows.kept.length is not None:
         sums = tuple((op, drop_selection(op, value)) for op, value in rows.sums)
+        if rows.started:
+            sums = tuple((op, drop_selection(op, value)) for op, value in sums)
         ended = rows.ended and not any(_reads_row(stage, op, value, row) for op, value in (*sums, *rows.factors))
         return BoundedRows(evaluator, replace(rows, sums=sums, ended=ended), outer[:-1], row, steps)
     if not any(c == row for bound in (*rows.kept.lower, *rows.kept.upper) for c, _ in bound.terms):

@@ -20,6 +20,12 @@ The largest one of a block bounds its rows. The two facts above are checked then
 
     masked   = select(column < length, select(column < own length of the row, scores, low), -inf)
 
+Rows may begin at a start as well, such as the number of tokens before the call less a sliding window. The values are
+then selected by it too. Inside of its mask, each row may have a start of its own:
+
+    masked   = select(column < length, select(column >= start, select(column >= own start, scores, low), -inf), -inf)
+    result   = sum of weights / total * select(column < length, select(column >= start, values, 0), 0)
+
 This file reads structured ops and writes no code.
 """
 
@@ -70,14 +76,17 @@ class Affine:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The range of a mask: kept elements are at or after all of `lower` and before all of `upper`, or before `length`,
-    a node in the body of an op; the others are `low`. Those before `length` may be kept before `ends` only, nodes of
-    the same body that depend on the row; those after one of them are at most the greatest of `lows`."""
+    a node in the body of an op; the others are `low`. Those before `length` may be kept before `ends` only, and from
+    `begins` on, nodes of the same body that depend on the row; those outside of one of them are at most the greatest of
+    `lows`. Those before `start`, which is the same for all rows, are `low` too."""
 
     low: Node
     lower: tuple[Affine, ...]
     upper: tuple[Affine, ...]
     length: tuple[Op, Node] | None = None
+    start: Node | None = None
     ends: tuple[Node, ...] = ()
+    begins: tuple[Node, ...] = ()
     lows: tuple[float, ...] = ()
 
 
@@ -87,7 +96,8 @@ class MaskedRows:
 
     `greatest` are the maxima of the masked rows, `sums` the contractions over them with the factor that multiplies each
     weight, and `factors` the numbers that weights are multiplied by before. `hidden` holds if weights after a length
-    are 0 even in a row without a maximum, `ended` if each row may end at the ends of its block.
+    are 0 even in a row without a maximum, `started` if values before a start are 0, and `ended` if each row may end at
+    the ends of its block, and begin at its begins.
     """
 
     column: int
@@ -95,6 +105,7 @@ class MaskedRows:
     greatest: Op
     sums: tuple[tuple[Op, Node], ...]
     hidden: bool = False
+    started: bool = False
     ended: bool = False
     factors: tuple[tuple[Op, Node], ...] = ()
 
@@ -143,7 +154,7 @@ class _Masks:
                 continue
             length = self.length(op, condition) if wanted and _number(low) == -inf else None
             if length is not None:
-                return Kept(low, (), (), (op, length), *self._ends(op, inside))
+                return self._kept_before(low, op, length, inside)
             bounds = list(self._bounds(op, condition, wanted))
             inner = self.kept(op, inside)
             if inner is not None and inner.low.text == low.text:
@@ -152,24 +163,30 @@ class _Masks:
                 return Kept(low, tuple(a for below, a in bounds if below), tuple(a for below, a in bounds if not below))
         return None
 
-    def _ends(self, op: Op, node: Node) -> tuple[tuple[Node, ...], tuple[float, ...]]:
-        """Returns the lengths of single rows in the masks within a node, and the numbers that these masks select."""
-        ends: list[Node] = []
+    def _kept_before(self, low: Node, op: Op, length: Node, node: Node) -> Kept:
+        """Returns the range that a mask keeps before a length, with the bounds in the masks within a node, and the
+        numbers that these masks select."""
+        start: Node | None = None
+        rows: dict[bool, list[Node]] = {False: [], True: []}
         lows: list[float] = []
         seen: list[float] = []
-        while node.kind == "arith.select" and (low := _number(node.operands[2])) is not None and not isnan(low):
-            seen.append(low)
-            end = self.length(op, node.operands[0], of_row=True)
-            if end is not None:
-                ends.append(end)
-                lows = [*seen]
+        while node.kind == "arith.select" and (number := _number(node.operands[2])) is not None and not isnan(number):
+            seen.append(number)
+            same = self.length(op, node.operands[0], is_start=True) if number == -inf and start is None else None
+            start = same or start
+            for is_start in (False, True) if same is None else ():
+                bound = self.length(op, node.operands[0], of_row=True, is_start=is_start)
+                if bound is not None:
+                    rows[is_start].append(bound)
+                    lows = [*seen]
             node = node.operands[1]
-        return tuple(ends), tuple(lows)
+        return Kept(low, (), (), (op, length), start, tuple(rows[False]), tuple(rows[True]), tuple(lows))
 
-    def length(self, op: Op, condition: Node, *, of_row: bool = False) -> Node | None:
-        """Returns the length of a condition `column < length`: a number that is known at run time, and equal for all
-        rows of a block unless it is a length `of_row`."""
-        if condition.kind != "arith.cmpi" or _PREDICATES.get(condition.text) != "<":
+    def length(self, op: Op, condition: Node, *, of_row: bool = False, is_start: bool = False) -> Node | None:
+        """Returns the length of a condition `column < length`, or the start of `column >= start`: a number that is
+        known at run time, and equal for all rows of a block unless it is one `of_row`."""
+        wanted = ">=" if is_start else "<"
+        if condition.kind != "arith.cmpi" or _PREDICATES.get(condition.text) != wanted:
             return None
         column, length = condition.operands
         if self._affine(op, column) != Affine(((self.column, 1),), 0):
@@ -255,7 +272,8 @@ class _Uses:
         self.sums: list[tuple[Op, Node]] = []
         self.hidden: list[Op] = []
         """Ops that select 0 after the length."""
-        self.ended = bool(kept.ends)
+        self.started = kept.start is not None
+        self.ended = bool(kept.ends or kept.begins)
         self.factors: list[tuple[Op, Node]] = []
 
     def find(self) -> MaskedRows | None:
@@ -275,7 +293,7 @@ class _Uses:
         weights = [a.tensor.op for op, _ in self.sums for a in op.reads if a.tensor.op in self.zero]
         hidden = all(op in self.hidden for op in weights)
         sums, factors = tuple(self.sums), tuple(self.factors)
-        return MaskedRows(self.column, self.kept, self.greatest[0], sums, hidden, self.ended, factors)
+        return MaskedRows(self.column, self.kept, self.greatest[0], sums, hidden, self.started, self.ended, factors)
 
     def _take(self, op: Op) -> bool:
         if self.column in self.stage.reduced(op):
@@ -307,7 +325,9 @@ class _Uses:
             if self.kept.length is not None:
                 if self._is_read_of(op, weight, self.zero) and self._selects(op, value):
                     self.sums.append((op, value))
-                    self.ended &= self._is_plain(op, value.operands[1])
+                    has_start, inner = self._selected(op, value)
+                    self.started &= has_start
+                    self.ended &= self._is_plain(op, inner)
                     return True
             elif self._is_read_of(op, weight, self.zero) and self._is_plain(op, value):
                 self.sums.append((op, value))
@@ -327,7 +347,9 @@ class _Uses:
         if self._is_read_of(op, node, self.zero):
             return True
         if self._selects(op, node):
-            self.ended &= self._is_zero(op, node.operands[1]) or self._is_scaled(op, node.operands[1])
+            has_start, inner = self._selected(op, node)
+            self.started &= has_start
+            self.ended &= self._is_zero(op, inner) or self._is_scaled(op, inner)
             return True
         if node.kind == "arith.divf":
             weight, total = node.operands
@@ -349,12 +371,20 @@ class _Uses:
                 return True
         return False
 
-    def _selects(self, op: Op, node: Node) -> bool:
-        """Returns whether a node is 0 after the length that masks the rows."""
-        if self.kept.length is None or node.kind != "arith.select" or node.operands[2].kind != "constant":
+    def _selects(self, op: Op, node: Node, *, is_start: bool = False) -> bool:
+        """Returns whether a node is 0 after the length that masks the rows, or before the start."""
+        if self.kept.length is None or node.kind != "arith.select" or _number(node.operands[2]) != 0:
             return False
-        length = self.masks.length(op, node.operands[0])
-        return length is not None and _number(node.operands[2]) == 0 and self._is_same(op, length, *self.kept.length)
+        masked, length = self.kept.length
+        own, bound = self.masks.length(op, node.operands[0], is_start=is_start), self.kept.start if is_start else length
+        return own is not None and bound is not None and self._is_same(op, own, masked, bound)
+
+    def _selected(self, op: Op, node: Node) -> tuple[bool, Node]:
+        """Returns the value that a node selects before the length, without a selection from the start on, and whether
+        there is one."""
+        inner = node.operands[1]
+        has_start = self._selects(op, inner, is_start=True)
+        return has_start, inner.operands[1] if has_start else inner
 
     def _is_same(self, op: Op, node: Node, other: Op, second: Node) -> bool:
         """Returns whether two nodes are one number in a block of rows."""
