@@ -78,7 +78,7 @@ def sizes_of(source_model: SourceModel, lowered: Lowered) -> WeightSizes:
 def lower_graph(module: Module, options: Options) -> Lowered:
     """Lowers a graph. Raises DiagnosticError if it still contains operators that cannot be lowered."""
     check_lowerable(module)
-    return lower_module(module, pack=options.panels, debug=options.debug, in_place=options.family.device)
+    return lower_module(module, pack=options.panels, debug=options.debug, for_device=options.family.device)
 
 
 def check_lowerable(module: Module) -> None:

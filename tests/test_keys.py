@@ -89,6 +89,7 @@ def test_keys_of_objects() -> None:
         "start": "llvm-ir",
         "known": Report(schedules=("tile",)),
         "scratch": 1,
+        "parts": (1056,),
         "tf32": True,
         "ptxas": "/bin/ptxas",
         "ptxas_version": "13.0.88",

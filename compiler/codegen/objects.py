@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ...dialect.dims import static_size
 from ...dialect.lazy_dataclass import dataclass
 from ..base.cache_folder import object_folder
 from ..dumps import Dumps
@@ -296,7 +297,9 @@ class CodeGenerator:
         has_alarm = kernel.kernel.alarm is not None
         job = replace(job, route=self.options.route, inner=kernel.symbol in self._inner, alarm=has_alarm)
         if target.is_device:
-            job = replace(job, scratch=len(kernel.kernel.scratch), tf32=self.options.tf32)
+            scratch = kernel.kernel.scratch
+            parts = tuple(static_size(type.shape[0]) for type in scratch[len(scratch) - kernel.kernel.parts :])
+            job = replace(job, scratch=len(scratch), parts=parts, tf32=self.options.tf32)
             if options.cubin and (found := find_assembler(target)) is not None:
                 job = replace(job, ptxas=found.path, ptxas_version=found.version)
         if self.given:

@@ -51,13 +51,13 @@ from .writer import Kernel
 class Shared:
     """The weights, by name, and the kernels, by text, that all functions of a module share. With `debug`, texts include
     locations, and kernels have readable names. `tied` has the packing of each parameter that is both packed for a
-    contraction and read by row look-ups. With `in_place`, sums read transposed tensors where they are."""
+    contraction and read by row look-ups. `for_device` is that of `KernelEmitter`."""
 
     module: Module
     pack: PanelSizes | None = None
     debug: bool = False
     tied: Mapping[str, Packing] = field(default_factory=dict)
-    in_place: bool = False
+    for_device: bool = False
     weights: dict[str, LoweredWeight] = field(default_factory=dict)
     kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
     symbols: dict[Kernel, str] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class FunctionLowering:
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
         shared = self.shared
         return KernelLowering(
-            inputs, self.sources, self._constant, pack=shared.pack, tied=shared.tied, in_place=shared.in_place
+            inputs, self.sources, self._constant, pack=shared.pack, tied=shared.tied, for_device=shared.for_device
         )
 
     def _add_call(

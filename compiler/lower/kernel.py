@@ -50,10 +50,11 @@ class _AnyDims(dict[Any, str]):
 
 class KernelEmitter:
     """An implementation of the emitter protocol. `span` is the source location of the node that is being lowered;
-    `panels` are the sizes of panels of packed weights. With `in_place`, sums read transposed tensors where they are."""
+    `panels` are the sizes of panels of packed weights. Sums `for_device` read transposed tensors where they are, and
+    the kernel has memory for the parts of long reductions."""
 
-    def __init__(self, panels: PanelSizes | None = None, in_place: bool = False) -> None:
-        self.panels, self.in_place = panels, in_place
+    def __init__(self, panels: PanelSizes | None = None, for_device: bool = False) -> None:
+        self.panels, self.for_device = panels, for_device
         self.span: Span | None = None
         self._ops: list[Op] = []
         self._inputs: list[TensorType] = []
@@ -75,9 +76,8 @@ class KernelEmitter:
         """Returns the text of the kernel that computes these results. Nothing may be recorded after it."""
         refs = [as_ref(r) for r in results]
         types = [r.type for r in refs]
-        return KernelWriter(
-            arrange(self._ops, refs, in_place=self.in_place), self._inputs, types, self._tied, self.panels
-        ).write()
+        plan = arrange(self._ops, refs, in_place=self.for_device)
+        return KernelWriter(plan, self._inputs, types, self._tied, self.panels, for_device=self.for_device).write()
 
     def _add(self, op: Op) -> Op:
         op.span = self.span

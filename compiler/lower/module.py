@@ -16,15 +16,15 @@ __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lowe
 
 
 def lower_module(
-    module: Module, *, pack: PanelSizes | None = None, debug: bool = False, in_place: bool = False
+    module: Module, *, pack: PanelSizes | None = None, debug: bool = False, for_device: bool = False
 ) -> Lowered:
     """Lowers every function of the module to calls of kernels; `pack` permits packed weights, in panels of these sizes.
     With `debug`, kernels have human-readable names, and are shared only where they come from the same lines.
-    With `in_place`, sums read transposed tensors where they are."""
-    lowered = _lower(module, Shared(module, pack, debug, in_place=in_place))
+    Kernels `for_device` read transposed tensors where they are, and have memory for the parts of long reductions."""
+    lowered = _lower(module, Shared(module, pack, debug, for_device=for_device))
     tied = find_tied(module, lowered.weights)
     # The packing of a weight is known after its contraction is lowered; its row look-ups are then lowered again.
-    return _lower(module, Shared(module, pack, debug, tied, in_place)) if tied else lowered
+    return _lower(module, Shared(module, pack, debug, tied, for_device)) if tied else lowered
 
 
 def _lower(module: Module, lowering: Shared) -> Lowered:

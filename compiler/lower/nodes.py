@@ -59,11 +59,11 @@ class KernelLowering:
         *,
         pack: PanelSizes | None = None,
         tied: Mapping[str, Packing] = MappingProxyType({}),
-        in_place: bool = False,
+        for_device: bool = False,
     ) -> None:
         self.place_constant = place_constant
         self.pack, self.tied = pack, tied
-        self.emitter = KernelEmitter(pack, in_place)
+        self.emitter = KernelEmitter(pack, for_device)
         self.inputs: list[Stored] = []
         self.outer: dict[str, Ref] = {}
         self._prefixes = 0

@@ -36,6 +36,7 @@ from ..targets.vector_unit import PanelSizes
 from .arrange import Arrangement, Key, key
 from .bodies import BodyWriter, SequenceWriter, as_local
 from .packing import Packing, Packings, Reading, choose_packing, reads_groups
+from .part_memory import find_part_memory
 from .records import (
     Argument,
     Dense,
@@ -100,7 +101,8 @@ _LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*":\d+:\d+\)$', re.MULTILINE)
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A kernel's text, with `NAME` for its name, and the caller's arguments: dims, inputs, results, then scratch.
-    `alarm` is the number of the scratch word that the kernel sets where an index is out of range."""
+    `alarm` is the number of the scratch word that the kernel sets where an index is out of range. The last `parts`
+    tensors of the scratch are memory for the parts of reductions, which the text does not use."""
 
     text: str
     dims: tuple[Symbol, ...]
@@ -109,6 +111,7 @@ class Kernel:
     scratch: tuple[TensorType, ...]
     packings: Packings = field(default_factory=dict, hash=False)
     alarm: int | None = None
+    parts: int = 0
 
     @property
     def shape_of_text(self) -> str:
@@ -141,7 +144,8 @@ def location(span: Span | None) -> str:
 
 class KernelWriter:
     """The writer of one kernel. `tied` maps input slots to the packing that other kernels chose; it applies only to
-    inputs that are read element by element, or in groups. `panels` are the sizes of panels of packed weights."""
+    inputs that are read element by element, or in groups. `panels` are the sizes of panels of packed weights. A kernel
+    `for_device` has memory for the parts of reductions."""
 
     def __init__(
         self,
@@ -150,8 +154,11 @@ class KernelWriter:
         results: Sequence[TensorType],
         tied: Packings,
         panels: PanelSizes | None,
+        *,
+        for_device: bool = False,
     ) -> None:
         self.plan, self.tied = plan, tied
+        self.parts = find_part_memory(plan) if for_device else ()
         self.input_types, self.result_types = tuple(inputs), tuple(results)
         self.dims = _Dims()
         self.text = FunctionText(self.dims)
@@ -185,6 +192,7 @@ class KernelWriter:
             types = f"({tensor_type(ref.type)}, {memref_type(ref.type)}) -> ()"
             operands = f"{self.name(ref)} in restrict writable {memory}"
             self.line(f"bufferization.materialize_in_destination {operands} : {types}{location(ref.op.span)}")
+        self.scratch += self.parts
         # The bindings may use dims too, so the signature is written last.
         arguments = [f"{name}: index" for name in self.dims.names.values()]
         arguments += [_pointer(f"%p{i}", t, "llvm.readonly, ") for i, t in enumerate(self.input_types)]
@@ -203,7 +211,8 @@ class KernelWriter:
         lines += [*self.text.lines, f"{INDENT}return", "}", *items]
         text = "\n".join(lines) + "\n"
         dims, scratch = tuple(self.dims.names), tuple(self.scratch)
-        return Kernel(text, dims, self.input_types, self.result_types, scratch, self.packings, self.alarm)
+        packings, alarm = self.packings, self.alarm
+        return Kernel(text, dims, self.input_types, self.result_types, scratch, packings, alarm, len(self.parts))
 
     def _count_items(self) -> int:
         """Returns the number of work items: 1, unless the kernel is a scan of work items alone."""

@@ -73,7 +73,7 @@ class Way:
 
     def lower(self, module: Module) -> Lowered:
         """Lowers a module as a build with this configuration does."""
-        return lower_module(module, pack=self.pack, in_place=any(t.is_device for t in self.options.targets))
+        return lower_module(module, pack=self.pack, for_device=any(t.is_device for t in self.options.targets))
 
 
 def way_of(options: CodeOptions, *, pack: PanelSizes | None) -> Way:

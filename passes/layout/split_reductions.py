@@ -45,8 +45,9 @@ class SplitReductions(Pass):
     since a computed operand is written to memory before its parts are reduced, by another launch. The number of parts
     divides n: it is the least such number that suffices, else the greatest within the limit of elements. Where that is
     less than half of the number that suffices or of the limit, as with a prime n, the parts do not divide n: the
-    remainder is one more part. A reduction over a symbolic size stays as it is. Symbolic sizes of the results count
-    with their greatest value. The results of the parts are reduced by the same rule.
+    remainder is one more part. A reduction over a symbolic size stays as it is: its kernel splits it in each call.
+    Symbolic sizes of the results count with their greatest value. The results of the parts are reduced by the same
+    rule.
 
     An operator that is defined by reductions, such as `variance`, `softmax` or `layer_norm`, is replaced by its
     definition if these are split, and if the last axis is not reduced or each row has at least `long` elements: the

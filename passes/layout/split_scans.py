@@ -27,8 +27,8 @@ class SplitScans(Pass):
 
     It splits fewer than `rows` rows of at least `least` elements each. The number of parts divides n: it is the divisor
     for which the parts and their elements are the fewest in sum. Where that sum is more than half of n, as with a prime
-    n, the operator stays as it is. Running sums of parts are split by the same rule. Symbolic numbers of rows count
-    with their greatest value.
+    n, the operator stays as it is. It stays as it is along a symbolic size too: its kernel splits it in each call.
+    Running sums of parts are split by the same rule. Symbolic numbers of rows count with their greatest value.
 
     Running sums of f16 and bf16 are f32 until the last step. The order of the elements is fixed, so that a call always
     returns the same bits. The pass only reassociates sums.

@@ -88,6 +88,10 @@ model window_after(q: f16[8, T, 64], k: f16[8, S, 64], v: f16[8, S, 64], at: i64
   weights = softmax(mask_after(scores, at + T, fill=-inf, mode="clamp"))
   return weights @ mask_after(mask_before(v, start, axis=-2, mode="clamp"), at + T, axis=-2, mode="clamp")
 }
+model total(x: f32[T, S]) -> f32[] { return sum(x) }
+model bias_gradient(x: f16[T, 64]) -> f16[64] { return sum(x, axis=0) }
+model running(x: f32[4, S]) -> f32[4, S] { return cumsum(x, axis=1) }
+model deep_f32(x: f32[4, S], w: f32[S, 256]) -> f32[4, 256] { return x @ w }
 model turned_f32(x: f32[T, 512]) -> f32[512, T] { return x.T }
 model turned_f16(x: f16[8, T, 128]) -> f16[8, 128, T] { return x.mT }
 """

@@ -75,7 +75,7 @@ SCHEDULES = {
     **dict.fromkeys(("convolution", "sides"), "contraction of 256 threads, 2 blocks"),
     **dict.fromkeys(("f16", "bf16", "few", "few rows", "channels", "padded"), "tensor cores of 128 threads, 3 blocks"),
     **dict.fromkeys(("rows", "f64", "mean", "weights", "wide"), "row per warp of 256 threads"),
-    "whole": "row of 256 threads",
+    "whole": "row in parts of 256 threads",
     **dict.fromkeys(("words", "one", "heads"), "few rows of 256 threads"),
     "columns": "plain of 256 threads: elements of one reduction are not neighbours in memory",
     **dict.fromkeys(("greatest", "depthwise"), "windows of 256 threads"),
@@ -84,7 +84,7 @@ SCHEDULES = {
     **dict.fromkeys(("long shares", "root"), "rows of 256 threads"),
     "average": "row per warp of 256 threads",
     **dict.fromkeys(("vectors", "lines", "line", "odd", "picked"), "vectors of 256 threads"),
-    "open rows": "row per warp or block of 256 threads",
+    "open rows": "row per warp or block in parts of 256 threads",
 }
 TOLERANCES = {
     "f16": 1e-3,

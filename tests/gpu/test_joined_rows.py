@@ -25,8 +25,9 @@ model shares(x: f32[B, T]) -> f32[B, T] { return softmax(x) }
 model norm(x: f32[B, T], w: f32[T], b: f32[T]) -> f32[B, T] { return layer_norm(x, w, b) }
 model root(x: f16[B, T], w: f16[T]) -> f16[B, T] { return rms_norm(x, w) }
 """
-SEPARATE = {"shares": 4, "norm": 6, "root": 3}
-"""The launches of calls in which rows are long and few. None of them stores the length of a row as a float."""
+SEPARATE = {"shares": 6, "norm": 8, "root": 4}
+"""The launches of calls in which rows are long and few: two for each reduction, whose blocks share rows. None of them
+stores the length of a row as a float."""
 JOINED = "rows per warp or block of 256 threads, 6 blocks"
 
 

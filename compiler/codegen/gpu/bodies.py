@@ -39,6 +39,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
     used = [bool(list(argument.uses)) for argument in block.arguments]
     body = read_body(op)
     found = [body.combination(number) for number in range(len(results))]
+    first = body.first_combination() if len(results) == 2 else None
     combines = tuple(each[0] if each is not None and each[0] in COMBINING else None for each in found)
     # The addend of a sum over two inputs.
     added = found[0][1] if found[0] and len(inputs) == 2 and len(results) == 1 and combines[0] in _SUMS else None
@@ -58,6 +59,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         signs or (False, False),
         any(inner.name in _LOOPS for inner in walk(block)),
         any(inner.name == "linalg.index" for inner in walk(block)),
+        running=first[0] if first is not None and first[0] in COMBINING else None,
     )
 
 

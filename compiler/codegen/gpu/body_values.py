@@ -27,6 +27,10 @@ class Body:
         nowhere else."""
         return combination_of((*self.values, *self.effects), result)
 
+    def first_combination(self) -> tuple[str, Node] | None:
+        """Returns the same of the first result, which the values of other results may read too."""
+        return combination_of((self.values[0], *self.effects), 0)
+
 
 def read_body(op: Any) -> Body:
     """Returns the body of an op. Its nodes have their values in MLIR, which slices of the body are made of."""

@@ -3,9 +3,10 @@
     rows one after another       short or many: one launch for all operations        otherwise: one for each operation
     a product with a matrix      one row: the schedule that reads the matrix once    otherwise: tiles
     a product on Hopper          tensors that have maps: warpgroups                  otherwise: warps
+    a reduction of any length    short: a launch computes the results                otherwise: parts, and their totals
 
 The first two are chosen by functions on the host, which take the operands of an operation and the number of blocks. The
-schedules of the last one count no blocks by themselves.
+schedules of the others count no blocks by themselves.
 """
 
 from __future__ import annotations
@@ -16,10 +17,26 @@ from typing import Any
 
 from ..structured.operations import GENERIC
 from . import joined_rows, one_row
-from .bodies import describe_nest
+from .bodies import describe_nest, is_fill
 from .contraction import find_groups
 from .groups import Group
+from .schedules import has_parts
 from .warpgroups import fits_warpgroups
+
+
+def split_reduction(computing: Sequence[Any], group: Group, elements: Sequence[str], *, tf32: bool) -> list[Group]:
+    """Returns the launches of a group: two if blocks share a reduction in some calls, since there is memory for totals.
+    `elements` are the types of these memories."""
+    if group.attention or group.rows or group.padded or group.on_warpgroups is not None or group.in_one_row is not None:
+        return [group]
+    main = computing[group.members[-1 - group.has_epilogue]] if group.members else None
+    if main is None or main.name != GENERIC or is_fill(main) or len(group.members) < 2:
+        return [group]
+    nest = describe_nest(main, "", [True])
+    if nest.results[0].element not in elements or not has_parts(nest, tf32=tf32):
+        return [group]
+    shared = replace(group, parts=elements.index(nest.results[0].element))
+    return [shared, replace(shared, joins=True)]
 
 
 def split_calls(computing: Sequence[Any], group: Group, *, has_warpgroups: bool) -> list[Group]:

@@ -10,6 +10,8 @@ share the depth:
 
     group g, slice s:   for k = s, s + 32, ...:  a part of w[k]; x[m, k] of each row; sums of each row and column
     the 4 slices of a warp are combined by exchanges in registers, the 8 warps in shared memory, in a fixed order
+
+Several blocks share a depth that is known in a call only: see `part_ranges`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .nest import Nest, arguments_of, call_body
+from .part_ranges import Division, divide_reduction, store_part, take_part
 from .plain import THREADS, load, split_number, store_total, write_sizes
 from .rows import WARP, neutral_of
 from .text import Text
@@ -28,6 +31,8 @@ _MOST_SUMS = 64
 """The sums of a thread that stay in registers."""
 _FEW_SUMS = 32
 """The sums of a thread for which 80 registers suffice."""
+LEAST_DEPTH = 256
+"""The fewest steps of a part of the depth."""
 _LEAST_BYTES, _MOST_BYTES = 8, 16
 _BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
 
@@ -102,10 +107,19 @@ def write_few_rows(nest: Nest) -> str:
 
 def _write_count(nest: Nest) -> str:
     text = Text()
-    batches, columns = _blocks(text, nest, write_sizes(text, nest))
+    sizes = write_sizes(text, nest)
+    batches, columns = _blocks(text, nest, sizes)
+    if nest.parts is not None:
+        batches = text.multiply(batches, _divide(text, nest, sizes).parts)
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     blocks = text.multiply(batches, columns)
     return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+
+
+def _divide(text: Text, nest: Nest, sizes: Sequence[str]) -> Division:
+    """Returns the parts of the depth."""
+    results = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.outer))
+    return divide_reduction(text, nest, results, sizes[nest.reductions[0]], LEAST_DEPTH)
 
 
 def _blocks(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str]:
@@ -129,7 +143,15 @@ class _Writer:
         text, nest = self.text, self.nest
         block, thread = text.special("ctaid.x"), text.special("tid.x")
         group, part = (text.index(name, thread, text.constant(GROUPS)) for name in ("remui", "divui"))
-        _, columns = _blocks(text, nest, self.sizes)
+        batches, columns = _blocks(text, nest, self.sizes)
+        zero, depth = text.constant(0), self.sizes[nest.reductions[0]]
+        self.begin, self.end, self.is_first, self.part = zero, depth, "", zero
+        if nest.parts is not None:
+            self.division = _divide(text, nest, self.sizes)
+            blocks = text.multiply(batches, columns)
+            self.part, block = (text.index(name, block, blocks) for name in ("divui", "remui"))
+            taken = take_part(text, self.division, (block, block, self.part), blocks, depth)
+            self.begin, self.end, self.is_first, self.is_whole = taken.begin, taken.end, taken.is_first, taken.is_whole
         batch = _batch(nest)
         positions = split_number(text, text.index("divui", block, columns), [self.sizes[loop] for loop in batch])
         self.at = dict(zip(batch, positions, strict=True))
@@ -169,12 +191,17 @@ class _Writer:
         zero = text.constant(0)
         neutral = text.let(f"arith.constant {neutral_of(self.combine, self.element)} : {self.element}")
         first = text.let(f"arith.cmpi eq, {part}, {zero} : index")
+        if self.is_first:
+            first = text.let(f"arith.andi {first}, {self.is_first} : i1")
         start = text.let(f"arith.select {first}, %s0, {neutral} : {self.element}")
         inside = text.below(column, self.sizes[self.column])
-        limit = text.let(f"arith.select {inside}, {self.sizes[nest.reductions[0]]}, {zero} : index")
+        limit = text.let(f"arith.select {inside}, {self.end}, {zero} : index")
         types = [self.element] * (self.count * self.width)
         carried, depth, sums = [text.fresh() for _ in types], text.fresh(), []
-        aligned, bounds = self._is_aligned(), f"{depth} = {part} to {limit} step {text.constant(SLICES)}"
+        aligned, bounds = (
+            self._is_aligned(),
+            f"{depth} = {text.add(self.begin, part)} to {limit} step {text.constant(SLICES)}",
+        )
         with text.loop(bounds, carried, [start] * len(types), types) as totals:
             weights = self._read(column, depth, aligned)
             for row in range(self.count):
@@ -224,4 +251,17 @@ class _Writer:
                 total = parts[0]
                 for part in parts[1:]:
                     total = self._add(total, part)
-                store_total(text, self.nest, 0, total, self._positions(row, column, text.constant(0)))
+                self._store_total(total, self._positions(row, column, text.constant(0)))
+
+    def _store_total(self, total: str, positions: Sequence[str]) -> None:
+        text, nest = self.text, self.nest
+        if nest.parts is None:
+            store_total(text, nest, 0, total, positions)
+            return
+        with text.block(f"scf.if {self.is_whole}", "} else {"):
+            store_total(text, nest, 0, total, positions)
+        with text.next_region():
+            number = text.constant(0)
+            for loop in nest.outer:
+                number = text.add(text.multiply(number, self.sizes[loop]), positions[loop])
+            store_part(text, nest, text.add(text.multiply(number, self.division.parts), self.part), total)

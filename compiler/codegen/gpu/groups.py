@@ -43,6 +43,10 @@ class Group:
     """Whether the launch is for calls that fit products of warpgroups, or for the others; None: for all calls."""
     in_one_row: bool | None = None
     """Whether the launch is for calls in which a product has one row, or for the others; None: for all calls."""
+    parts: int | None = None
+    """The memory for totals by its number, if blocks share the reduction."""
+    joins: bool = False
+    """Whether the launch joins the parts of a reduction that blocks share."""
 
     @property
     def masks_values(self) -> bool:

@@ -88,6 +88,18 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """Memory for `most` totals of parts of a reduction. The launch that `joins` them does not compute them."""
+
+    most: int
+    joins: bool = False
+
+
+PARTS = "%parts"
+"""The argument that points to the memory for totals."""
+
+
+@dataclass(frozen=True, slots=True)
 class Nest:
     """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
@@ -97,7 +109,8 @@ class Nest:
     If it `converts`, the new value is a product of floats, and one input or both are integers, which become floats.
     It `has_loops` if its body runs loops of its own, and `reads_positions` if it reads those of loops. A `prologue`
     computes a value that is added to the only result; an `epilogue` computes the value that is stored from the result.
-    A product with decoded weights has a `decoding`."""
+    A product with decoded weights has a `decoding`. Blocks may share a reduction that has memory for `parts`. With two
+    results, `running` names the operation that combines the first one with a new value; the second may read it too."""
 
     name: str
     body: str
@@ -115,6 +128,8 @@ class Nest:
     prologue: Beside | None = None
     epilogue: Beside | None = None
     decoding: Decoding | None = None
+    parts: Parts | None = None
+    running: str | None = None
 
     @property
     def beside(self) -> dict[str, Beside]:
@@ -177,14 +192,14 @@ class Nest:
 def arguments_of(nest: Nest) -> list[tuple[str, str]]:
     """Returns the arguments of a schedule's function, each a name and a type: operands, captured values, starts, then
     the operands of the prologue, `%bm0`, and its captured values, `%bc0`; those of the epilogue are `%em0` and
-    `%ec0`."""
+    `%ec0`. The last one is the memory for totals of parts."""
     named = [(f"%m{number}", operand.type) for number, operand in enumerate(nest.operands)]
     named += [(f"%c{number}", type) for number, type in enumerate(nest.captures)]
     starts = [(i, r.element) for i, (r, given) in enumerate(zip(nest.results, nest.started, strict=True)) if given]
     named += [(f"%s{number}", element) for number, element in starts]
     for letter, beside in nest.beside.items():
         named += arguments_beside(letter, beside)
-    return named
+    return named if nest.parts is None else [*named, (PARTS, f"memref<{nest.results[0].element}>")]
 
 
 def arguments_beside(letter: str, beside: Beside) -> list[tuple[str, str]]:

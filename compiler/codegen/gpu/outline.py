@@ -28,7 +28,7 @@ from ..elementary.functions import append_functions
 from ..structured.operations import GENERIC, operands_of
 from ..structured.values import VIEWS, root_of
 from .bodies import take_beside, take_body
-from .choices import name_choice, name_count, split_calls, write_choices
+from .choices import name_choice, name_count, split_calls, split_reduction, write_choices
 from .contraction import find_groups
 from .decoding import take_decoding
 from .find_attention import join_attention, take_attention, unmask_values
@@ -37,7 +37,7 @@ from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import Group, group_operations
 from .joined_rows import BLOCKS_AT_ONCE, join_rows, write_joined
 from .loop_nests import find_loops
-from .nest import declare_body, declare_decoding
+from .nest import Parts, declare_body, declare_decoding
 from .one_row import in_one_row
 from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
@@ -93,11 +93,17 @@ class Rounding:
 
 
 def outline(
-    module: Any, symbol: str, rounding: Rounding, *, scratch: int = 0, has_warpgroups: bool = False
+    module: Any,
+    symbol: str,
+    rounding: Rounding,
+    *,
+    scratch: int = 0,
+    parts: Sequence[int] = (),
+    has_warpgroups: bool = False,
 ) -> tuple[Launch, ...]:
     """Replaces the function `symbol` of a module by its device functions, named as parts of the kernel, and by the
-    host's functions that count blocks. The last `scratch` arguments are not read after the kernel. A device
-    that `has_warpgroups` has products of them."""
+    host's functions that count blocks. The last `scratch` arguments are not read after the kernel, and the last
+    ones of them are memory for so many totals of `parts`. A device that `has_warpgroups` has products of them."""
     function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
     _rename(function, f"{symbol}_whole")
     counting = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol + ITEMS)
@@ -116,10 +122,13 @@ def outline(
             groups = join_attention(computing, groups, own, fits_flash)
         groups = join_rows(computing, fold_padding(computing, groups, own))
         groups = [part for group in groups for part in split_calls(computing, group, has_warpgroups=has_warpgroups)]
+        elements = [str(ir.MemRefType(memory.type).element_type) for memory in _last_arguments(function, len(parts))]
+        tf32 = rounding.tf32
+        groups = [part for group in groups for part in split_reduction(computing, group, elements, tf32=tf32)]
     for text in write_choices(computing, groups, symbol):
         append_functions(module, text)
     launches = [
-        _outline_part(module, function, symbol, part_name(symbol, number), group, rounding, is_sequence)
+        _outline_part(module, function, symbol, part_name(symbol, number), group, rounding, parts, is_sequence)
         for number, group in enumerate(groups)
     ]
     function.erase()
@@ -190,7 +199,14 @@ def _written(op: Any) -> list[Any]:
 
 
 def _outline_part(
-    module: Any, function: Any, symbol: str, name: str, group: Group, rounding: Rounding, is_sequence: bool
+    module: Any,
+    function: Any,
+    symbol: str,
+    name: str,
+    group: Group,
+    rounding: Rounding,
+    parts: Sequence[int],
+    is_sequence: bool,
 ) -> Launch:
     device, count = function.clone(), function.clone()
     for clone, own in ((device, name), (count, name + BLOCKS)):
@@ -198,7 +214,7 @@ def _outline_part(
         _rename(clone, own)
     deciding = [] if group.chosen_by is None else _operands(_computing(count)[group.chosen_by])
     choice = name_choice(symbol, group)
-    launch = _outline_clones(module, (device, count), name, group, rounding, is_sequence, choice)
+    launch = _outline_clones(module, (device, count), name, group, rounding, parts, is_sequence, choice)
     if choice:
         back = list(count.regions[0].blocks[0].operations)[-1].operation
         kept = _call(back, name_count(symbol, group), [*deciding, *back.operands], [ir.IndexType.get()])
@@ -211,7 +227,14 @@ def _operands(op: Any) -> list[Any]:
 
 
 def _outline_clones(
-    module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding, is_sequence: bool, choice: str
+    module: Any,
+    clones: tuple[Any, Any],
+    name: str,
+    group: Group,
+    rounding: Rounding,
+    parts: Sequence[int],
+    is_sequence: bool,
+    choice: str,
 ) -> Launch:
     device, count = clones
     of_device, of_count = ([_computing(clone)[n] for n in group.members] for clone in (device, count))
@@ -246,6 +269,9 @@ def _outline_clones(
     if after is not None:
         epilogue, others = take_beside(module, f"{nest.name}_last", results[0], after)
         nest, passed = replace(nest, epilogue=epilogue), passed + others
+    if group.parts is not None:
+        nest = replace(nest, parts=Parts(parts[group.parts], group.joins))
+        passed.append(_last_arguments(device, len(parts))[group.parts])
     own = find_groups(nest) if group.in_one_row else None
     if own is not None:
         nest = in_one_row(nest, own.rows)

@@ -5,6 +5,9 @@
 
 The alignment of a tensor is known in the call only. If it is not aligned, a lane takes the same elements in the same
 order, each by a separate load, so that the sums have the same bits.
+
+The elements of a row that lie one after another over several axes, as in the sum of a whole matrix, have one number
+each. It is the position along the last axis, and that of the others is 0: no lane divides by their sizes.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ def width_of(nest: Nest, lanes: int) -> int:
     loop of the row, in some calls if its size is that of a call, and leaves each lane some. It is 1 if an input that
     the loop moves along is not contiguous there. They are 16 bytes of the inputs that are read once, such as the matrix
     of a product of a few rows."""
-    last, length = nest.reductions[-1], 1
-    size, moving = nest.static_extent(last) or 0, moving_inputs(nest)
+    last, length, flat = nest.reductions[-1], 1, is_flat(nest)
+    size, moving = nest.static_count(nest.reductions if flat else (last,)) or 0, moving_inputs(nest)
     for loop in nest.reductions:
         length *= nest.static_extent(loop) or lanes * VECTOR_BYTES
     if any(operand.element not in BYTES or operand.padded for operand in moving):
@@ -34,16 +37,34 @@ def width_of(nest: Nest, lanes: int) -> int:
     read_once = [operand for operand in moving if not is_of_few_rows(nest, operand)] or moving
     width = VECTOR_BYTES // max(BYTES[operand.element] for operand in read_once)
     while width > 1 and (
-        size % width or length < width * lanes or not all(can_be_contiguous(operand, last, width) for operand in moving)
+        size % width
+        or length < width * lanes
+        or not (flat or all(can_be_contiguous(operand, last, width) for operand in moving))
     ):
         width //= 2
     return width
 
 
-def is_whole(text: Text, nest: Nest, size: str, width: int) -> str:
-    """Returns whether rows of a call, whose innermost loop has `size` iterations, consist of vectors; an empty text if
-    they do in every call."""
-    moving = moving_inputs(nest)
+def is_flat(nest: Nest) -> bool:
+    """Returns whether the elements of a row lie one after another in all inputs, over several axes."""
+    loops = nest.reductions
+    if len(loops) < 2 or nest.reads_positions:
+        return False
+    own = [operand for operand in nest.inputs if operand.in_memory and operand.loops() & set(loops)]
+    return all(operand.plain_axes()[-len(loops) :] == loops and "strided" not in operand.type for operand in own)
+
+
+def is_whole(text: Text, nest: Nest, sizes: Sequence[str], width: int) -> str:
+    """Returns whether rows of a call, whose loops have these sizes, consist of vectors; an empty text if they do in
+    every call."""
+    if is_flat(nest):
+        # Rows follow one another, so that their length is the step between them too.
+        if nest.static_count(nest.reductions) is not None:
+            return ""
+        length = text.multiply(*(sizes[loop] for loop in nest.reductions))
+        rest = text.index("andi", length, text.constant(width - 1))
+        return text.let(f"arith.cmpi eq, {rest}, {text.constant(0)} : index")
+    moving, size = moving_inputs(nest), sizes[nest.reductions[-1]]
     named = [(f"%m{number}", operand) for number, operand in enumerate(nest.inputs) if operand in moving]
     return write_whole(text, nest, nest.reductions[-1], named, size, width)
 

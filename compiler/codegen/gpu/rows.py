@@ -5,7 +5,8 @@
                                       several neighbouring elements at once where rows are contiguous
     a warp combines its totals by exchanges in registers; the warps of a block combine theirs in shared memory
 
-A row has the threads of a block if it is long. Where its length is that of a call, each call decides.
+A row has the threads of a block if it is long. Where its length is that of a call, each call decides. Several blocks
+share a long row if there are few: see `part_ranges`.
 
 Neighbouring lanes read neighbouring elements. Sums are in another order than in one thread.
 
@@ -19,9 +20,20 @@ from collections.abc import Sequence
 from itertools import product
 
 from ....dialect.lazy_dataclass import dataclass
+from ...lower.part_memory import LEAST_OF_BLOCK
 from .nest import Nest, arguments_of, call_body
+from .part_ranges import Division, Part, divide_reduction, store_part, take_part
 from .plain import THREADS, first_value, split_number, store_total, write_sizes
-from .row_elements import MOST_FEW, is_aligned, is_of_few_rows, is_whole, moving_inputs, read_elements, width_of
+from .row_elements import (
+    MOST_FEW,
+    is_aligned,
+    is_flat,
+    is_of_few_rows,
+    is_whole,
+    moving_inputs,
+    read_elements,
+    width_of,
+)
 from .text import Text
 
 WARP = 32
@@ -81,6 +93,8 @@ def neutral_of(combine: str | None, element: str) -> str | None:
         table = _NEGATIVE if name.startswith("max") else _INFINITY
         return f"0x{table[element]}" if element in table else None
     bits = int(element[1:]) if element[:1] == "i" and element[1:].isdigit() else 0
+    if bits == 1 and name == "andi":
+        return "1"
     if bits < 8:
         return None
     if name in _EXTREMES:
@@ -97,20 +111,24 @@ def write_rows(nest: Nest, lanes: int, *, is_joined: bool = False, is_last: bool
     together = _loops_together(nest, lanes)
     given = [(LANES, "index")] if is_joined and lanes == BY_LENGTH else []
     place = place_rows(text, nest, sizes, lanes, with_argument=bool(given))
-    row, lane = place.row, place.lane
+    row, lane, rows_of_call = place.row, place.lane, _count_rows(text, nest, sizes, together)
+    part = None if nest.parts is None else _take_part(text, nest, sizes, rows_of_call, row)
+    if part is not None:
+        row, rows_of_call = part.row, part.count
     # All threads of a warp are in the same row, so that they take the same branch.
-    with text.block(f"scf.if {text.below(row, _count_rows(text, nest, sizes, together))}"):
-        order = [loop for loop in _order(nest) if loop not in together]
+    with text.block(f"scf.if {text.below(place.row, rows_of_call)}"):
+        # Totals of parts are in the order of the results.
+        order = [loop for loop in (_order(nest) if part is None else nest.outer) if loop not in together]
         outer = dict(zip(order, split_number(text, row, [sizes[loop] for loop in order]), strict=True))
         counts = [range(nest.static_extent(loop) or 0) for loop in together]
         coordinates = [
             outer | {loop: text.constant(n) for loop, n in zip(together, numbers, strict=True)}
             for numbers in product(*counts)
         ]
-        rows = _sum_lane(text, nest, sizes, coordinates, place)
+        rows = _sum_lane(text, nest, sizes, coordinates, place, part)
         rows = [
             [
-                _combine_warp(text, str(c), value, r.element)
+                combine_warp(text, str(c), value, r.element)
                 for c, value, r in zip(nest.combines, totals, nest.results, strict=True)
             ]
             for totals in rows
@@ -119,9 +137,13 @@ def write_rows(nest: Nest, lanes: int, *, is_joined: bool = False, is_last: bool
             rows = [_combine_warps(text, nest, totals, place) for totals in rows]
         first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
         with text.block(f"scf.if {first}"):
-            for totals, coordinate in zip(rows, coordinates, strict=True):
-                for number, value in enumerate(totals):
-                    store_total(text, nest, number, value, _positions(text, nest, coordinate))
+            if part is None:
+                _store_rows(text, nest, rows, coordinates)
+            else:
+                with text.block(f"scf.if {part.is_whole}", "} else {"):
+                    _store_rows(text, nest, rows, coordinates)
+                with text.next_region():
+                    store_part(text, nest, part.number, rows[0][0])
     if not is_last:
         text.barrier()
     arguments = ", ".join(f"{name}: {type}" for name, type in [*arguments_of(nest), *given])
@@ -132,6 +154,24 @@ def write_rows(nest: Nest, lanes: int, *, is_joined: bool = False, is_last: bool
     made = text.function(f"@{nest.name}({arguments})")
     loops = [loop for loop in nest.outer if loop not in together]
     return ("".join(tiles) if lanes != WARP else "") + made + write_row_count(nest, lanes, loops)
+
+
+def _store_rows(text: Text, nest: Nest, rows: Sequence[Sequence[str]], coordinates: Sequence[dict[int, str]]) -> None:
+    for totals, coordinate in zip(rows, coordinates, strict=True):
+        for number, value in enumerate(totals):
+            store_total(text, nest, number, value, _positions(text, nest, coordinate))
+
+
+def _divide(text: Text, nest: Nest, sizes: Sequence[str], rows: str) -> tuple[str, Division]:
+    """Returns the length of a row, and its parts."""
+    length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
+    return length, divide_reduction(text, nest, rows, length, LEAST_OF_BLOCK)
+
+
+def _take_part(text: Text, nest: Nest, sizes: Sequence[str], rows: str, number: str) -> Part:
+    length, division = _divide(text, nest, sizes, rows)
+    row, part = (text.index(name, number, division.parts) for name in ("divui", "remui"))
+    return take_part(text, division, (number, row, part), rows, length)
 
 
 def _loops_together(nest: Nest, lanes: int) -> tuple[int, ...]:
@@ -212,6 +252,8 @@ def write_row_count(nest: Nest, lanes: int, loops: Sequence[int]) -> str:
     text = Text()
     sizes = write_sizes(text, nest)
     total = text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
+    if nest.parts is not None:
+        total = text.multiply(total, _divide(text, nest, sizes, total)[1].parts)
     in_block = place_lanes(text, nest, sizes, lanes)[1]
     blocks = text.index("ceildivui", total, in_block)
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
@@ -223,12 +265,14 @@ def _positions(text: Text, nest: Nest, known: dict[int, str]) -> list[str]:
 
 
 def _sum_lane(
-    text: Text, nest: Nest, sizes: Sequence[str], rows: Sequence[dict[int, str]], place: Place
+    text: Text, nest: Nest, sizes: Sequence[str], rows: Sequence[dict[int, str]], place: Place, part: Part | None
 ) -> list[list[str]]:
-    """Sums the elements of one lane in each of the rows."""
+    """Sums the elements of one lane in each of the rows, or in a part of one."""
     elements = [result.element for result in nest.results]
     types = elements * len(rows)
     first = text.let(f"arith.cmpi eq, {place.lane}, {text.constant(0)} : index")
+    if part is not None:
+        first = text.let(f"arith.andi {first}, {part.is_first} : i1")
     starts = []
     for outer in rows:
         for number, (result, combine) in enumerate(zip(nest.results, nest.combines, strict=True)):
@@ -236,10 +280,10 @@ def _sum_lane(
             start = first_value(text, nest, number, _positions(text, nest, outer))
             starts.append(text.let(f"arith.select {first}, {start}, {neutral} : {result.element}"))
     width = width_of(nest, place.lanes or WARP)
-    whole = is_whole(text, nest, sizes[nest.reductions[-1]], width) if width > 1 else ""
+    whole = is_whole(text, nest, sizes, width) if width > 1 else ""
 
     def totals_of(width: int) -> list[str]:
-        return _sum_steps(text, nest, sizes, rows, place, starts, width)
+        return _sum_steps(text, nest, sizes, rows, place, part, starts, width)
 
     totals = text.choose(whole, types, lambda: totals_of(width), lambda: totals_of(1)) if whole else totals_of(width)
     return [list(totals[n : n + len(elements)]) for n in range(0, len(types), len(elements))]
@@ -251,6 +295,7 @@ def _sum_steps(
     sizes: Sequence[str],
     rows: Sequence[dict[int, str]],
     place: Place,
+    part: Part | None,
     starts: Sequence[str],
     width: int,
 ) -> list[str]:
@@ -258,17 +303,23 @@ def _sum_steps(
     elements = [result.element for result in nest.results]
     types = elements * len(rows)
     length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
+    end = length if part is None else part.end
     carried, coordinate = [text.fresh() for _ in types], text.fresh()
     aligned = is_aligned(text, nest, width) if width > 1 else ""
     begin = text.multiply(place.lane, text.constant(width))
+    if part is not None:
+        begin = text.add(part.begin, begin)
     step = text.multiply(place.count, text.constant(width))
     own = [
         n
         for n, o in enumerate(nest.inputs)
         if any(rows[0][k] != row[k] for row in rows for k in o.loops() & row.keys())
     ]
-    with text.loop(f"{coordinate} = {begin} to {length} step {step}", carried, starts, types) as totals:
-        inner = split_number(text, coordinate, [sizes[loop] for loop in nest.reductions])
+    with text.loop(f"{coordinate} = {begin} to {end} step {step}", carried, starts, types) as totals:
+        if is_flat(nest):
+            inner = [*[text.constant(0)] * (len(nest.reductions) - 1), coordinate]
+        else:
+            inner = split_number(text, coordinate, [sizes[loop] for loop in nest.reductions])
         steps = [[*inner[:-1], text.add(inner[-1], text.constant(number))] for number in range(width)]
 
         def positions(outer: dict[int, str]) -> list[list[str]]:
@@ -289,7 +340,8 @@ def _sum_steps(
     return totals
 
 
-def _combine_warp(text: Text, combine: str, value: str, element: str) -> str:
+def combine_warp(text: Text, combine: str, value: str, element: str) -> str:
+    """Returns the values of all lanes of a warp, combined."""
     distance = WARP // 2
     while distance:
         other = text.exchange(value, element, distance)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ....dialect.lazy_dataclass import dataclass
 from ...lower.parts import PLAIN
 from . import (
     channel_windows,
+    column_parts,
     contraction,
     decoded_weights,
     few_rows,
+    join_parts,
     plain,
     row_windows,
     rows,
+    scan_parts,
     tensor_cores,
     tile_maps,
     transposes,
@@ -43,6 +48,11 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     """Returns the schedule of an op; None where parallel iterations may write the same element."""
     if not nest.is_independent():
         return None
+    if nest.parts is not None and scan_parts.is_scan(nest):
+        name = "scan in parts" if nest.parts.joins else "totals of parts"
+        return Schedule(name, plain.THREADS, scan_parts.write_scan(nest))
+    if nest.parts is not None and nest.parts.joins:
+        return Schedule("joined parts", plain.THREADS, join_parts.write_join(nest))
     product = product_of(nest, tf32=tf32)
     # Tensor cores read the matrix of a product of several rows with more copies in flight than threads alone.
     is_skinny = product is not None and few_rows.fits_few_rows(nest) and few_rows.fits_tensor_cores(nest)
@@ -57,16 +67,18 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
         text = contraction.write_contraction(nest, groups)
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
     if few_rows.fits_few_rows(nest):
-        return Schedule("few rows", plain.THREADS, few_rows.write_few_rows(nest), few_rows.blocks_at_once(nest))
+        name = "few rows" if nest.parts is None else "few rows in parts"
+        return Schedule(name, plain.THREADS, few_rows.write_few_rows(nest), few_rows.blocks_at_once(nest))
     width = row_windows.width_of_row(nest)
     if width > 1:
         text = channel_windows.write_windows(nest, width, row_windows.RowWindow)
         return Schedule("row windows", plain.THREADS, text, row_windows.blocks_at_once(nest))
     lanes = rows.lanes_of(nest)
     if lanes is not None:
-        return Schedule(rows.NAMES[lanes], plain.THREADS, rows.write_rows(nest, lanes))
+        in_parts = "" if nest.parts is None else " in parts"
+        return Schedule(rows.NAMES[lanes] + in_parts, plain.THREADS, rows.write_rows(nest, lanes))
     width = channel_windows.width_of_channels(nest)
-    if width > 1:
+    if width > 1 and nest.parts is None:
         text = channel_windows.write_windows(nest, width, channel_windows.Window)
         return Schedule("windows", plain.THREADS, text, plain.blocks_at_once(nest))
     if vectors.can_vectorize(nest) or vectors.is_linear(nest):
@@ -74,8 +86,42 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     crossing = transposes.find_crossing(nest)
     if crossing is not None:
         return Schedule("transpose", plain.THREADS, transposes.write_transpose(nest, crossing))
+    if nest.parts is not None:
+        return Schedule("columns in parts", plain.THREADS, column_parts.write_column_parts(nest))
     text, blocks = plain.write_plain(nest), plain.blocks_at_once(nest)
     return Schedule(PLAIN, plain.THREADS, text, blocks, reason=explain_plain(nest))
+
+
+_FEW_CHANNELS = 64
+
+
+def _fewest_results(nest: Nest) -> int:
+    """Returns the number of results where each size of a call is 1."""
+    return prod(nest.static_extent(loop) or 1 for loop in nest.outer)
+
+
+def has_parts(nest: Nest, *, tf32: bool = False) -> bool:
+    """Returns whether the schedule of a reduction lets blocks share it, if there is memory for the totals of parts."""
+    if scan_parts.is_scan(nest):
+        return nest.static_count(nest.reductions) is None
+    (result, *others), (combine, *_) = nest.results, nest.combines
+    if others or not nest.reductions or nest.has_loops or result.loops() & set(nest.reductions):
+        return False
+    if nest.static_count(nest.reductions) is not None or rows.neutral_of(combine, result.element) is None:
+        return False
+    if contraction.find_groups(nest) is not None and not few_rows.fits_few_rows(nest):
+        return False
+    if few_rows.fits_few_rows(nest):
+        return product_of(nest, tf32=tf32) is None or not few_rows.fits_tensor_cores(nest)
+    if row_windows.width_of_row(nest) > 1:
+        return False
+    lanes = rows.lanes_of(nest)
+    if lanes is not None:
+        return lanes != rows.WARP
+    # Parts of the reductions of a few channels are faster than vectors of their elements.
+    has_windows = channel_windows.width_of_channels(nest) > 1 and _fewest_results(nest) > _FEW_CHANNELS
+    is_other = has_windows or vectors.can_vectorize(nest) or vectors.is_linear(nest)
+    return not is_other and transposes.find_crossing(nest) is None
 
 
 def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:

@@ -83,7 +83,8 @@ class Job:
     order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at that
     stage. With `inner`, the report holds the kernel in LLVM IR, for loops that are one function. A kernel with an
     `alarm` sets it for an index out of range. The texts of the stages `dump` are reported. For a device, the last
-    `scratch` tensors of a kernel are its own, and products may be `tf32`. The assembler at the path `ptxas`, of a
+    `scratch` tensors of a kernel are its own, the last ones of them memory for as many totals of parts of reductions as
+    `parts` says, and products may be `tf32`. The assembler at the path `ptxas`, of a
     version, makes its machine code; the path does not affect the object."""
 
     level: int
@@ -99,6 +100,7 @@ class Job:
     start: str = FIRST
     known: Report = field(default_factory=Report)
     scratch: int = 0
+    parts: tuple[int, ...] = ()
     tf32: bool = False
     ptxas: str = ""
     ptxas_version: str = ""
@@ -114,7 +116,7 @@ class Job:
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Job:
-        lists = {name: tuple(fields[name]) for name in ("keep", "dump")}
+        lists = {name: tuple(fields[name]) for name in ("keep", "dump", "parts")}
         return Job(**{**fields, **lists, "known": Report.from_fields(fields["known"])})
 
 

@@ -329,7 +329,10 @@ def _tile(module: Any, task: Task) -> None:
 def _outline(module: Any, task: Task) -> None:
     job = task.job
     rounding = Rounding(job.strict, job.tf32 and not job.strict)
-    launches = outline(module, job.keep[0], rounding, scratch=job.scratch, has_warpgroups=job.cpu in WARPGROUPS)
+    has_warpgroups = job.cpu in WARPGROUPS
+    launches = outline(
+        module, job.keep[0], rounding, scratch=job.scratch, parts=job.parts, has_warpgroups=has_warpgroups
+    )
     alone = "its loops run step by step" if any(launch.schedule == SEQUENCE for launch in launches) else ""
     steps = tuple(sorted({*_TILES, *(launch.threads for launch in launches)}))
     task.report = replace(task.report, schedules=tuple(map(str, launches)), reason=alone, steps=steps)
