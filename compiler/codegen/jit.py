@@ -28,7 +28,7 @@ from ..host.entry import FAILURE_WORDS
 from ..host.plan import LoweredEntry
 from ..lower.module import Lowered, lower_module
 from ..targets.target import TILE_FEATURES, Target, choose_panels, host_features
-from .objects import CodeOptions, generate_objects
+from .objects import CodeOptions, Program, generate_objects
 
 _SAVE_TILES = (158, 0x1023, 18)
 """The system call of Linux on x86-64 that makes it save the tile registers of the process: `arch_prctl`,
@@ -85,8 +85,15 @@ def link_functions(
 ) -> dict[str, Run]:
     """Links object files, which may come from any source, and returns a callable for each entry, by name."""
     program, objects = generate_objects(lowered, replace(options, visible=True))
+    return link_program(program, objects, functions, load)
+
+
+def link_program(
+    program: Program, objects: Sequence[bytes], functions: Sequence[Function], load: Load | None = None
+) -> dict[str, Run]:
+    """Links the objects of a program, whose entries are visible, and returns a callable for each entry, by name."""
     library = link_objects(objects)
-    weights = fill_weights(lowered, load)
+    weights = fill_weights(program.lowered, load)
     return {
         entry.name: _callable(library[entry.symbol], entry, function, weights)
         for entry, function in zip(program.entries, functions, strict=True)

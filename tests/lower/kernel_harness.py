@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from nacre.compiler.codegen.jit import Run, load_functions
+from nacre.compiler.codegen.jit import Run, link_program
+from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.lower.kernel import KernelEmitter
 from nacre.compiler.lower.lowered import Lowered, LoweredCall, LoweredFunction, LoweredKernel, name_kernel
 from nacre.compiler.lower.records import Ref
@@ -13,6 +16,9 @@ from nacre.compiler.lower.storage import Input, Output
 from nacre.compiler.lower.writer import Kernel
 from nacre.dialect.graph import Function, Value
 from nacre.dialect.types import TensorType
+
+sys.path.append(str(Path(__file__).parents[1] / "operators"))
+from joined_kernels import generate_joined
 
 
 @dataclass(frozen=True)
@@ -47,4 +53,7 @@ def run_kernels(written: Mapping[str, Written], *, level: int = 0) -> dict[str, 
         arguments = tuple(Value(f"x{i}", t) for i, t in enumerate(kernel.inputs))
         results = tuple(Value(f"y{i}", t) for i, t in enumerate(kernel.results))
         functions.append(Function(name, arguments, (), results))
-    return load_functions(Lowered("test", tuple(kernels.values()), tuple(lowered), ()), functions, level=level)
+    # At level 0, functions run once or twice: optimising them would take longer than that.
+    options = CodeOptions(level=level, quick=level == 0, visible=True)
+    program, objects = generate_joined(Lowered("test", tuple(kernels.values()), tuple(lowered), ()), options)
+    return link_program(program, objects, functions)
