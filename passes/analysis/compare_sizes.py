@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import add as add_floats
+from operator import ge
 
 import numpy as np
 
@@ -151,22 +153,23 @@ class Points:
 
     def sum(self, left: Point, right: Point) -> Point:
         pair = left, right
-        if pair not in self._sums:
+        known = self._sums.get(pair)
+        if known is None:
             size = add(left.size, right.size)
             if size not in self._known:
-                values = tuple(x + y for x, y in zip(left.values, right.values, strict=True))
+                values = tuple(map(add_floats, left.values, right.values))
                 self._known[size] = Point(size, values, _exact(left.coefficients + right.coefficients))
-            self._sums[pair] = self._known[size]
-        return self._sums[pair]
+            known = self._sums[pair] = self._known[size]
+        return known
 
     def never_less(self, left: Point, right: Point) -> bool:
         pair = left, right
-        if pair not in self._ordered:
-            may_hold = all(x >= y for x, y in zip(left.values, right.values, strict=True))
-            self._ordered[pair] = may_hold and (
+        known = self._ordered.get(pair)
+        if known is None:
+            known = self._ordered[pair] = all(map(ge, left.values, right.values)) and (
                 bool((left.coefficients >= right.coefficients).all()) or never_less(left.size, right.size)
             )
-        return self._ordered[pair]
+        return known
 
     def _coefficients(self, size: Size) -> Coefficients:
         coefficients = np.zeros(self.width)
