@@ -69,6 +69,8 @@ class VectorUnit:
     instructions compete with the multiplications. `fetches_panels` tells whether the copy of a panel prefetches the
     next one: with few columns to a panel, a copy reads less than two lines from each row, and the hardware follows no
     stream. `level_tiles` tells whether the tiles of packed weights have two heights where one would leave few rows.
+    `split_words` is the limit of tiles whose words of bytes are split in advance; None where they are split in the
+    tile.
     `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 
@@ -90,6 +92,7 @@ class VectorUnit:
     sum_steps: int = 1
     fetches_panels: bool = False
     level_tiles: bool = False
+    split_words: tuple[int, int] | None = None
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
 

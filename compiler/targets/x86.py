@@ -37,10 +37,11 @@ AVX2 = VectorUnit(
     rows_in_step=True,
     fetches_panels=True,
     level_tiles=True,
+    split_words=(4, 2),
     # CPUs without AVX-512 have 256 KiB (Haswell to Comet Lake), 512 KiB (Zen to Zen 3) or more (since Alder Lake).
     caches=Caches(own=512 << 10),
 )
-SSE = VectorUnit(bytes=16, rows=4, vectors=2, window=(2, 4), halves=(2, 2))
+SSE = VectorUnit(bytes=16, rows=4, vectors=2, window=(2, 4), halves=(2, 2), split_words=(4, 2))
 """Without `fma`, a product takes a register before it is added."""
 
 # https://docs.kernel.org/admin-guide/hw-vuln/gather_data_sampling.html

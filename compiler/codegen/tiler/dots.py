@@ -178,16 +178,21 @@ def _half_integers(writer: Writer, total: str, left: str, right: str, widenings:
 
 
 def half_word(writer: Writer, word: Value, widening: str, half: str) -> Value:
-    """Returns every second byte of words, as words of two 16-bit integers."""
-    name = _half_bytes(writer, writer.broadcast(word).name, widening, half)
-    type = writer.vector_type(WORD)
+    """Returns every second byte of words, as words of two 16-bit integers, or every second bf16, as f32."""
+    words = writer.broadcast(word).name
+    if widening == "arith.extf":
+        return Value(_every_second(writer, words, half), "f32", True)
+    name, type = _half_bytes(writer, words, widening, half), writer.vector_type(WORD)
     return Value(writer.let(f"vector.bitcast {name} : {parts_type(writer, 'i16')} to {type}"), WORD, True)
 
 
 def add_halves(writer: Writer, total: Value, left: Value, right: Value) -> Value:
-    """Returns the sum after the products of words of two 16-bit integers."""
-    pairs = _multiply_pairs(writer, [parts(writer, writer.broadcast(word).name, "i16") for word in (left, right)])
-    return Value(writer.let(f"arith.addi {total.name}, {pairs} : {writer.vector_type(WORD)}"), WORD, True)
+    """Returns the sum after the products of words of two 16-bit integers, or of f32."""
+    first, second, sums = writer.broadcast(left).name, writer.broadcast(right).name, writer.type(total)
+    if total.type == "f32":
+        return Value(writer.multiply_add(first, second, total.name, sums), "f32", True)
+    pairs = _multiply_pairs(writer, [parts(writer, factor, "i16") for factor in (first, second)])
+    return Value(writer.let(f"arith.addi {total.name}, {pairs} : {sums}"), WORD, True)
 
 
 def _multiply_pairs(writer: Writer, factors: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ The ops of a stage decide its schedule:
     the same with indices of bytes             byte sum        byte_sums.py
     one contraction                            tile            tiles.py; decoded.py for a block-quantized weight
     the same of words, on a matrix unit        matrix tile     matrices.py; decoded_matrices.py for quantized weights
+    the same of words of bytes or bf16          word panels     word_panels.py, where no instruction multiplies them
     the same with unpacked columns, many rows  copied tile     copied.py; turned.py for columns that are rows of memory
     the same of bf16                           copied tile     paired.py, where an instruction adds pairs of products
     the same with both operands apart          blocked tile    blocked.py
@@ -64,6 +65,7 @@ from .structure import Kernel, Op, Sequential, Unsupported
 from .table_sums import TableSumStage, is_table_sum
 from .text import Writer, stored_type
 from .tiles import write_tiles
+from .word_panels import plan_word_panels, write_word_panels
 
 IN_PLACE = "nacre.in_place"
 """The function attribute that lists pairs of tensor indices that may share memory."""
@@ -291,6 +293,10 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
             order = choose_order(stage, op, numbers.roles)
             written = partial(write_decoded_matrices, evaluator, op, numbers, order)
             return _Schedule(MATRIX_TILE, order.counts, written, share_elements(stage))
+        bytes = plan_word_panels(evaluator, op, roles, unit)
+        if bytes is not None:
+            written = partial(write_word_panels, evaluator, op, roles, bytes)
+            return _Schedule("word panels", bytes.counts, written, share_elements(stage))
         blocks = plan_blocks(evaluator, op, roles)
         if blocks is not None:
             order = choose_order(stage, op, blocks.roles, copied=True)
