@@ -25,8 +25,8 @@ THREADS = 256
 """The threads of a block, each of which has a total where the elements of one reduction are not neighbours."""
 FEWEST = 8
 """The fewest parts of a reduction: fewer do not save the time of another launch."""
-LEAST_OF_BLOCK, LEAST_OF_THREAD = 1024, 64
-"""The fewest elements of a part."""
+LEAST_OF_BLOCK, LEAST_OF_THREAD, LEAST_OF_DEPTH = 1024, 64, 256
+"""The fewest elements of a part that a block or a thread reduces, and of the depth of a product."""
 MOST_OF_SCAN, _TOTALS_OF_SCANS = 1024, 1 << 16
 """The most parts of a running sum, whose totals a thread adds one after another, and those of all rows together."""
 

@@ -92,6 +92,7 @@ model total(x: f32[T, S]) -> f32[] { return sum(x) }
 model bias_gradient(x: f16[T, 64]) -> f16[64] { return sum(x, axis=0) }
 model running(x: f32[4, S]) -> f32[4, S] { return cumsum(x, axis=1) }
 model deep_f32(x: f32[4, S], w: f32[S, 256]) -> f32[4, 256] { return x @ w }
+model deep_f16(x: f16[8, S], w: f16[S, 256]) -> f16[8, 256] { return x @ w }
 model turned_f32(x: f32[T, 512]) -> f32[512, T] { return x.T }
 model turned_f16(x: f16[8, T, 128]) -> f16[8, 128, T] { return x.mT }
 """

@@ -45,6 +45,9 @@ model columns(x: f32[T, 5]) -> f32[5] { return sum(x, axis=0) }
 model deep(x: bf16[T, R, 3]) -> bf16[R, 3] { return max(x, axis=0) }
 model middle(x: i32[R, T, 2]) -> i32[R, 2] { return sum(x, axis=1) }
 model product(x: f32[4, T], w: f32[T, 40], b: f32[40]) -> f32[4, 40] { return relu(x @ w + b) }
+model mixed(x: f16[4, T], w: f16[T, 40], b: f16[40]) -> f16[4, 40] { return relu(x @ w + b) }
+model gradient(x: bf16[T, 72], y: bf16[T, 33]) -> bf16[72, 33] { return x.T @ y }
+model integers(x: i8[R, 20, T], w: i8[T, 32]) -> i32[R, 20, 32] { return matmul(x, w, into=i32) }
 model gram(x: f64[T, 6]) -> f64[6, 6] { return x.T @ x }
 model bounded(x: f32[B]) -> f32[] { return sum(x) }
 """
@@ -101,6 +104,10 @@ def test_memory_of_totals_is_small(built: tuple[Build, Path]) -> None:
         ("columns", {"T": 100_000}, [31, 1]),
         ("product", {"T": 1792}, [2]),
         ("product", {"T": 10_000}, [80, 20]),
+        ("mixed", {"T": 1792}, [1]),
+        ("mixed", {"T": 1793}, [8, 20]),
+        ("mixed", {"T": 100_000}, [391, 20]),
+        ("integers", {"R": 3, "T": 5000}, [20, 240]),
     ],
 )
 def test_blocks(

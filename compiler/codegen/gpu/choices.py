@@ -20,7 +20,7 @@ from . import joined_rows, one_row
 from .bodies import describe_nest, is_fill
 from .contraction import find_groups
 from .groups import Group
-from .schedules import has_parts
+from .schedules import least_of_part
 from .warpgroups import fits_warpgroups
 
 
@@ -33,7 +33,7 @@ def split_reduction(computing: Sequence[Any], group: Group, elements: Sequence[s
     if main is None or main.name != GENERIC or is_fill(main) or len(group.members) < 2:
         return [group]
     nest = describe_nest(main, "", [True])
-    if nest.results[0].element not in elements or not has_parts(nest, tf32=tf32):
+    if nest.results[0].element not in elements or not least_of_part(nest, tf32=tf32):
         return [group]
     shared = replace(group, parts=elements.index(nest.results[0].element))
     return [shared, replace(shared, joins=True)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...lower.part_memory import LEAST_OF_THREAD
 from .nest import Nest, arguments_of, call_body
 from .part_ranges import Division, Part, divide_reduction, store_part, take_part
 from .plain import THREADS, count_elements, first_value, load, split_number, store_total, write_sizes
@@ -37,7 +36,7 @@ def _divide(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str, Div
     """Returns the number of results, the elements of each, and their parts."""
     results = count_elements(text, nest, sizes)
     length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
-    return results, length, divide_reduction(text, nest, results, length, LEAST_OF_THREAD)
+    return results, length, divide_reduction(text, nest, results, length)
 
 
 def _reduce(text: Text, nest: Nest, sizes: Sequence[str], part: Part) -> None:

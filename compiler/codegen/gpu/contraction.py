@@ -33,7 +33,7 @@ THREADS = ROWS * COLUMNS // SIDE**2
 _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
 _MOST_BYTES = 32
 """The bytes of all inputs at one position, so that tiles fit the shared memory of a block."""
-_FEWEST = 16
+FEWEST = 16
 """The fewest elements of a side: with fewer, most threads would have no work."""
 
 
@@ -49,7 +49,7 @@ class Groups:
     sides: tuple[int, ...]
 
 
-def find_groups(nest: Nest, fewest_rows: int = _FEWEST) -> Groups | None:
+def find_groups(nest: Nest, fewest_rows: int = FEWEST) -> Groups | None:
     """Returns the groups of the loops; None if the nest is not a contraction or is too small."""
     if len(nest.inputs) < 2 or len(nest.results) != 1 or not nest.reductions or nest.started != (True,):
         return None
@@ -62,7 +62,7 @@ def find_groups(nest: Nest, fewest_rows: int = _FEWEST) -> Groups | None:
     rows, columns = (tuple(n for n in nest.outer if n in own - other) for own, other in (loops, loops[::-1]))
     batch = tuple(n for n in nest.outer if n not in rows + columns)
     shared = {n for n in nest.reductions if n in loops[0] & loops[1]}
-    small = _static(nest, rows, fewest_rows) or _static(nest, columns, _FEWEST) or _static(nest, nest.reductions, 4)
+    small = _static(nest, rows, fewest_rows) or _static(nest, columns, FEWEST) or _static(nest, nest.reductions, 4)
     if not shared or small or sum(_BYTES[o.element] for o in nest.inputs) > _MOST_BYTES:
         return None
     return Groups(batch, rows, columns, nest.reductions, sides)

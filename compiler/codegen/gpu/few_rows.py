@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .nest import Nest, arguments_of, call_body
-from .part_ranges import Division, divide_reduction, store_part, take_part
+from .part_ranges import Division, divide_reduction, number_results, store_part, take_part
 from .plain import THREADS, load, split_number, store_total, write_sizes
 from .rows import WARP, neutral_of
 from .text import Text
@@ -31,8 +31,6 @@ _MOST_SUMS = 64
 """The sums of a thread that stay in registers."""
 _FEW_SUMS = 32
 """The sums of a thread for which 80 registers suffice."""
-LEAST_DEPTH = 256
-"""The fewest steps of a part of the depth."""
 _LEAST_BYTES, _MOST_BYTES = 8, 16
 _BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
 
@@ -119,7 +117,7 @@ def _write_count(nest: Nest) -> str:
 def _divide(text: Text, nest: Nest, sizes: Sequence[str]) -> Division:
     """Returns the parts of the depth."""
     results = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.outer))
-    return divide_reduction(text, nest, results, sizes[nest.reductions[0]], LEAST_DEPTH)
+    return divide_reduction(text, nest, results, sizes[nest.reductions[0]])
 
 
 def _blocks(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str]:
@@ -261,7 +259,5 @@ class _Writer:
         with text.block(f"scf.if {self.is_whole}", "} else {"):
             store_total(text, nest, 0, total, positions)
         with text.next_region():
-            number = text.constant(0)
-            for loop in nest.outer:
-                number = text.add(text.multiply(number, self.sizes[loop]), positions[loop])
+            number = number_results(text, nest, self.sizes, positions)
             store_part(text, nest, text.add(text.multiply(number, self.division.parts), self.part), total)

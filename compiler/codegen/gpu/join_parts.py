@@ -8,29 +8,20 @@ It has no blocks in a call in which each reduction has one part.
 
 from __future__ import annotations
 
-from ...lower.part_memory import LEAST_OF_BLOCK, LEAST_OF_THREAD
-from .few_rows import LEAST_DEPTH, fits_few_rows
 from .nest import Nest, arguments_of
 from .part_ranges import Division, divide_reduction, memory_of
 from .plain import THREADS, split_number, store_total, write_sizes
-from .rows import WARP, combine_warp, lanes_of, neutral_of
+from .rows import WARP, combine_warp, neutral_of
 from .text import Text
 
 _ROWS = THREADS // WARP
-
-
-def least_of_part(nest: Nest) -> int:
-    """Returns the fewest elements of a part: a block reduces it, or a thread."""
-    if fits_few_rows(nest):
-        return LEAST_DEPTH
-    return LEAST_OF_THREAD if lanes_of(nest) is None else LEAST_OF_BLOCK
 
 
 def _divide(text: Text, nest: Nest, sizes: list[str]) -> tuple[str, Division]:
     rows, length = (
         text.multiply(text.constant(1), *(sizes[loop] for loop in loops)) for loops in (nest.outer, nest.reductions)
     )
-    return rows, divide_reduction(text, nest, rows, length, least_of_part(nest))
+    return rows, divide_reduction(text, nest, rows, length)
 
 
 def write_join(nest: Nest) -> str:

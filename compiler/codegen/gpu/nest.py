@@ -89,9 +89,11 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Memory for `most` totals of parts of a reduction. The launch that `joins` them does not compute them."""
+    """Memory for `most` totals of parts of a reduction, each of `least` elements at least. The launch that `joins` them
+    does not compute them."""
 
     most: int
+    least: int
     joins: bool = False
 
 

@@ -43,7 +43,7 @@ from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
 from .rows import BY_LENGTH, NAMES, lanes_of
 from .scalars import fold_scalars
-from .schedules import choose_schedule, choose_schedule_of_warpgroups
+from .schedules import choose_schedule, choose_schedule_of_warpgroups, least_of_part
 from .updates import take_updates
 from .widened_reads import fold_widening
 
@@ -270,7 +270,7 @@ def _outline_clones(
         epilogue, others = take_beside(module, f"{nest.name}_last", results[0], after)
         nest, passed = replace(nest, epilogue=epilogue), passed + others
     if group.parts is not None:
-        nest = replace(nest, parts=Parts(parts[group.parts], group.joins))
+        nest = replace(nest, parts=Parts(parts[group.parts], least_of_part(nest, tf32=rounding.tf32), group.joins))
         passed.append(_last_arguments(device, len(parts))[group.parts])
     own = find_groups(nest) if group.in_one_row else None
     if own is not None:

@@ -5,7 +5,7 @@
                       T = 1,000,000: 326 parts of 3072 elements for each row
 
 The number of parts depends on the sizes of the call alone, so that a call always returns the same bits. With `r` rows
-of `n` elements, memory for `most` totals and at least `least` elements in a part, a part has
+of `n` elements, memory for `most` totals and at least `least` elements in a part, which the schedule sets, a part has
 
     n / (most / r) elements, rounded up to a multiple of `least`
 
@@ -13,6 +13,8 @@ A reduction with fewer than `FEWEST` parts has one, since the second launch take
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ....dialect.lazy_dataclass import dataclass
 from ...lower.part_memory import FEWEST
@@ -46,11 +48,11 @@ class Part:
     is_whole: str
 
 
-def divide_reduction(text: Text, nest: Nest, rows: str, length: str, least: int, most: int = 0) -> Division:
+def divide_reduction(text: Text, nest: Nest, rows: str, length: str, most: int = 0) -> Division:
     """Returns the parts of reductions of `length` elements, for a number of results: `most` of each, or as many as
     there is memory for."""
     assert nest.parts is not None, nest.name
-    one, step = text.constant(1), text.constant(least)
+    one, step = text.constant(1), text.constant(nest.parts.least)
     wanted = text.index("divui", text.constant(nest.parts.most), text.index("maxui", rows, one))
     if most:
         wanted = text.index("minui", wanted, text.constant(most))
@@ -70,6 +72,14 @@ def take_part(text: Text, division: Division, place: tuple[str, str, str], rows:
     is_first = text.let(f"arith.cmpi eq, {part}, {text.constant(0)} : index")
     count = text.multiply(rows, division.parts)
     return Part(number, row, count, begin, end, is_first, division.is_whole(text))
+
+
+def number_results(text: Text, nest: Nest, sizes: Sequence[str], positions: Sequence[str]) -> str:
+    """Returns the number of a result in the order in which totals are joined, from its positions in the loops."""
+    number = text.constant(0)
+    for loop in nest.outer:
+        number = text.add(text.multiply(number, sizes[loop]), positions[loop])
+    return number
 
 
 def memory_of(text: Text, nest: Nest) -> tuple[str, str]:

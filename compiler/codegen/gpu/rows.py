@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from itertools import product
 
 from ....dialect.lazy_dataclass import dataclass
-from ...lower.part_memory import LEAST_OF_BLOCK
 from .nest import Nest, arguments_of, call_body
 from .part_ranges import Division, Part, divide_reduction, store_part, take_part
 from .plain import THREADS, first_value, split_number, store_total, write_sizes
@@ -165,7 +164,7 @@ def _store_rows(text: Text, nest: Nest, rows: Sequence[Sequence[str]], coordinat
 def _divide(text: Text, nest: Nest, sizes: Sequence[str], rows: str) -> tuple[str, Division]:
     """Returns the length of a row, and its parts."""
     length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
-    return length, divide_reduction(text, nest, rows, length, LEAST_OF_BLOCK)
+    return length, divide_reduction(text, nest, rows, length)
 
 
 def _take_part(text: Text, nest: Nest, sizes: Sequence[str], rows: str, number: str) -> Part:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...lower.part_memory import LEAST_OF_THREAD, MOST_OF_SCAN
+from ...lower.part_memory import MOST_OF_SCAN
 from .nest import Nest, arguments_of, call_body
 from .part_ranges import Division, Part, divide_reduction, memory_of, store_part, take_part
 from .plain import THREADS, count_elements, first_value, load, split_number, store, store_total, undefined, write_sizes
@@ -60,7 +60,7 @@ def _element(nest: Nest) -> str:
 def _divide(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str, Division]:
     """Returns the number of rows, their length, and their parts."""
     rows, length = count_elements(text, nest, sizes), sizes[nest.reductions[0]]
-    return rows, length, divide_reduction(text, nest, rows, length, LEAST_OF_THREAD, MOST_OF_SCAN)
+    return rows, length, divide_reduction(text, nest, rows, length, MOST_OF_SCAN)
 
 
 def _add_earlier(text: Text, nest: Nest, division: Division, part: Part, number: str, known: dict[int, str]) -> str:

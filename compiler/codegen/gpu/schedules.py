@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ....dialect.lazy_dataclass import dataclass
+from ...lower.part_memory import LEAST_OF_BLOCK, LEAST_OF_DEPTH, LEAST_OF_THREAD
 from ...lower.parts import PLAIN
 from . import (
     channel_windows,
@@ -59,7 +60,8 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     groups = contraction.find_groups(nest, 2) if is_skinny else contraction.find_groups(nest)
     if groups is not None and product is not None:
         text = tensor_cores.write_tensor_cores(nest, groups, product)
-        return Schedule("tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
+        name = "tensor cores" if nest.parts is None else "tensor cores in parts"
+        return Schedule(name, tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     if groups is not None and decoded_weights.fits_decoded(nest, groups):
         text = decoded_weights.write_decoded(nest, groups)
         return Schedule("decoded tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
@@ -100,28 +102,33 @@ def _fewest_results(nest: Nest) -> int:
     return prod(nest.static_extent(loop) or 1 for loop in nest.outer)
 
 
-def has_parts(nest: Nest, *, tf32: bool = False) -> bool:
-    """Returns whether the schedule of a reduction lets blocks share it, if there is memory for the totals of parts."""
+def least_of_part(nest: Nest, *, tf32: bool = False) -> int:
+    """Returns the fewest elements of a part of a reduction, if its schedule lets blocks share it where there is memory
+    for the totals of parts; else 0."""
+    if nest.static_count(nest.reductions) is not None:
+        return 0
     if scan_parts.is_scan(nest):
-        return nest.static_count(nest.reductions) is None
+        return LEAST_OF_THREAD
     (result, *others), (combine, *_) = nest.results, nest.combines
-    if others or not nest.reductions or nest.has_loops or result.loops() & set(nest.reductions):
-        return False
-    if nest.static_count(nest.reductions) is not None or rows.neutral_of(combine, result.element) is None:
-        return False
-    if contraction.find_groups(nest) is not None and not few_rows.fits_few_rows(nest):
-        return False
-    if few_rows.fits_few_rows(nest):
-        return product_of(nest, tf32=tf32) is None or not few_rows.fits_tensor_cores(nest)
+    if others or nest.has_loops or result.loops() & set(nest.reductions):
+        return 0
+    if rows.neutral_of(combine, result.element) is None:
+        return 0
+    product, is_few = product_of(nest, tf32=tf32), few_rows.fits_few_rows(nest)
+    is_skinny = product is not None and is_few and few_rows.fits_tensor_cores(nest)
+    if contraction.find_groups(nest, 2 if is_skinny else contraction.FEWEST) is not None:
+        return 0 if product is None else LEAST_OF_DEPTH
+    if is_few:
+        return LEAST_OF_DEPTH
     if row_windows.width_of_row(nest) > 1:
-        return False
+        return 0
     lanes = rows.lanes_of(nest)
     if lanes is not None:
-        return lanes != rows.WARP
+        return 0 if lanes == rows.WARP else LEAST_OF_BLOCK
     # Parts of the reductions of a few channels are faster than vectors of their elements.
     has_windows = channel_windows.width_of_channels(nest) > 1 and _fewest_results(nest) > _FEW_CHANNELS
     is_other = has_windows or vectors.can_vectorize(nest) or vectors.is_linear(nest)
-    return not is_other and transposes.find_crossing(nest) is None
+    return 0 if is_other or transposes.find_crossing(nest) is not None else LEAST_OF_THREAD
 
 
 def choose_schedule_of_warpgroups(nest: Nest, *, fitting: bool) -> Schedule:

@@ -12,17 +12,21 @@ An operand is copied by 16 bytes where the axis that is contiguous in memory is 
 rows are aligned, which the kernel tests at its beginning; else by single elements. Fragments of bytes and words lie
 along the depth, so that a matrix whose columns are contiguous is copied by single elements too. A convolution is such a
 contraction: in an image whose last axis are channels, the depth is contiguous, in another one single elements are read.
+
+Several blocks share a depth that is known in a call only, if there are few results: see `part_ranges`. The copies that
+run ahead at the end of a part bring steps of the next one, which no product reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .contraction import Groups
 from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
 from .mma import DEPTH_BYTES, TF32, Product, multiply, round_word
 from .nest import Nest, arguments_of
-from .pairs import find_pairs
+from .pairs import Pairs, find_pairs
+from .part_ranges import Division, Part, divide_reduction, number_results, store_part, take_part
 from .plain import split_number, write_sizes
 from .text import Text
 from .tile_order import find_tile
@@ -51,7 +55,10 @@ def write_tensor_cores(nest: Nest, groups: Groups, product: Product, *, beside_w
 def write_tensor_core_count(nest: Nest, groups: Groups, *, beside_warpgroups: bool = False) -> str:
     """Returns the text of the function that counts the blocks."""
     text = Text()
-    blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
+    sizes = write_sizes(text, nest)
+    blocks = text.multiply(*_grid(text, nest, groups, sizes))
+    if nest.parts is not None:
+        blocks = text.multiply(blocks, _divide(text, nest, groups, sizes).parts)
     if beside_warpgroups:
         blocks = text.let(f"arith.select {fits_call(text, nest, groups)}, {text.constant(0)}, {blocks} : index")
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
@@ -83,6 +90,12 @@ def _grid(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> tuple
     return product_of_loops(text, sizes, groups.batch), rows, columns
 
 
+def _divide(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> Division:
+    """Returns the parts of the depth."""
+    results, depth = (product_of_loops(text, sizes, loops) for loops in (nest.outer, groups.depth))
+    return divide_reduction(text, nest, results, depth)
+
+
 class TensorCoreWriter:
     """The writer of the threads' function. `at` maps loops to their positions."""
 
@@ -94,12 +107,16 @@ class TensorCoreWriter:
         self.product, self.size = product, BYTES[element]
         self.depth_step = STEP_BYTES // self.size
         self.at: dict[int, str] = {}
+        self.part: Part | None = None
+        """The part of the depth that the block computes, if blocks share it."""
 
     def write(self) -> str:
         text, nest, groups = self.text, self.nest, self.groups
         self.sizes = write_sizes(text, nest)
         batches, rows, columns = _grid(text, nest, groups, self.sizes)
         block, thread = text.special("ctaid.x"), text.special("tid.x")
+        if nest.parts is not None:
+            block = self.take_part(block, text.multiply(batches, rows, columns))
         if _is_wide(nest, groups):
             batch, row, column = find_tile(text, block, rows, columns)
         else:
@@ -117,6 +134,14 @@ class TensorCoreWriter:
         arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
         memory = f'memref.global "private" @{nest.name}_tiles : {self.memory} = uninitialized'
         return f"{memory} {{alignment = 16 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
+
+    def take_part(self, block: str, blocks: str) -> str:
+        """Takes a part of the depth. Returns the number of the block among those of a part."""
+        text, depth = self.text, product_of_loops(self.text, self.sizes, self.groups.depth)
+        self.division = _divide(text, self.nest, self.groups, self.sizes)
+        self.number, block = (text.index(name, block, blocks) for name in ("divui", "remui"))
+        self.part = take_part(text, self.division, (block, block, self.number), blocks, depth)
+        return block
 
     def split(self, loops: Sequence[int], number: str) -> dict[int, str]:
         positions = split_number(self.text, number, [self.sizes[loop] for loop in loops])
@@ -204,14 +229,20 @@ class TensorCoreWriter:
     def run_steps(self) -> list[str]:
         text = self.text
         zero, one, step, stages = (text.constant(n) for n in (0, 1, self.depth_step, self.stages))
+        first, end, start = zero, self.depth, "%s0"
+        if self.part is not None:
+            first, end, sums = self.part.begin, self.part.end, self.product.sums
+            none = text.let(f"arith.constant {'0' if sums[0] == 'i' else '0.0'} : {sums}")
+            start = text.let(f"arith.select {self.part.is_first}, %s0, {none} : {sums}")
         for number in range(self.stages - 1):
-            self.copy(text.constant(number), text.constant(number * self.depth_step))
+            step_of_stage = text.constant(number * self.depth_step)
+            self.copy(text.constant(number), step_of_stage if self.part is None else text.add(first, step_of_stage))
         lanes = self._lanes()
         count = self.sum_count()
         types = ["index", *[self.product.sums] * count]
         carried, begin = [text.fresh() for _ in types], text.fresh()
-        starts = [zero, *["%s0"] * count]
-        with text.loop(f"{begin} = {zero} to {self.depth} step {step}", carried, starts, types) as results:
+        starts = [zero, *[start] * count]
+        with text.loop(f"{begin} = {first} to {end} step {step}", carried, starts, types) as results:
             stage = carried[0]
             wait_for_copies(text, self.stages - 2)
             text.barrier()
@@ -286,4 +317,21 @@ class TensorCoreWriter:
                 return self.positions(self.split(groups.rows, row) | self.split(groups.columns, column))
 
             with text.block(f"scf.if {text.below(row, ends[0])}"):
-                pairs.store_inside(totals[number : number + 2], columns, ends[1], at)
+                self.store_pair(pairs, totals[number : number + 2], columns, ends[1], at)
+
+    def store_pair(
+        self, pairs: Pairs, totals: Sequence[str], columns: Sequence[str], end: str, at: Callable[[str], Sequence[str]]
+    ) -> None:
+        """Stores neighbouring totals, or those of a part."""
+        text = self.text
+        if self.part is None:
+            pairs.store_inside(totals, columns, end, at)
+            return
+        with text.block(f"scf.if {self.part.is_whole}", "} else {"):
+            pairs.store_inside(totals, columns, end, at)
+        with text.next_region():
+            for total, column in zip(totals, columns, strict=True):
+                with text.block(f"scf.if {text.below(column, end)}"):
+                    number = number_results(text, self.nest, self.sizes, at(column))
+                    place = text.add(text.multiply(number, self.division.parts), self.number)
+                    store_part(text, self.nest, place, total)
