@@ -345,9 +345,10 @@ def link(
 
 
 def link_shared(linker: Linker, folder: Path, objects: Sequence[str], output: str) -> None:
-    """Links the named objects, all in `folder`, to a library for this process, which has loaded the C library."""
+    """Links the named objects, all in `folder`, to a library for this process, which has loaded the C library and the
+    libraries with stubs. The linker does not read these, which takes longer than all else that it does."""
     plain = [] if linker.is_zig else ["-nostdlib", builtins_of(linker)]
-    arguments = ["-shared", "-o", output, *objects, "-lm", *plain]
+    arguments = ["-shared", "-o", output, *objects, *([] if linker.stubs else ["-lm"]), *plain]
     result = linker.run(arguments, folder)
     if result.returncode:
         raise _failure("link the functions of", [*linker.command, *arguments], result)

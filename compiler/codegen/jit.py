@@ -109,7 +109,10 @@ def link_objects(objects: Sequence[bytes]) -> ctypes.CDLL:
         names = [f"code_{i}.o" for i in range(len(objects))]
         for file, code in zip(names, objects, strict=True):
             (folder / file).write_bytes(code)
-        link_shared(find_linker(), folder, names, "functions.so")
+        linker = find_linker()
+        for library in linker.stubs:
+            ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+        link_shared(linker, folder, names, "functions.so")
         return ctypes.CDLL(str(folder / "functions.so"))
 
 
