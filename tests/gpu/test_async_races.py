@@ -137,6 +137,43 @@ ORDERED = {
     "a write after a copy from its bytes": LOADED + store() + READ_DONE + BARRIER + WRITE,
     "a read of what was copied": LOADED + store() + WRITTEN + "@%p1 ld.global.b32 %r9, [%rd2]; ",
     "a copy from bytes that were copied": PUBLISHED + copy("%p1") + wait() + store() + READ_DONE,
+    "a copy of global memory that threads have written": PUBLISHED
+    + "@%p1 st.global.b32 [%rd1], %r1; "
+    + BARRIER
+    + copy("%p2")
+    + wait(),
+    "a copy after reads at different times": PUBLISHED
+    + copy("%p1")
+    + wait()
+    + READ_FIRST
+    + FENCE
+    + 2 * f"@%p1 {ARRIVE}"
+    + f"@%p1 {READ_FIRST}"
+    + f"@%p1 {FENCE}"
+    + BARRIER
+    + copy("%p2")
+    + wait(parity=1),
+    "a write after a copy over what products have read": LOADED
+    + announce("%p1")
+    + PRODUCT
+    + COMMIT
+    + COMPLETE
+    + ARRIVE
+    + ARRIVED
+    + begin("%p2")
+    + wait(parity=1)
+    + WRITE,
+    "copies from shared memory by two threads": LOADED
+    + 2 * (store() + f"@%p1 {WRITTEN}")
+    + 2 * (store("%p2").replace("%rd2", "%rd1") + f"@%p2 {WRITTEN}")
+    + READ_DONE
+    + BARRIER
+    + WRITE,
+    "accesses of neighbours of copied bytes": PUBLISHED
+    + announce("%p1", bytes=16)
+    + begin("%p1", 12288, 16, 16)
+    + "@%p1 st.shared.b32 [12], %r1; "
+    + wait(),
     "ordinary accesses": PUBLISHED + WRITE + ARRIVE + wait(12304) + READ_OTHER,
     "a write after reads of several": PUBLISHED
     + WRITE
@@ -182,6 +219,44 @@ RACES = {
     "a copy after reads without a fence": (
         PUBLISHED + copy("%p1") + wait() + READ + ARRIVE + ARRIVED + copy("%p2") + wait(parity=1),
         "no fence.proxy.async is between thread 0, which reads",
+    ),
+    "a copy before reads of several threads": (
+        PUBLISHED + copy("%p1") + wait() + READ_FIRST + FENCE + copy("%p2") + wait(parity=1),
+        "no barrier is between thread 0, which reads",
+    ),
+    "products after the wait of the first lanes": (
+        LOADED.replace(wait() + wait(12296), "setp.lt.u32 %p0, %r10, 16; " + wait(12296, who="%p0") + wait())
+        + PRODUCT
+        + COMMIT
+        + COMPLETE,
+        "no wait is between a copy to shared memory, which writes",
+    ),
+    "a write after the wait of another warp's products": (
+        LOADED + PRODUCT + COMMIT + BARRIER + f"@%p3 {COMPLETE}" + "@%p3 st.shared.b32 [%r2+8192], %r1; " + COMPLETE,
+        "no wait is between a product, which reads",
+    ),
+    "a write of the first thread after a barrier": (
+        LOADED + BARRIER + f"@%p1 {WRITE}" + f"@%p2 {READ_FIRST}",
+        "no barrier is between thread 0, which writes",
+    ),
+    "a write after the wait of another thread": (
+        LOADED
+        + store()
+        + "@%p2 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [8192], 1024; @%p2 cp.async.bulk.commit_group; "
+        + BARRIER
+        + f"@%p2 {READ_DONE}"
+        + f"@%p2 {WRITE}"
+        + READ_DONE,
+        "no wait is between a copy from shared memory, which reads",
+    ),
+    "an arrival at a new barrier": (FENCE + ARRIVE, "no barrier is between thread 0, which creates the barrier"),
+    "a wait at a new barrier": (
+        FENCE + wait(12304, parity=1),
+        "no barrier is between thread 0, which creates the barrier",
+    ),
+    "a copy to a new barrier": (
+        FENCE + announce("%p1") + begin("%p2") + wait(who="%p1"),
+        "no barrier is between thread 0, which creates the barrier",
     ),
     "a copy over a copy": (
         PUBLISHED + copy("%p1") + copy("%p1", 12296) + wait() + wait(12296),

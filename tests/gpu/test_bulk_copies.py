@@ -59,8 +59,8 @@ def tensor_map(base: int) -> bytes:
     return struct.pack("<2Q5Q4Q5I2I", MAGIC, base, COLUMNS, ROWS, 1, 1, 1, 2 * COLUMNS, 0, 0, 0, *BOX, 1, 1, 1, 2, 2)
 
 
-def run(machine: Machine, folder: Path, load: str, store: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Returns the tensor, the memory that was copied to, and the error."""
+def run(machine: Machine, folder: Path, load: str, store: str, bytes: int = 1024) -> tuple[np.ndarray, np.ndarray, str]:
+    """Returns the tensor, the memory that was copied to, and the error. The load has a number of bytes."""
     memory = np.zeros((512, 2), np.int64)
     values = memory.reshape(-1).view(np.uint16)
     tensor = np.arange(1, ROWS * COLUMNS + 1, dtype=np.uint16)
@@ -68,7 +68,9 @@ def run(machine: Machine, folder: Path, load: str, store: str) -> tuple[np.ndarr
     for n, place in enumerate((FROM, TO)):
         data = np.frombuffer(tensor_map(memory.ctypes.data + place), np.uint8)
         memory.reshape(-1).view(np.uint8)[128 * n :][: data.size] = data
-    program = compile_ptx(HEAD + KERNEL.replace("LOAD", load).replace("STORE", store), folder)
+    text = KERNEL if bytes == 1024 else KERNEL.replace("[1024], 1024", f"[1024], {bytes}").replace("[1032]", "[3072]")
+    text = text.replace("LOAD", load).replace("STORE", store)
+    program = compile_ptx(HEAD + text, folder)
     error = run_kernel(machine.library, program, "copies", 1, memory, finds_races=True)
     return tensor.reshape(ROWS, COLUMNS), values[TO // 2 :][: tensor.size].reshape(ROWS, COLUMNS), error
 
@@ -120,3 +122,19 @@ def test_copies_are_waited_for(machine: Machine, machine_folder: Path) -> None:
     late = STORES["bytes"] + " cp.async.bulk.commit_group; cp.async.bulk.wait_group 1; ret;"
     error = run(machine, machine_folder, LOADS["bytes"], late)[2]
     assert "a copy has not arrived when the block ends" in error
+
+
+@pytest.mark.parametrize(("place", "is_race"), [(4, False), (6, True), (14, True), (134, False), (132, True)])
+def test_writes_beside_a_box(machine: Machine, machine_folder: Path, place: int, is_race: bool) -> None:
+    """The first row of the box has the bytes from 6 to 134 of the tensor: it ends within pieces of 16 bytes."""
+    load = f"{LOADS['box']} st.global.b16 [%rd3+{place}], %r1;"
+    error = run(machine, machine_folder, load, STORES["bytes"])[2]
+    assert ("no wait is between a copy to shared memory, which reads" in error) if is_race else error == ""
+
+
+def test_writes_beside_two_boxes(machine: Machine, machine_folder: Path) -> None:
+    """The second box has the first three columns. Both read elements of the first 16 bytes."""
+    second = LOADS["box"].replace("[0]", "[2048]").replace("{%r1,", "{%r3,")
+    load = f"mov.b32 %r3, -61; {LOADS['box']} {second} st.global.b16 [%rd3+6], %r1;"
+    error = run(machine, machine_folder, load, STORES["bytes"], 2048)[2]
+    assert "no wait is between a copy to shared memory, which reads" in error

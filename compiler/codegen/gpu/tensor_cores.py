@@ -231,9 +231,9 @@ class TensorCoreWriter:
         zero, one, step, stages = (text.constant(n) for n in (0, 1, self.depth_step, self.stages))
         first, end, start = zero, self.depth, "%s0"
         if self.part is not None:
-            first, end, sums = self.part.begin, self.part.end, self.product.sums
-            none = text.let(f"arith.constant {'0' if sums[0] == 'i' else '0.0'} : {sums}")
-            start = text.let(f"arith.select {self.part.is_first}, %s0, {none} : {sums}")
+            first, end, type = self.part.begin, self.part.end, self.product.sums
+            none = text.let(f"arith.constant {'0' if type[0] == 'i' else '0.0'} : {type}")
+            start = text.let(f"arith.select {self.part.is_first}, %s0, {none} : {type}")
         for number in range(self.stages - 1):
             step_of_stage = text.constant(number * self.depth_step)
             self.copy(text.constant(number), step_of_stage if self.part is None else text.add(first, step_of_stage))
