@@ -88,32 +88,48 @@ def way_of(options: CodeOptions, *, pack: PanelSizes | None) -> Way:
 
 def cut_calls(module: Module, lowered: Lowered) -> Iterator[Part]:
     """Yields every call of a kernel with the nodes that it computes, in order."""
-    number = 0
-    for function in lowered.functions:
-        graph = module.function(function.name)
-        for call in function.calls:
-            yield Part(call.symbol, function.name, _cut(module, graph, call, f"kernel_{number}"))
-            number += 1
+    for _, cut in _calls(module, lowered):
+        yield cut()
 
 
 def cut_kernels(module: Module, lowered: Lowered) -> list[Part]:
     """Returns every kernel once, with the nodes of its first call."""
     parts: dict[str, Part] = {}
-    for part in cut_calls(module, lowered):
-        parts.setdefault(part.symbol, part)
+    for symbol, cut in _calls(module, lowered):
+        if symbol not in parts:
+            parts[symbol] = cut()
     return list(parts.values())
 
 
-def _cut(module: Module, graph: Function, call: LoweredCall, name: str) -> Module:
-    flat = flatten(graph)
-    makers = {v.name: node for node in flat.body for v in node.outputs}
-    if call.copied is None:
-        results = [v for name in call.outputs for v in makers[name].outputs if v.name == name]
-        given = [v for v in makers[results[0].name].inputs if not _is_stored(v, makers)]
-    else:
-        results = [call.copied]
-        given = [v for v in results if not _is_stored(v, makers)]
-    return cut_function(module, flat, results, given, name, is_entry=True)
+def _calls(module: Module, lowered: Lowered) -> Iterator[tuple[str, Callable[[], Part]]]:
+    """Yields the symbol of the kernel of every call, in order, and a function that cuts the call out of its graph."""
+    number = 0
+    for function in lowered.functions:
+        graph = _Graph(module, function.name)
+        for call in function.calls:
+            yield call.symbol, partial(graph.cut, call, f"kernel_{number}")
+            number += 1
+
+
+class _Graph:
+    """The graph of a function, from which calls of kernels are cut."""
+
+    def __init__(self, module: Module, name: str) -> None:
+        self._module, self._name = module, name
+        self._flat = flatten(module.function(name))
+        self._makers = {v.name: node for node in self._flat.body for v in node.outputs}
+
+    def cut(self, call: LoweredCall, name: str) -> Part:
+        """Returns the nodes of a call as a module of one function with this name."""
+        makers = self._makers
+        if call.copied is None:
+            results = [v for name in call.outputs for v in makers[name].outputs if v.name == name]
+            given = [v for v in makers[results[0].name].inputs if not _is_stored(v, makers)]
+        else:
+            results = [call.copied]
+            given = [v for v in results if not _is_stored(v, makers)]
+        made = cut_function(self._module, self._flat, results, given, name, is_entry=True)
+        return Part(call.symbol, self._name, made)
 
 
 def _is_stored(value: Value, makers: Mapping[str, Node]) -> bool:

@@ -45,10 +45,11 @@ def cut_function(
             missing -= set(value.type.symbols())
     if is_entry:
         sizes = {s for node in walk(body) for s in _symbols(node)} | {s for v in arguments for s in v.type.symbols()}
+        missing = sizes - determined_dims(v.type for v in arguments)
         for value in candidates:
-            missing = sizes - determined_dims(v.type for v in arguments)
             if missing & set(value.type.symbols()) and value not in arguments:
                 arguments.append(value)
+                missing = sizes - determined_dims(v.type for v in arguments)
     made = replace(
         function,
         name=name or function.name,
