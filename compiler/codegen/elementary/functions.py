@@ -22,11 +22,11 @@ def append_functions(module: Any, text: str, locations: Sequence[Any] = ()) -> N
         return ir.WalkResult.ADVANCE
 
     parsed = ir.Module.parse(text)  # kept alive while its operations are read: they do not keep it alive
-    for function in parsed.body.operations:
+    for function in list(parsed.body.operations):
         if len(function.regions) == 0 or len(function.regions[0].blocks) > 0:
             if locations:
                 function.operation.walk(locate)
-            module.body.append(function.operation.clone())
+            module.body.append(function.operation)  # moves it
 
 
 def replace_math(module: Any, features: frozenset[str]) -> None:
