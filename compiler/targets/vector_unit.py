@@ -71,6 +71,7 @@ class VectorUnit:
     stream. `level_tiles` tells whether the tiles of packed weights have two heights where one would leave few rows.
     `split_words` is the limit of tiles whose words of bytes are split in advance; None where they are split in the
     tile.
+    `packed_stretches` tells whether many rows share copies of a packed weight that stay in the first cache.
     `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 
@@ -93,6 +94,7 @@ class VectorUnit:
     fetches_panels: bool = False
     level_tiles: bool = False
     split_words: tuple[int, int] | None = None
+    packed_stretches: bool = False
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
 

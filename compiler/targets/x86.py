@@ -38,6 +38,7 @@ AVX2 = VectorUnit(
     fetches_panels=True,
     level_tiles=True,
     split_words=(4, 2),
+    packed_stretches=True,
     # CPUs without AVX-512 have 256 KiB (Haswell to Comet Lake), 512 KiB (Zen to Zen 3) or more (since Alder Lake).
     caches=Caches(own=512 << 10),
 )

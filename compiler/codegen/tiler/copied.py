@@ -67,7 +67,7 @@ def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
         number = _find_apart(evaluator, op, roles)
     if number is None:
         return None
-    roles = replace(roles, block=_choose_block(stage, roles))
+    roles = replace(roles, block=choose_block(stage, roles))
     is_paired = takes_pairs(evaluator, op, number)
     element = (element_bytes(WORD) // PAIR if is_paired else element_bytes(op.result.element)) * roles.width
     sums = roles.block * roles.width * element_bytes(op.result.element)
@@ -101,14 +101,14 @@ def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
     return None if near or rows < FEWEST_ROWS or steps < FEWEST_STEPS else number
 
 
-def _choose_block(stage: Stage, roles: Roles) -> int:
-    """Returns the rows of a work item: as many as share a panel, but several items for threads."""
+def choose_block(stage: Stage, roles: Roles, most: int = BLOCK_ROWS) -> int:
+    """Returns the rows of a work item: as many as share a panel, up to `most`, but several items for threads."""
     if roles.row is None:
         return 1
     size = stage.sizes[roles.row]
     if not isinstance(size, int):
-        return BLOCK_ROWS if bounds(size)[1] > BLOCK_ROWS else max(int(bounds(size)[1]), roles.rows)
-    block, fixed = even_groups(max(size, 1), BLOCK_ROWS), [stage.sizes[c] for c in roles.outer]
+        return most if bounds(size)[1] > most else max(int(bounds(size)[1]), roles.rows)
+    block, fixed = even_groups(max(size, 1), most), [stage.sizes[c] for c in roles.outer]
     others = -(-bounds(stage.sizes[roles.lane])[0] // roles.step) * prod(bounds(s)[0] for s in fixed)
     while block >= 2 * FEWEST_ROWS and others * -(-size // block) < FEWEST_ITEMS:
         block = -(-block // 2)

@@ -12,6 +12,7 @@ The ops of a stage decide its schedule:
     the same of words, on a matrix unit        matrix tile     matrices.py; decoded_matrices.py for quantized weights
     the same of words of bytes or bf16          word panels     word_panels.py, where no instruction multiplies them
     the same with unpacked columns, many rows  copied tile     copied.py; turned.py for columns that are rows of memory
+    the same with packed columns               packed tile     packed_stretches.py
     the same of bf16                           copied tile     paired.py, where an instruction adds pairs of products
     the same with both operands apart          blocked tile    blocked.py
     the same with panels that exceed the cache split tile      split_sums.py
@@ -51,6 +52,7 @@ from .matrices import find_matrices, write_matrices
 from .nest import divisors
 from .nonzeros import find_sparse_sum
 from .order import choose_order
+from .packed_stretches import plan_packed, write_packed
 from .pages import take_pages
 from .read import read_kernel
 from .roles import assign_roles, even_rows
@@ -307,6 +309,11 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
             order = choose_order(stage, op, copies.roles, copied=True)
             written = partial(write_copied, evaluator, op, copies, order)
             return _Schedule("copied tile", order.counts, written, share_elements(stage))
+        packed = None if decoded is not None else plan_packed(evaluator, op, roles, unit)
+        if packed is not None:
+            order = choose_order(stage, op, packed.roles, copied=True)
+            written = partial(write_packed, evaluator, op, packed, order)
+            return _Schedule("packed tile", order.counts, written, share_elements(stage))
         order = choose_order(stage, op, decoded or even_rows(stage, roles))
         levels = None if decoded is not None else plan_levels(evaluator, op, order.roles, unit)
         if levels is not None and find_sparse_sum(evaluator, op, order) is None:
