@@ -212,7 +212,13 @@ def find_faster_precision(module: Module, targets: Sequence[Target]) -> str | No
         f is not None and any(map(t.has, f.bfloat_blocks)) for t, f in zip(targets, families, strict=True)
     ):
         return "a8bf16"
-    return "a8" if all(any(map(target.has, BYTE_PRODUCTS)) for target in targets) else None
+    return "a8" if all(map(_multiplies_bytes, targets)) else None
+
+
+def _multiplies_bytes(target: Target) -> bool:
+    """Returns whether products with activations in 8 bits are faster than products in f32: by instructions for four
+    products of bytes, or in vectors of 32 bytes, which multiply pairs of them."""
+    return any(map(target.has, BYTE_PRODUCTS)) or (target.has("avx2") and not target.has("avx512f"))
 
 
 def _is_dequantized(value: Value, definitions: Mapping[str, Node], *, scaled: bool = False) -> bool:

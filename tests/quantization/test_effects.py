@@ -125,7 +125,18 @@ BLOCKS = "".join(f'quantize {name} {{\n weights "*" to q8[block 32]\n MORE\n}}\n
 
 @pytest.mark.parametrize(
     ("target", "faster"),
-    [("sapphirerapids", "a8bf16"), ("znver4", "a8"), ("x86-64-v3", None), ("portable", None), ("cuda", None)],
+    [
+        ("sapphirerapids", "a8bf16"),
+        ("znver4", "a8"),
+        ("x86-64-v3", "a8"),
+        ("znver3", "a8"),
+        ("x86-64-v3,x86-64-v4-vnni", "a8"),
+        ("x86-64-v2", None),
+        ("x86-64-v4", None),
+        ("aarch64-linux-gnu", None),
+        ("portable", None),
+        ("cuda", None),
+    ],
 )
 def test_a_language_model_in_f32_has_a_faster_precision(target: str, faster: str | None) -> None:
     def found(model: str, precision: str) -> str | None:
