@@ -28,7 +28,8 @@ from .mma import DEPTH_BYTES, TF32, Product, float_product
 from .nest import Decoding, Nest, call_decoding, call_scale
 from .plain import load, split_number
 from .row_elements import is_aligned, read_elements
-from .tensor_cores import COLUMNS, STEP_BYTES, THREADS, TensorCoreWriter, product_of_loops, write_tensor_core_count
+from .staged_tiles import STEP_BYTES, product_of_loops
+from .tensor_cores import COLUMNS, THREADS, TensorCoreWriter, write_tensor_core_count
 
 _MOST_PRODUCTS = 2
 _HALVES = THREADS // COLUMNS

@@ -1,17 +1,12 @@
 """The schedule of contractions on tensor cores: f16, bf16 and tf32 with sums in f32, bytes with sums in i32.
 
 The groups of loops are those of `contraction`. Four warps compute ROWS x 64 results, each warp half of the rows and 32
-columns. Operands pass through STAGES tiles of shared memory, so that copies run ahead of the products:
+columns. Operands pass through the stages of `staged_tiles`, in steps of 64 bytes of k: for each 32 bytes of them, warps
+read fragments of x and w, and multiply them.
 
-    begin copies of the first STAGES - 1 steps
-    for each 64 bytes of k:  wait for the copies of this step; barrier: all warps have left the previous step
-                             begin the copies of step + STAGES - 1, into the tiles of the previous step
-                             for 32 bytes of k: fragments of x and w; products
-
-An operand is copied by 16 bytes where the axis that is contiguous in memory is the innermost loop of its group and its
-rows are aligned, which the kernel tests at its beginning; else by single elements. Fragments of bytes and words lie
-along the depth, so that a matrix whose columns are contiguous is copied by single elements too. A convolution is such a
-contraction: in an image whose last axis are channels, the depth is contiguous, in another one single elements are read.
+Fragments of bytes and words lie along the depth, so that a matrix whose columns are contiguous is copied by single
+elements too. A convolution is such a contraction: in an image whose last axis are channels, the depth is contiguous, in
+another one single elements are read.
 
 Several blocks share a depth that is known in a call only, if there are few results: see `part_ranges`. The copies that
 run ahead at the end of a part bring steps of the next one, which no product reads.
@@ -22,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .contraction import Groups
-from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
+from .fragments import Tile
 from .mma import DEPTH_BYTES, TF32, Product, multiply, round_word
-from .nest import Nest, arguments_of
+from .nest import Nest
 from .pairs import Pairs, find_pairs
 from .part_ranges import Division, Part, divide_reduction, number_results, store_part, take_part
-from .plain import split_number, write_sizes
+from .plain import write_sizes
+from .staged_tiles import StagedWriter, count_tiles, product_of_loops
 from .text import Text
 from .tile_order import find_tile
 from .warpgroups import fits_call
@@ -39,7 +35,6 @@ _MANY_COLUMNS = 4096
 BLOCKS_AT_ONCE = 3
 """The least number of blocks of a processor: ptxas then has 168 registers for a thread. By itself it aims at more
 blocks, and some kernels spill."""
-STEP_BYTES = 64
 _STAGES = {128: 3, 64: 4, 32: 6}
 """The stages by the rows of a block, in at most 48 KiB. A product of few rows waits for memory: more copies run
 ahead."""
@@ -56,7 +51,7 @@ def write_tensor_core_count(nest: Nest, groups: Groups, *, beside_warpgroups: bo
     """Returns the text of the function that counts the blocks."""
     text = Text()
     sizes = write_sizes(text, nest)
-    blocks = text.multiply(*_grid(text, nest, groups, sizes))
+    blocks = text.multiply(*count_tiles(text, groups, sizes, (_rows(nest, groups), COLUMNS)))
     if nest.parts is not None:
         blocks = text.multiply(blocks, _divide(text, nest, groups, sizes).parts)
     if beside_warpgroups:
@@ -77,189 +72,57 @@ def _is_wide(nest: Nest, groups: Groups) -> bool:
     return total is None or (total > _MANY_COLUMNS and _rows(nest, groups) == max(_STAGES))
 
 
-def product_of_loops(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:
-    return text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
-
-
-def _grid(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> tuple[str, str, str]:
-    """Returns the numbers of batches, and of blocks along the rows and the columns."""
-    rows, columns = (
-        text.index("ceildivui", product_of_loops(text, sizes, loops), text.constant(tile))
-        for loops, tile in ((groups.rows, _rows(nest, groups)), (groups.columns, COLUMNS))
-    )
-    return product_of_loops(text, sizes, groups.batch), rows, columns
-
-
 def _divide(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> Division:
     """Returns the parts of the depth."""
     results, depth = (product_of_loops(text, sizes, loops) for loops in (nest.outer, groups.depth))
     return divide_reduction(text, nest, results, depth)
 
 
-class TensorCoreWriter:
-    """The writer of the threads' function. `at` maps loops to their positions."""
+class TensorCoreWriter(StagedWriter):
+    """The writer of the threads' function."""
 
     def __init__(self, nest: Nest, groups: Groups, product: Product, element: str) -> None:
-        self.nest, self.groups, self.text = nest, groups, Text()
-        self.rows = _rows(nest, groups)
-        self.stages = _STAGES[self.rows]
-        self.element = element
-        self.product, self.size = product, BYTES[element]
-        self.depth_step = STEP_BYTES // self.size
-        self.at: dict[int, str] = {}
+        rows = _rows(nest, groups)
+        super().__init__(nest, groups, element, (rows, COLUMNS), THREADS, _STAGES[rows])
+        self.product, self.sums = product, product.sums
+        # `ldmatrix` transposes elements of 16 bits.
+        self.turns = self.size == 2
         self.part: Part | None = None
         """The part of the depth that the block computes, if blocks share it."""
 
-    def write(self) -> str:
-        text, nest, groups = self.text, self.nest, self.groups
-        self.sizes = write_sizes(text, nest)
-        batches, rows, columns = _grid(text, nest, groups, self.sizes)
-        block, thread = text.special("ctaid.x"), text.special("tid.x")
-        if nest.parts is not None:
-            block = self.take_part(block, text.multiply(batches, rows, columns))
-        if _is_wide(nest, groups):
-            batch, row, column = find_tile(text, block, rows, columns)
-        else:
-            column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
-            batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
-        self.at |= self.split(groups.batch, batch)
-        self.first = [text.multiply(row, text.constant(self.rows)), text.multiply(column, text.constant(COLUMNS))]
-        lane, warp = (text.index(operation, thread, text.constant(32)) for operation in ("remui", "divui"))
-        self.group, quarter = (text.index(operation, lane, text.constant(4)) for operation in ("divui", "remui"))
-        self.pair = text.multiply(quarter, text.constant(2))
-        across, down = (text.index(operation, warp, text.constant(2)) for operation in ("remui", "divui"))
-        self.own = [text.multiply(down, text.constant(self.rows // 2)), text.multiply(across, text.constant(32))]
-        self.place_tiles()
-        self.store_totals(self.run_steps())
-        arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
-        memory = f'memref.global "private" @{nest.name}_tiles : {self.memory} = uninitialized'
-        return f"{memory} {{alignment = 16 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
-
-    def take_part(self, block: str, blocks: str) -> str:
-        """Takes a part of the depth. Returns the number of the block among those of a part."""
+    def take_part(self, block: str, tiles: Sequence[str]) -> str:
+        if self.nest.parts is None:
+            return block
         text, depth = self.text, product_of_loops(self.text, self.sizes, self.groups.depth)
+        blocks = text.multiply(*tiles)
         self.division = _divide(text, self.nest, self.groups, self.sizes)
         self.number, block = (text.index(name, block, blocks) for name in ("divui", "remui"))
         self.part = take_part(text, self.division, (block, block, self.number), blocks, depth)
         return block
 
-    def split(self, loops: Sequence[int], number: str) -> dict[int, str]:
-        positions = split_number(self.text, number, [self.sizes[loop] for loop in loops])
-        return dict(zip(loops, positions, strict=True))
+    def depth_range(self) -> tuple[str, str, str]:
+        if self.part is None:
+            return super().depth_range()
+        none = self.text.let(f"arith.constant {'0' if self.sums[0] == 'i' else '0.0'} : {self.sums}")
+        start = self.text.let(f"arith.select {self.part.is_first}, %s0, {none} : {self.sums}")
+        return self.part.begin, self.part.end, start
 
-    def positions(self, known: dict[int, str]) -> list[str]:
-        zero = self.text.constant(0)
-        return [known.get(loop, self.at.get(loop, zero)) for loop in range(len(self.nest.parallel))]
+    def order_blocks(self, block: str, rows: str, columns: str, batches: str) -> tuple[str, str, str]:
+        if _is_wide(self.nest, self.groups):
+            return find_tile(self.text, block, rows, columns)
+        return super().order_blocks(block, rows, columns, batches)
 
-    # Tiles
-
-    def place_tiles(self) -> None:
-        """Places the tiles of the first stage; those of the others follow at a distance of `self.bytes`."""
+    def place_thread(self, lane: str, warp: str) -> None:
         text = self.text
-        sides, counts = (self.groups.rows, self.groups.columns), (self.rows, COLUMNS)
-        self.is_deep = [self._fast_group(number) == self.groups.depth for number in range(2)]
-        """Whether the depth is the fast axis of each tile."""
-        self.sides = [0, 1]
-        step = self.depth_step
-        sizes = [(count, step) if deep else (step, count) for count, deep in zip(counts, self.is_deep, strict=True)]
-        bytes = [slow * (fast * self.size + CHUNK) for slow, fast in sizes]
-        self.bytes = sum(bytes)
-        begin = self.allot(self.stages * self.bytes)
-        bases = [begin, text.add(begin, text.constant(bytes[0]))]
-        self.tiles = [Tile(text, base, self.element, *size) for base, size in zip(bases, sizes, strict=True)]
-        deep = product_of_loops(text, self.sizes, self.groups.depth)
-        self.sources = [self.source(number, sides[number], deep, is_deep=self.is_deep[number]) for number in range(2)]
-        self.aligned = [self.find_alignment(source, self._fast_group(n)) for n, source in enumerate(self.sources)]
-        self.depth = deep
-
-    def allot(self, bytes: int) -> str:
-        """Returns the address of the block's shared memory, which has a number of bytes."""
-        self.memory = f"memref<{bytes}xi8, 3>"
-        memory = self.text.let(f"memref.get_global @{self.nest.name}_tiles : {self.memory}")
-        return self.text.let(f"memref.extract_aligned_pointer_as_index {memory} : {self.memory} -> index")
-
-    def _fast_group(self, number: int) -> tuple[int, ...]:
-        """Returns the loops of the fast axis of a tile: the other side, where the last axis of an operand is read along
-        it and `ldmatrix` can transpose the elements, else the depth."""
-        side = (self.groups.rows, self.groups.columns)[number]
-        return side if self._is_along(number, side) and self.size == 2 else self.groups.depth
-
-    def _is_along(self, number: int, loops: tuple[int, ...]) -> bool:
-        return self.nest.inputs[number].plain_axes()[-1] == loops[-1]
-
-    def source(self, number: int, side: tuple[int, ...], deep: str, *, is_deep: bool) -> Source:
-        """Returns what is copied of an input; `is_deep` tells whether the depth is the fast axis of its tile."""
-        operand = self.nest.inputs[number]
-        limits = (product_of_loops(self.text, self.sizes, side), deep)
-
-        def at(slow: str, fast: str) -> list[str]:
-            here, there = (slow, fast) if is_deep else (fast, slow)
-            return self.positions(self.split(side, here) | self.split(self.groups.depth, there))
-
-        ordered = limits if is_deep else (limits[1], limits[0])
-        crossed = is_deep and self._is_along(number, side)
-        return Source(self.text, f"%m{number}", operand, len(operand.index) - 1, ordered, at, crossed)
-
-    def find_alignment(self, source: Source, loops: tuple[int, ...]) -> str | None:
-        """Returns whether copies by 16 bytes along loops are possible; None where they never are."""
-        text = self.text
-        if source.operand.plain_axes()[-1] != loops[-1]:
-            return None
-        aligned = source.is_aligned()
-        if len(loops) == 1:
-            return aligned
-        # A copy must not cross the end of the innermost loop.
-        rest = text.index("remui", self.sizes[loops[-1]], text.constant(CHUNK // self.size))
-        whole = text.let(f"arith.cmpi eq, {rest}, {text.constant(0)} : index")
-        return text.let(f"arith.andi {aligned}, {whole} : i1")
-
-    def copy(self, stage: str, step: str) -> None:
-        """Begins to copy the operands of a step into the tiles of a stage."""
-        text = self.text
-        distance = text.multiply(stage, text.constant(self.bytes))
-        for number, tile in enumerate(self.tiles):
-            moved = Tile(text, text.add(tile.base, distance), tile.element, tile.slow, tile.fast)
-            side = self.first[self.sides[number]]
-            first = (side, step) if self.is_deep[number] else (step, side)
-            self.sources[number].copy(moved, first, THREADS, self.aligned[number])
-        commit_copies(text)
-
-    # Steps
-
-    def run_steps(self) -> list[str]:
-        text = self.text
-        zero, one, step, stages = (text.constant(n) for n in (0, 1, self.depth_step, self.stages))
-        first, end, start = zero, self.depth, "%s0"
-        if self.part is not None:
-            first, end, type = self.part.begin, self.part.end, self.product.sums
-            none = text.let(f"arith.constant {'0' if type[0] == 'i' else '0.0'} : {type}")
-            start = text.let(f"arith.select {self.part.is_first}, %s0, {none} : {type}")
-        for number in range(self.stages - 1):
-            step_of_stage = text.constant(number * self.depth_step)
-            self.copy(text.constant(number), step_of_stage if self.part is None else text.add(first, step_of_stage))
-        lanes = self._lanes()
-        count = self.sum_count()
-        types = ["index", *[self.product.sums] * count]
-        carried, begin = [text.fresh() for _ in types], text.fresh()
-        starts = [zero, *[start] * count]
-        with text.loop(f"{begin} = {first} to {end} step {step}", carried, starts, types) as results:
-            stage = carried[0]
-            wait_for_copies(text, self.stages - 2)
-            text.barrier()
-            ahead = text.index("remui", text.add(stage, text.constant(self.stages - 1)), stages)
-            self.copy(ahead, text.add(begin, text.constant((self.stages - 1) * self.depth_step)))
-            sums = self.multiply_step(lanes, text.multiply(stage, text.constant(self.bytes)), carried[1:])
-            after = text.index("remui", text.add(stage, one), stages)
-            text.carry([after, *sums], types)
-        # No copy may be in flight when the block ends.
-        wait_for_copies(text, 0)
-        return results[1:]
+        self.group, quarter = (text.index(operation, lane, text.constant(4)) for operation in ("divui", "remui"))
+        self.pair = text.multiply(quarter, text.constant(2))
+        across, down = (text.index(operation, warp, text.constant(2)) for operation in ("remui", "divui"))
+        self.own = [text.multiply(down, text.constant(self.rows // 2)), text.multiply(across, text.constant(32))]
 
     def sum_count(self) -> int:
-        """Returns the number of sums of a thread."""
         return self.rows // 32 * 4 * 4
 
-    def _lanes(self) -> list[str]:
+    def lanes_of_tiles(self) -> list[str]:
         """Returns the addresses in the first stage that this lane gives to `ldmatrix`, for each operand."""
         text, zero, made = self.text, self.text.constant(0), []
         for number, tile in enumerate(self.tiles):
