@@ -17,6 +17,7 @@ from nacre.compiler.codegen.gpu import (
     rows,
     tensor_cores,
     vectors,
+    wide_products,
 )
 from nacre.compiler.codegen.gpu.text import Text
 from nacre.compiler.host.device import DeviceEntryText
@@ -134,6 +135,16 @@ def further_columns(setter: Setter) -> None:
             yield
 
     setter.attribute(contraction.ContractionWriter, "inside", wrong)
+
+
+def exchanged_vectors(setter: Setter) -> None:
+    """A thread of a large product reads four columns for its other four."""
+    read = wide_products.WideWriter.read
+
+    def wrong(self: Any, side: int, place: str, number: int, k: int) -> list[str]:
+        return read(self, side, place, number ^ 4 if side == 1 else number, k)
+
+    setter.attribute(wide_products.WideWriter, "read", wrong)
 
 
 def lost_choice(setter: Setter) -> None:
@@ -275,6 +286,16 @@ model f(x: f32[B, 3, 9, 9], w: f32[20, 3, 3, 3]) -> f32[B, 20, 9, 9] { return co
         """
 dim B in 1..20
 model f(x: f32[B, 37], w: f32[37, 65]) -> f32[B, 65] { return x @ w }  # here
+""",
+    ),
+    _planted(
+        "exchanged-vectors",
+        "device",
+        exchanged_vectors,
+        """
+dim B in 1..3
+dim C in 1..80
+model f(x: f32[132, B, 37], w: f32[132, 37, C]) -> f32[132, B, C] { return x @ w }  # here
 """,
     ),
     _planted(

@@ -4,6 +4,7 @@
     a product with a matrix      one row: the schedule that reads the matrix once    otherwise: tiles
     a product on Hopper          tensors that have maps: warpgroups                  otherwise: warps
     a reduction of any length    short: a launch computes the results                otherwise: parts, and their totals
+    a product of f32             many blocks of 128 x 128 results: wide tiles        otherwise: smaller ones
 
 The first two are chosen by functions on the host, which take the operands of an operation and the number of blocks. The
 schedules of the others count no blocks by themselves.
@@ -16,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..structured.operations import GENERIC
-from . import joined_rows, one_row
+from . import joined_rows, one_row, wide_products
 from .bodies import describe_nest, is_fill
 from .contraction import find_groups
 from .groups import Group
@@ -39,9 +40,9 @@ def split_reduction(computing: Sequence[Any], group: Group, elements: Sequence[s
     return [shared, replace(shared, joins=True)]
 
 
-def split_calls(computing: Sequence[Any], group: Group, *, has_warpgroups: bool) -> list[Group]:
-    """Returns the launches of a group: several where some calls have one row of a product, or fit products of
-    warpgroups."""
+def split_calls(computing: Sequence[Any], group: Group, *, has_warpgroups: bool, tf32: bool) -> list[Group]:
+    """Returns the launches of a group: several where some calls have one row of a product, fit products of warpgroups,
+    or have many wide tiles."""
     members = group.members[: len(group.members) - group.has_epilogue]
     if group.attention or group.rows or len(members) != 2 or computing[members[-1]].name != GENERIC:
         return [group]
@@ -51,6 +52,9 @@ def split_calls(computing: Sequence[Any], group: Group, *, has_warpgroups: bool)
     parts, own = [group], find_groups(nest)
     if has_warpgroups and fits_warpgroups(nest, own):
         parts = [replace(group, on_warpgroups=flag) for flag in (True, False)]
+    can_be_wide = not tf32 and not group.padded and own is not None and wide_products.fits_wide(nest, own)
+    if can_be_wide and own is not None and wide_products.is_wide(nest, own) is None:
+        parts = [replace(group, in_wide_tiles=flag) for flag in (True, False)]
     if not group.padded and one_row.fits_one_row(nest, own):
         several = [replace(part, chosen_by=members[-1], in_one_row=False) for part in parts]
         parts = [replace(group, chosen_by=members[-1], in_one_row=True), *several]

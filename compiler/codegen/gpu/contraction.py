@@ -17,7 +17,7 @@ The last step has only as many iterations as are left, so that zeros never enter
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ....dialect.lazy_dataclass import dataclass
@@ -92,16 +92,17 @@ def blocks_at_once(groups: Groups) -> int:
     return 0 if is_plain else 2
 
 
-def write_contraction(nest: Nest, groups: Groups) -> str:
-    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
-    return ContractionWriter(nest, groups).write() + write_contraction_count(nest, groups)
-
-
-def write_contraction_count(nest: Nest, groups: Groups) -> str:
+def write_contraction(nest: Nest, groups: Groups, has_other: Callable[[Text, Sequence[str]], str] | None = None) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks. There are none
+    in calls that have another schedule, by the sizes of the loops."""
     text = Text()
-    blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
+    sizes = write_sizes(text, nest)
+    blocks = text.multiply(*_grid(text, nest, groups, sizes))
+    if has_other is not None:
+        blocks = text.let(f"arith.select {has_other(text, sizes)}, {text.constant(0)}, {blocks} : index")
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
-    return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+    count = text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+    return ContractionWriter(nest, groups).write() + count
 
 
 def _product(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:

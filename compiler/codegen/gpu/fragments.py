@@ -150,7 +150,7 @@ class Source:
 
     def copy(self, tile: Tile, first: tuple[str, str], threads: int, aligned: str | None) -> None:
         """Begins to copy the elements from a position on; elements after the limits are 0. Copies by 16 bytes, for
-        which sources are `aligned`, and those of crossed words arrive with their group, others at once."""
+        which sources are `aligned`, and those of words arrive with their group, others at once."""
         text = self.text
         thread = text.special("tid.x")
         if aligned is None:
@@ -194,7 +194,7 @@ class Source:
         with text.loop(f"{begin} = {thread} to {text.constant(total)} step {step}", [], [], []):
             numbers = [text.add(begin, text.constant(part * threads)) for part in range(together)]
             offsets = [self._element_offset(tile, number) for number in numbers]
-            if self.is_crossed and self.size == _WORD:
+            if self.size == _WORD:
                 for slow, fast in offsets:
                     self._copy_word(tile, first, slow, fast)
                 return

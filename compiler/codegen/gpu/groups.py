@@ -41,6 +41,8 @@ class Group:
     """The fill and the copy that pad an input of the main operation, which reads the copied tensor instead."""
     on_warpgroups: bool | None = None
     """Whether the launch is for calls that fit products of warpgroups, or for the others; None: for all calls."""
+    in_wide_tiles: bool | None = None
+    """Whether the launch is for calls in which a product has many wide tiles, or for the others; None: for all."""
     in_one_row: bool | None = None
     """Whether the launch is for calls in which a product has one row, or for the others; None: for all calls."""
     parts: int | None = None

@@ -37,13 +37,19 @@ from .flash_shape import THREADS, blocks_at_once, fits_flash
 from .groups import Group, group_operations
 from .joined_rows import BLOCKS_AT_ONCE, join_rows, write_joined
 from .loop_nests import find_loops
-from .nest import Parts, declare_body, declare_decoding
+from .nest import Nest, Parts, declare_body, declare_decoding
 from .one_row import in_one_row
 from .padding import fold_padding, read_unpadded, unpadded_operands
 from .plain import THREADS as ROW_THREADS
 from .rows import BY_LENGTH, NAMES, lanes_of
 from .scalars import fold_scalars
-from .schedules import choose_schedule, choose_schedule_of_warpgroups, least_of_part
+from .schedules import (
+    Schedule,
+    choose_schedule,
+    choose_schedule_of_tiles,
+    choose_schedule_of_warpgroups,
+    least_of_part,
+)
 from .updates import take_updates
 from .widened_reads import fold_widening
 
@@ -121,9 +127,9 @@ def outline(
         if not rounding.strict:
             groups = join_attention(computing, groups, own, fits_flash)
         groups = join_rows(computing, fold_padding(computing, groups, own))
-        groups = [part for group in groups for part in split_calls(computing, group, has_warpgroups=has_warpgroups)]
+        tf32, given = rounding.tf32, {"has_warpgroups": has_warpgroups, "tf32": rounding.tf32}
+        groups = [part for group in groups for part in split_calls(computing, group, **given)]
         elements = [str(ir.MemRefType(memory.type).element_type) for memory in _last_arguments(function, len(parts))]
-        tf32 = rounding.tf32
         groups = [part for group in groups for part in split_reduction(computing, group, elements, tf32=tf32)]
     for text in write_choices(computing, groups, symbol):
         append_functions(module, text)
@@ -275,10 +281,7 @@ def _outline_clones(
     own = find_groups(nest) if group.in_one_row else None
     if own is not None:
         nest = in_one_row(nest, own.rows)
-    if group.on_warpgroups is None:
-        schedule = choose_schedule(nest, tf32=rounding.tf32)
-    else:
-        schedule = choose_schedule_of_warpgroups(nest, fitting=group.on_warpgroups)
+    schedule = _choose(nest, group, rounding)
     if schedule is None:
         raise NoDeviceCodeError(f"parallel iterations write the same element at {op.location}")
     append_functions(module, "".join(map(declare_body, nest.bodies)) + declare_decoding(nest) + schedule.text)
@@ -294,6 +297,15 @@ def _outline_clones(
         _compute_on_host(tiles, own, nest.name + TILES, schedule.map_words)
     _compute_on_host(count, op, f"{nest.name}_count", values=counted)
     return Launch(schedule.name, schedule.threads, schedule.blocks_at_once, schedule.persistent, schedule.reason)
+
+
+def _choose(nest: Nest, group: Group, rounding: Rounding) -> Schedule | None:
+    """Returns the schedule of the main operation of a group."""
+    if group.on_warpgroups is not None:
+        return choose_schedule_of_warpgroups(nest, fitting=group.on_warpgroups)
+    if group.in_wide_tiles is not None:
+        return choose_schedule_of_tiles(nest, wide=group.in_wide_tiles)
+    return choose_schedule(nest, tf32=rounding.tf32)
 
 
 def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group, rounding: Rounding) -> Launch:

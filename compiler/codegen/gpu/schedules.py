@@ -23,6 +23,7 @@ from . import (
     transposes,
     vectors,
     warpgroups,
+    wide_products,
 )
 from .mma import product_of
 from .nest import Nest
@@ -66,8 +67,8 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
         text = decoded_weights.write_decoded(nest, groups)
         return Schedule("decoded tensor cores", tensor_cores.THREADS, text, tensor_cores.BLOCKS_AT_ONCE)
     if groups is not None:
-        text = contraction.write_contraction(nest, groups)
-        return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
+        wide = wide_products.fits_wide(nest, groups) and bool(wide_products.is_wide(nest, groups))
+        return _contraction(nest, groups, wide=wide, always=True)
     if few_rows.fits_few_rows(nest):
         name = "few rows" if nest.parts is None else "few rows in parts"
         return Schedule(name, plain.THREADS, few_rows.write_few_rows(nest), few_rows.blocks_at_once(nest))
@@ -92,6 +93,22 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
         return Schedule("columns in parts", plain.THREADS, column_parts.write_column_parts(nest))
     text, blocks = plain.write_plain(nest), plain.blocks_at_once(nest)
     return Schedule(PLAIN, plain.THREADS, text, blocks, reason=explain_plain(nest))
+
+
+def _contraction(nest: Nest, groups: contraction.Groups, *, wide: bool, always: bool) -> Schedule:
+    if wide:
+        text, blocks = wide_products.write_wide(nest, groups), wide_products.BLOCKS_AT_ONCE
+        return Schedule("wide contraction", contraction.THREADS, text, blocks)
+    write = contraction.write_contraction if always else wide_products.write_others
+    return Schedule("contraction", contraction.THREADS, write(nest, groups), contraction.blocks_at_once(groups))
+
+
+def choose_schedule_of_tiles(nest: Nest, *, wide: bool) -> Schedule:
+    """Returns one of the two schedules of a contraction whose calls may have many wide tiles: that for these calls, or
+    that for the others."""
+    groups = contraction.find_groups(nest)
+    assert groups is not None, nest.name
+    return _contraction(nest, groups, wide=wide, always=False)
 
 
 _FEW_CHANNELS = 64
