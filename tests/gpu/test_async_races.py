@@ -258,6 +258,10 @@ RACES = {
         FENCE + announce("%p1") + begin("%p2") + wait(who="%p1"),
         "no barrier is between thread 0, which creates the barrier",
     ),
+    "a write after a wait for the first of two groups": (
+        LOADED + 2 * (PRODUCT + COMMIT) + COMPLETE.replace("0", "1") + f"@%p1 {WRITE}" + COMPLETE,
+        "no wait is between a product, which reads",
+    ),
     "a copy over a copy": (
         PUBLISHED + copy("%p1") + copy("%p1", 12296) + wait() + wait(12296),
         "no wait is between a copy to shared memory, which writes",

@@ -138,3 +138,10 @@ def test_writes_beside_two_boxes(machine: Machine, machine_folder: Path) -> None
     load = f"mov.b32 %r3, -61; {LOADS['box']} {second} st.global.b16 [%rd3+6], %r1;"
     error = run(machine, machine_folder, load, STORES["bytes"], 2048)[2]
     assert "no wait is between a copy to shared memory, which reads" in error
+
+
+@pytest.mark.parametrize(("place", "is_race"), [(4, False), (6, True), (134, False)])
+def test_writes_beside_a_stored_box(machine: Machine, machine_folder: Path, place: int, is_race: bool) -> None:
+    store = f"{STORES['box']} st.global.b16 [%rd4+{place}], %r1;"
+    error = run(machine, machine_folder, LOADS["box"], store)[2]
+    assert ("no wait is between a copy from shared memory, which writes" in error) if is_race else error == ""
