@@ -40,6 +40,9 @@ def products() -> list[Graph]:
         (96, LONG + 1, 48, "u8", "i8"),
         (97, LONG + 4, 100, "u8", "i8"),
         (101, 2 * LONG + 36, 9, "i8", "u8"),
+        # Whole stretches, whose last word is incomplete.
+        (13, 2 * LONG - 1, 9, "u8", "i8"),
+        (13, LONG - 1, 9, "bf16", "bf16"),
         (13, 35, 50, "bf16", "bf16"),
         (49, LONG // 2, 17, "bf16", "bf16"),
         (97, LONG + 1, 100, "bf16", "bf16"),
