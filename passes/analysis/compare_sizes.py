@@ -101,6 +101,19 @@ def _terms_from_least(size: Size) -> Mapping[Monomial, int] | None:
     return terms if all(map(_is_product_of_naturals, terms)) else None
 
 
+def _read_quotient(monomial: Monomial) -> tuple[Mapping[Monomial, int], int] | None:
+    """Returns the numerator's coefficients and the divisor of a quotient in dims that start at 0; None for any other
+    monomial, and where a factor of the numerator may be negative."""
+    if len(monomial) != 1 or monomial[0][1] != 1:
+        return None
+    quotient = monomial[0][0]
+    if not isinstance(quotient, FloorDiv) or not isinstance(quotient.denominator, int):
+        return None
+    # A constant is subtracted from the numerator.
+    numerator = {(): 0, **dict(_terms(quotient.numerator))}
+    return (numerator, quotient.denominator) if all(map(_is_product_of_naturals, numerator)) else None
+
+
 Coefficients = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 _EXACT = 2.0**53
 """Coefficients below it are exact."""
@@ -135,10 +148,22 @@ class Points:
     def __init__(self, sizes: Sequence[Size]) -> None:
         self.samples = _samples(sizes)
         terms = [_terms_from_least(size) for size in dict.fromkeys(sizes)]
-        self._columns = {monomial: column for column, monomial in enumerate({m: None for t in terms for m in t or ()})}
+        monomials = {m: None for t in terms for m in t or ()}
+        quotients = {m: found for m in monomials if (found := _read_quotient(m)) is not None}
+        monomials |= {m: None for numerator, _ in quotients.values() for m in numerator}
+        self._columns = {monomial: column for column, monomial in enumerate(monomials)}
         self._known: dict[Size, Point] = {}
         self._sums: dict[tuple[Point, Point], Point] = {}
         self._ordered: dict[tuple[Point, Point], bool] = {}
+        self._quotients = [self._columns[monomial] for monomial in quotients]
+        """The columns of quotients `n // d`. For each of them there are `d`, and in a column of each matrix the
+        coefficients of `n - (d - 1) - d * (n // d)` and of `n - d * (n // d)`."""
+        self._divisors = np.array([divisor for _, divisor in quotients.values()], np.float64)
+        self._low, self._high = np.zeros((2, self.width, len(quotients)))
+        for number, (monomial, (numerator, divisor)) in enumerate(quotients.items()):
+            self._high[:, number] = self._row({**numerator, monomial: numerator.get(monomial, 0) - divisor})
+            self._low[:, number] = self._high[:, number] + self._row({(): 1 - divisor})
+        self._moved = np.abs(self._low) + np.abs(self._high)
 
     @property
     def width(self) -> int:
@@ -167,18 +192,33 @@ class Points:
         known = self._ordered.get(pair)
         if known is None:
             known = self._ordered[pair] = all(map(ge, left.values, right.values)) and (
-                bool((left.coefficients >= right.coefficients).all()) or never_less(left.size, right.size)
+                self._proves(left.coefficients - right.coefficients) or never_less(left.size, right.size)
             )
         return known
 
+    def _proves(self, difference: Coefficients) -> bool:
+        """Returns whether coefficients prove that a size is never negative. It is at least the size in which `n` or
+        `n - (d - 1)` replaces `d * (n // d)`. This takes a quarter of the time of `never_less`."""
+        if (difference >= 0).all():
+            return True
+        times = difference[self._quotients] / self._divisors
+        times[times != np.floor(times)] = 0
+        if not (self._moved @ np.abs(times) < _EXACT / 2).all():
+            return False  # it might be rounded
+        least = difference + self._low @ np.maximum(times, 0) + self._high @ np.minimum(times, 0)
+        return bool((least >= 0).all())
+
     def _coefficients(self, size: Size) -> Coefficients:
-        coefficients = np.zeros(self.width)
         terms = _terms_from_least(size)
         if terms is None or not terms.keys() <= self._columns.keys():
-            return np.full_like(coefficients, np.nan)
+            return np.full(self.width, np.nan)
+        return _exact(self._row(terms))
+
+    def _row(self, terms: Mapping[Monomial, int]) -> Coefficients:
+        coefficients = np.zeros(self.width)
         for monomial, coefficient in terms.items():
             coefficients[self._columns[monomial]] = coefficient
-        return _exact(coefficients)
+        return coefficients
 
 
 def _exact(coefficients: Coefficients) -> Coefficients:
