@@ -96,6 +96,8 @@ class Interpreter:
         self.module, self.load, self.precision, self.observe = module, load, precision, observe
         self.most_iterations, self.kept, self.results = most_iterations, kept, results
         self._parameters: dict[str, Array] = {}
+        self._known: dict[int, tuple[Node, Mapping[str, int], dict[str, object]]] = {}
+        """The attributes of nodes by their identity, with the sizes of dims, in the current run."""
 
     def run(
         self, function: Function | str, arguments: Sequence[Array], dims: Mapping[str, int] | None = None
@@ -115,6 +117,7 @@ class Interpreter:
         values = {
             v.name: contiguous(self._cast(np.asarray(a))) for v, a in zip(function.arguments, arguments, strict=True)
         }
+        self._known.clear()
         self._run_nodes(function.body, values, dims)
         return tuple(values[v.name] for v in function.results)
 
@@ -214,7 +217,17 @@ class Interpreter:
         return contiguous(np.asarray(array).astype(target.numpy, copy=False))
 
     def _attributes(self, node: Node, dims: Mapping[str, int]) -> dict[str, object]:
-        """Returns the attributes passed to an operator's reference."""
+        """Returns the attributes passed to an operator's reference. Iterations of a loop share them."""
+        known = self._known.get(id(node))
+        if known is not None and known[0] is node and known[1] is dims:
+            return known[2]
+        found = self._find_attributes(node, dims)
+        # Copies of constants in another precision may be large.
+        if not any(isinstance(value, Constant) for value in found.values()):
+            self._known[id(node)] = node, dims, found
+        return found
+
+    def _find_attributes(self, node: Node, dims: Mapping[str, int]) -> dict[str, object]:
         operator = OPERATORS[node.op]
         stepped = operator.has("stepped")
         given: Mapping[str, Any] = dict(node.attributes)
