@@ -7,10 +7,10 @@ import struct
 
 import llvmlite.binding as llvm
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from nacre.compiler.base import mlir
 from nacre.compiler.codegen.llvm.literals import FORMATS, literal_bits, rewrite_literals, spell
+from property_tests import given
 
 MLIR_TYPES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from nacre.dialect import dims
 from nacre.dialect.dims import DimError, Poly, Size, Symbol, static_size
+from property_tests import given
 
 DIMS = {"B": Symbol("B", 1, 64), "T": Symbol("T", 8, 512, multiple=8), "H": Symbol("H", 0, 99)}
 VALUES = st.fixed_dictionaries(

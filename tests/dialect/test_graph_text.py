@@ -7,7 +7,6 @@ import string
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacre.dialect.diagnostics import DiagnosticError, Span
 from nacre.dialect.dims import Symbol, floor_divide, maximum, minimum
@@ -16,6 +15,7 @@ from nacre.dialect.parser import parse_module, parse_text
 from nacre.dialect.printer import collect_constants, format_attribute, print_module
 from nacre.dialect.types import ANY, BF16, F16, F32, F64, I64, TensorType
 from nacre.dialect.verifier import verify
+from property_tests import given, settings
 from random_graphs import random_module
 
 B, T = Symbol("B", 1, 64), Symbol("T", 0, multiple=8)
@@ -92,7 +92,7 @@ def test_nan_is_nan() -> None:
 
 
 @given(st.sampled_from([F16, BF16, F32, F64]), st.lists(st.integers(0, (1 << 64) - 1), max_size=16))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_bits_of_float_constants_come_back(dtype, bits) -> None:
     unsigned = {2: np.uint16, 4: np.uint32, 8: np.uint64}[dtype.bytes]
     array = np.array([x % (1 << dtype.bits) for x in bits], unsigned).view(dtype.numpy)

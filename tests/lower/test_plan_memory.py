@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacre.dialect.dims import Size, Symbol, evaluate
 from nacre.passes import analysis
 from nacre.passes.analysis.compare_sizes import Points, never_less
 from nacre.passes.analysis.liveness import ALIGNMENT, Step, lower_bound
 from nacre.passes.analysis.plan_memory import Plan, plan_memory
+from property_tests import given, settings
 
 B, T = Symbol("B", 1, 8), Symbol("T", 1, 512)
 
@@ -144,7 +144,7 @@ def random_program(seed: int) -> tuple[list[Step], dict[str, Size]]:
     return steps, sizes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**9))
 def test_random_programs(seed: int) -> None:
     steps, sizes = random_program(seed)
