@@ -335,7 +335,7 @@ class CodeGenerator:
         """Returns the source of a module; `others` are the modules of the target that are compiled already."""
         start = self.options.start if self.options.start in LLVM_STAGES else LLVM_IR
         job = self.options.job(target.host, module.symbols, dump=self._dump)
-        # The emission of level 2 takes four times as long, and a launch takes longer than all code between two of them.
+        # Entries of a device compute sizes and launch kernels; the emission of level 2 takes four times as long.
         level = 0 if module.observed or target.is_device else job.level
         job = replace(job, level=level, visible=self.options.visible, start=start)
         dumped: dict[str, str] = {}

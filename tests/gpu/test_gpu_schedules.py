@@ -249,6 +249,20 @@ def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: 
     check_assembly(built[1], assembled, architecture)
 
 
+def test_contractions_of_any_size_are_assembled_without_spills(tmp_path: Path, assembled: Path) -> None:
+    """Addresses of tiles across the columns, and products of i64, take the most registers."""
+    source = "language 1\n" + "".join(f"dim {name} in 0..8192\n" for name in "MNK")
+    for dtype in ("f32", "i64"):
+        source += f"""
+model across_{dtype}(x: {dtype}[M, K], w: {dtype}[N, K]) -> {dtype}[M, N] {{ return x @ w.T }}
+model along_{dtype}(x: {dtype}[K, M], w: {dtype}[K, N]) -> {dtype}[M, N] {{ return einsum("km,kn->mn", x, w) }}
+"""
+    path = tmp_path / "model.so"
+    Build(read_model(source), Options(targets=parse_targets("cuda:sm_80"))).run(path)
+    assert len(re.findall(r"\.entry", "".join(ptx_of(path)))) == 6
+    check_assembly(path, assembled, "sm_80")
+
+
 FAULTS = (
     (r"bar(rier)?\.sync[^;]*;", ""),
     (r"cp\.async\.wait_group[^;]*;", ""),

@@ -85,11 +85,14 @@ def _static(nest: Nest, loops: Sequence[int], least: int) -> bool:
     return total is not None and total < least
 
 
-def blocks_at_once(groups: Groups) -> int:
+def blocks_at_once(nest: Nest, groups: Groups) -> int:
     """Returns the least number of blocks of a processor. By default, ptxas limits the registers of a thread so that
-    four blocks fit; indices of several loops need more."""
-    is_plain = all(len(loops) == 1 for loops in (groups.rows, groups.columns, groups.depth))
-    return 0 if is_plain else 2
+    four blocks fit. Products of i64 need more, and so do indices of several loops and the addresses of columns along
+    which memory is not contiguous."""
+    if nest.results[0].element == "i64" or any(len(loops) > 1 for loops in (groups.rows, groups.columns, groups.depth)):
+        return 2
+    columns = [operand for operand, side in zip(nest.inputs, groups.sides, strict=True) if side == 1]
+    return 2 if any(operand.plain_axes()[-1] != groups.columns[0] for operand in columns) else 0
 
 
 def write_contraction(nest: Nest, groups: Groups, has_other: Callable[[Text, Sequence[str]], str] | None = None) -> str:

@@ -100,7 +100,7 @@ def _contraction(nest: Nest, groups: contraction.Groups, *, wide: bool, always: 
         text, blocks = wide_products.write_wide(nest, groups), wide_products.BLOCKS_AT_ONCE
         return Schedule("wide contraction", contraction.THREADS, text, blocks)
     write = contraction.write_contraction if always else wide_products.write_others
-    return Schedule("contraction", contraction.THREADS, write(nest, groups), contraction.blocks_at_once(groups))
+    return Schedule("contraction", contraction.THREADS, write(nest, groups), contraction.blocks_at_once(nest, groups))
 
 
 def choose_schedule_of_tiles(nest: Nest, *, wide: bool) -> Schedule:
