@@ -70,8 +70,7 @@ class VectorUnit:
     next one: with few columns to a panel, a copy reads less than two lines from each row, and the hardware follows no
     stream. `level_tiles` tells whether the tiles of packed weights have two heights where one would leave few rows.
     `split_words` is the limit of tiles whose words of bytes are split in advance; None where they are split in the
-    tile.
-    `packed_stretches` tells whether many rows share copies of a packed weight that stay in the first cache.
+    tile. `packed_stretches` tells whether many rows share copies of a packed weight that stay in the first cache.
     `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 

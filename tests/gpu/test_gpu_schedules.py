@@ -71,8 +71,8 @@ MODELS = {
     "turned bytes": "model m(x: i8[72, B]) -> i8[B, 72] { return x.T }",
 }
 SCHEDULES = {
-    **dict.fromkeys(("contraction", "batched", "bias"), "contraction of 256 threads"),
-    **dict.fromkeys(("convolution", "sides"), "contraction of 256 threads, 2 blocks"),
+    **dict.fromkeys(("batched", "bias"), "contraction of 256 threads"),
+    **dict.fromkeys(("contraction", "convolution", "sides"), "contraction of 256 threads, 2 blocks"),
     **dict.fromkeys(("f16", "bf16", "few", "few rows", "channels", "padded"), "tensor cores of 128 threads, 3 blocks"),
     **dict.fromkeys(("rows", "f64", "mean", "weights", "wide"), "row per warp of 256 threads"),
     "whole": "row in parts of 256 threads",

@@ -100,7 +100,9 @@ def test_only_products_that_may_be_are_rounded(built: tuple[Build, Path], tmp_pa
     for options, precision, attention in cases:
         other = Build(in_precision(read_model(SOURCE), precision), options)
         other.make("program")
-        assert schedules(other) == {"contraction of 256 threads", attention}
+        # A transposed matrix takes more registers.
+        products = {"contraction of 256 threads", "contraction of 256 threads, 2 blocks"}
+        assert schedules(other) == {*products, attention}
 
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:

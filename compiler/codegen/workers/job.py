@@ -83,9 +83,9 @@ class Job:
     order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at that
     stage. With `inner`, the report holds the kernel in LLVM IR, for loops that are one function. A kernel with an
     `alarm` sets it for an index out of range. The texts of the stages `dump` are reported. For a device, the last
-    `scratch` tensors of a kernel are its own, the last ones of them memory for as many totals of parts of reductions as
-    `parts` says, and products may be `tf32`. The assembler at the path `ptxas`, of a
-    version, makes its machine code; the path does not affect the object."""
+    `scratch` tensors of a kernel are its own, and products may be `tf32`. The last ones of these tensors are memory for
+    the totals of parts of reductions, in the numbers `parts`. The assembler at the path `ptxas`, of a version, makes
+    its machine code; the path does not affect the object."""
 
     level: int
     cpu: str
