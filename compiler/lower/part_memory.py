@@ -22,7 +22,7 @@ from .shapes import plain_loop
 BLOCKS = 1056
 """The blocks that share reductions: as many as all multiprocessors of an H100 run at once."""
 THREADS = 256
-"""The threads of a block, each of which has a total where the elements of one reduction are not neighbours."""
+"""The threads of a block. Each thread has a total where the elements of one reduction are not neighbours."""
 FEWEST = 8
 """The fewest parts of a reduction: fewer do not save the time of another launch."""
 LEAST_OF_BLOCK, LEAST_OF_THREAD, LEAST_OF_DEPTH = 1024, 64, 256

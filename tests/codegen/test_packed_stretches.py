@@ -15,7 +15,7 @@ from schedules import schedules
 
 PACKED = "packed tile"
 STEPS, COLUMNS = 1000, 130
-"""Four stretches in panels of 3 vectors, of which the last one is shorter, and a last panel of 10 columns."""
+"""There are four stretches, and the last one is shorter. Panels have 3 vectors, and the last panel has 10 columns."""
 
 
 def product(rows: int | str, steps: int, columns: int, weights: str = "f32", body: str = "x @ w") -> str:

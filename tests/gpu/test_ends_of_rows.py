@@ -120,8 +120,8 @@ def test_rows_without_order(machine: Machine, built: tuple[Build, Path], name: s
 
 
 class PartlyWritten(Interface):
-    """A tensor of which some keys alone were written, along the second axis. The machine reports a read of any other
-    element."""
+    """A tensor in which only a range of keys, along the second axis, was written. The machine reports a read of any
+    other element."""
 
     def __init__(self, machine: Machine, array: Array, written: range) -> None:
         self.written = written

@@ -167,8 +167,8 @@ FAULTS = (
 def test_planted_fault_is_found(
     machine: Machine, built: tuple[Build, Path], launch: int, pattern: str, replacement: str
 ) -> None:
-    """Parts that are all the same one, whose warps do not wait, that are stored beside their places, and that have no
-    end; totals of which a half, or all but one, are lost."""
+    """The faults of the first launch: all blocks take the same part, warps do not wait, totals are stored at other
+    addresses, and parts have no end. The second launch loses half of the totals, or all but one."""
     # A device keeps its modules while a session exists, also in the traceback of an error.
     gc.collect()
     (symbol,) = kernels_of(built[0], "whole")

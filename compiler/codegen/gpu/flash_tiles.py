@@ -113,8 +113,8 @@ class FlashTiles:
         return text.index("minui", whole, self.shape.total_keys)
 
     def _among_rows(self, bounds: Sequence[Length], lane: str, last: str, in_row: str, among: str) -> str:
-        """Returns the greatest or the least bound `among` the block's rows, each of which has the joined one of some
-        bounds. Each warp finds it alone: a lane has every 32nd row."""
+        """Returns the greatest or the least bound of a block's rows, as `among` says. The bound of a row joins its own
+        ones. Each warp finds the result alone: a lane takes every 32nd row."""
         text, shape, found = self.text, self.shape, ""
         for begin in range(0, shape.rows, WARP):
             row = text.add(self.first_row, text.add(lane, text.constant(begin)))
