@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .nest import Nest, arguments_of, call_body
-from .part_ranges import Division, Part, divide_reduction, store_part, take_part
-from .plain import THREADS, count_elements, first_value, load, split_number, store_total, write_sizes
+from .part_ranges import Part, divide_nest, store_part, take_part
+from .plain import THREADS, first_value, load, split_number, store_total, write_sizes
 from .rows import neutral_of
 from .text import Text
 
@@ -21,7 +21,7 @@ def write_column_parts(nest: Nest) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
     text = Text()
     sizes = write_sizes(text, nest)
-    results, length, division = _divide(text, nest, sizes)
+    results, length, division = divide_nest(text, nest, sizes)
     block, thread = text.special("ctaid.x"), text.special("tid.x")
     number = text.add(text.multiply(block, text.constant(THREADS)), thread)
     with text.block(f"scf.if {text.below(number, text.multiply(results, division.parts))}"):
@@ -30,13 +30,6 @@ def write_column_parts(nest: Nest) -> str:
         _reduce(text, nest, sizes, take_part(text, division, (place, row, part), results, length))
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     return text.function(f"@{nest.name}({arguments})") + _write_count(nest)
-
-
-def _divide(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str, Division]:
-    """Returns the number of results, the elements of each, and their parts."""
-    results = count_elements(text, nest, sizes)
-    length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
-    return results, length, divide_reduction(text, nest, results, length)
 
 
 def _reduce(text: Text, nest: Nest, sizes: Sequence[str], part: Part) -> None:
@@ -61,7 +54,7 @@ def _reduce(text: Text, nest: Nest, sizes: Sequence[str], part: Part) -> None:
 
 def _write_count(nest: Nest) -> str:
     text = Text()
-    results, _, division = _divide(text, nest, write_sizes(text, nest))
+    results, _, division = divide_nest(text, nest, write_sizes(text, nest))
     blocks = text.index("ceildivui", text.multiply(results, division.parts), text.constant(THREADS))
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])

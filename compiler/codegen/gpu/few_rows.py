@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .nest import Nest, arguments_of, call_body
-from .part_ranges import Division, divide_reduction, number_results, store_part, take_part
+from .part_ranges import divide_nest, number_results, store_part, take_part
 from .plain import THREADS, load, split_number, store_total, write_sizes
 from .rows import WARP, neutral_of
 from .text import Text
@@ -108,16 +108,10 @@ def _write_count(nest: Nest) -> str:
     sizes = write_sizes(text, nest)
     batches, columns = _blocks(text, nest, sizes)
     if nest.parts is not None:
-        batches = text.multiply(batches, _divide(text, nest, sizes).parts)
+        batches = text.multiply(batches, divide_nest(text, nest, sizes)[2].parts)
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     blocks = text.multiply(batches, columns)
     return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
-
-
-def _divide(text: Text, nest: Nest, sizes: Sequence[str]) -> Division:
-    """Returns the parts of the depth."""
-    results = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.outer))
-    return divide_reduction(text, nest, results, sizes[nest.reductions[0]])
 
 
 def _blocks(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str]:
@@ -145,7 +139,7 @@ class _Writer:
         zero, depth = text.constant(0), self.sizes[nest.reductions[0]]
         self.begin, self.end, self.is_first, self.part = zero, depth, "", zero
         if nest.parts is not None:
-            self.division = _divide(text, nest, self.sizes)
+            *_, self.division = divide_nest(text, nest, self.sizes)
             blocks = text.multiply(batches, columns)
             self.part, block = (text.index(name, block, blocks) for name in ("divui", "remui"))
             taken = take_part(text, self.division, (block, block, self.part), blocks, depth)

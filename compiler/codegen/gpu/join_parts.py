@@ -9,19 +9,12 @@ It has no blocks in a call in which each reduction has one part.
 from __future__ import annotations
 
 from .nest import Nest, arguments_of
-from .part_ranges import Division, divide_reduction, memory_of
+from .part_ranges import divide_nest, memory_of
 from .plain import THREADS, split_number, store_total, write_sizes
 from .rows import WARP, combine_warp, neutral_of
 from .text import Text
 
 _ROWS = THREADS // WARP
-
-
-def _divide(text: Text, nest: Nest, sizes: list[str]) -> tuple[str, Division]:
-    rows, length = (
-        text.multiply(text.constant(1), *(sizes[loop] for loop in loops)) for loops in (nest.outer, nest.reductions)
-    )
-    return rows, divide_reduction(text, nest, rows, length)
 
 
 def write_join(nest: Nest) -> str:
@@ -34,7 +27,7 @@ def write_join(nest: Nest) -> str:
         text.multiply(block, text.constant(_ROWS)), text.index("shrui", thread, text.constant(WARP.bit_length() - 1))
     )
     lane = text.index("andi", thread, text.constant(WARP - 1))
-    rows, division = _divide(text, nest, sizes)
+    rows, _, division = divide_nest(text, nest, sizes)
     with text.block(f"scf.if {text.below(row, rows)}"):
         memory, type = memory_of(text, nest)
         neutral = text.let(f"arith.constant {neutral_of(combine, element)} : {element}")
@@ -54,7 +47,7 @@ def write_join(nest: Nest) -> str:
 
 def _write_count(nest: Nest) -> str:
     text = Text()
-    rows, division = _divide(text, nest, write_sizes(text, nest))
+    rows, _, division = divide_nest(text, nest, write_sizes(text, nest))
     blocks = text.index("ceildivui", rows, text.constant(_ROWS))
     blocks = text.let(f"arith.select {division.is_whole(text)}, {text.constant(0)}, {blocks} : index")
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))

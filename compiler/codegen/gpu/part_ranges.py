@@ -64,6 +64,14 @@ def divide_reduction(text: Text, nest: Nest, rows: str, length: str, most: int =
     return Division(parts, text.let(f"arith.select {is_whole}, {length}, {each} : index"))
 
 
+def divide_nest(text: Text, nest: Nest, sizes: Sequence[str], most: int = 0) -> tuple[str, str, Division]:
+    """Returns the number of results of an op, the elements of each, and their parts."""
+    results, length = (
+        text.multiply(text.constant(1), *(sizes[loop] for loop in loops)) for loops in (nest.outer, nest.reductions)
+    )
+    return results, length, divide_reduction(text, nest, results, length, most)
+
+
 def take_part(text: Text, division: Division, place: tuple[str, str, str], rows: str, length: str) -> Part:
     """Returns a part of a row. Its place is its number among all parts, its row, and its number in the row."""
     number, row, part = place

@@ -10,12 +10,10 @@ blocks. https://developer.nvidia.com/gpugems/gpugems3/part-vi-gpu-computing/chap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...lower.part_memory import MOST_OF_SCAN
 from .nest import Nest, arguments_of, call_body
-from .part_ranges import Division, Part, divide_reduction, memory_of, store_part, take_part
-from .plain import THREADS, count_elements, first_value, load, split_number, store, store_total, undefined, write_sizes
+from .part_ranges import Division, Part, divide_nest, memory_of, store_part, take_part
+from .plain import THREADS, first_value, load, split_number, store, store_total, undefined, write_sizes
 from .rows import neutral_of
 from .text import Text
 
@@ -36,7 +34,7 @@ def write_scan(nest: Nest) -> str:
     assert nest.parts is not None, nest.name
     text = Text()
     sizes = write_sizes(text, nest)
-    rows, length, division = _divide(text, nest, sizes)
+    rows, length, division = divide_nest(text, nest, sizes, MOST_OF_SCAN)
     block, thread = text.special("ctaid.x"), text.special("tid.x")
     number = text.add(text.multiply(block, text.constant(THREADS)), thread)
     with text.block(f"scf.if {text.below(number, text.multiply(rows, division.parts))}"):
@@ -55,12 +53,6 @@ def write_scan(nest: Nest) -> str:
 
 def _element(nest: Nest) -> str:
     return nest.results[0].element
-
-
-def _divide(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str, Division]:
-    """Returns the number of rows, their length, and their parts."""
-    rows, length = count_elements(text, nest, sizes), sizes[nest.reductions[0]]
-    return rows, length, divide_reduction(text, nest, rows, length, MOST_OF_SCAN)
 
 
 def _add_earlier(text: Text, nest: Nest, division: Division, part: Part, number: str, known: dict[int, str]) -> str:
@@ -102,7 +94,7 @@ def _run(text: Text, nest: Nest, part: Part, known: dict[int, str], start: str, 
 def _write_count(nest: Nest) -> str:
     assert nest.parts is not None, nest.name
     text = Text()
-    rows, _, division = _divide(text, nest, write_sizes(text, nest))
+    rows, _, division = divide_nest(text, nest, write_sizes(text, nest), MOST_OF_SCAN)
     blocks = text.index("ceildivui", text.multiply(rows, division.parts), text.constant(THREADS))
     if not nest.parts.joins:
         blocks = text.let(f"arith.select {division.is_whole(text)}, {text.constant(0)}, {blocks} : index")

@@ -21,7 +21,7 @@ from .fragments import Tile
 from .mma import DEPTH_BYTES, TF32, Product, multiply, round_word
 from .nest import Nest
 from .pairs import Pairs, find_pairs
-from .part_ranges import Division, Part, divide_reduction, number_results, store_part, take_part
+from .part_ranges import Part, divide_nest, number_results, store_part, take_part
 from .plain import write_sizes
 from .staged_tiles import StagedWriter, count_tiles, product_of_loops
 from .text import Text
@@ -53,7 +53,7 @@ def write_tensor_core_count(nest: Nest, groups: Groups, *, beside_warpgroups: bo
     sizes = write_sizes(text, nest)
     blocks = text.multiply(*count_tiles(text, groups, sizes, (_rows(nest, groups), COLUMNS)))
     if nest.parts is not None:
-        blocks = text.multiply(blocks, _divide(text, nest, groups, sizes).parts)
+        blocks = text.multiply(blocks, divide_nest(text, nest, sizes)[2].parts)
     if beside_warpgroups:
         blocks = text.let(f"arith.select {fits_call(text, nest, groups)}, {text.constant(0)}, {blocks} : index")
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
@@ -72,12 +72,6 @@ def _is_wide(nest: Nest, groups: Groups) -> bool:
     return total is None or (total > _MANY_COLUMNS and _rows(nest, groups) == max(_STAGES))
 
 
-def _divide(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> Division:
-    """Returns the parts of the depth."""
-    results, depth = (product_of_loops(text, sizes, loops) for loops in (nest.outer, groups.depth))
-    return divide_reduction(text, nest, results, depth)
-
-
 class TensorCoreWriter(StagedWriter):
     """The writer of the threads' function."""
 
@@ -93,9 +87,8 @@ class TensorCoreWriter(StagedWriter):
     def take_part(self, block: str, tiles: Sequence[str]) -> str:
         if self.nest.parts is None:
             return block
-        text, depth = self.text, product_of_loops(self.text, self.sizes, self.groups.depth)
-        blocks = text.multiply(*tiles)
-        self.division = _divide(text, self.nest, self.groups, self.sizes)
+        text, blocks = self.text, self.text.multiply(*tiles)
+        _, depth, self.division = divide_nest(text, self.nest, self.sizes)
         self.number, block = (text.index(name, block, blocks) for name in ("divui", "remui"))
         self.part = take_part(text, self.division, (block, block, self.number), blocks, depth)
         return block
