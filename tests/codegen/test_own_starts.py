@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from codegen.test_bounded_rows import schedules
-from codegen.test_own_lengths import Floats, Integers, length
+from codegen.test_own_lengths import Floats, Integers, length, tensors
 from nacre.compiler.base.environment import CHECK_PASSES
 from nacre.compiler.validate.isolated import Died, run_isolated
 from nacre.runtime.loader import Model
@@ -83,12 +83,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
         patched.delenv(CHECK_PASSES, raising=False)
         nacre.compile(SOURCE, path)
     return [nacre.load(path, threads=threads) for threads in (1, 2)]
-
-
-def tensors(kind: str, rows: int, size: int) -> list[Floats]:
-    rng = np.random.default_rng(rows + size)
-    q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, rows, 16), (2, 16, size), (2, size, 20)))
-    return [q, *(x.astype(np.float16) if kind == "half" else x for x in (k, v))]
 
 
 def expected(

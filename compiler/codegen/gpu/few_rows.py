@@ -190,10 +190,8 @@ class _Writer:
         limit = text.let(f"arith.select {inside}, {self.end}, {zero} : index")
         types = [self.element] * (self.count * self.width)
         carried, depth, sums = [text.fresh() for _ in types], text.fresh(), []
-        aligned, bounds = (
-            self._is_aligned(),
-            f"{depth} = {text.add(self.begin, part)} to {limit} step {text.constant(SLICES)}",
-        )
+        aligned = self._is_aligned()
+        bounds = f"{depth} = {text.add(self.begin, part)} to {limit} step {text.constant(SLICES)}"
         with text.loop(bounds, carried, [start] * len(types), types) as totals:
             weights = self._read(column, depth, aligned)
             for row in range(self.count):
