@@ -30,6 +30,7 @@ model above(x: f16[B, 32]) -> bool[B, 32] { return x > 0 }
 model linear(m: bool[B, 33], x: f32[B, 33]) -> f32[B, 33] { return where(m, x, 0) }
 model open(m: bool[B, T], x: f16[B, T]) -> f16[B, T] { return where(m, x, 0) }
 model doubles(x: f64[B, 32], y: f64[B, 32]) -> f64[B, 32] { return x * 2 + y }
+model divided(x: f64[B, 32], y: f64[B, 32]) -> f64[B, 32] { return x / y }
 model places(x: i64[B, 33]) -> i64[B, 33] { return x + 1 }
 model widened(x: i32[B, 32]) -> i64[B, 32] { return cast(x, i64) }
 model masked(x: f32[B, 64], m: bool[B, 64]) -> f32[B, 64] { return softmax(where(m, x, -1e9)) }
@@ -48,6 +49,7 @@ MEANINGS: dict[str, Callable[..., Array]] = {
     "linear": lambda m, x: np.where(m, x, 0),
     "open": lambda m, x: np.where(m, x, 0),
     "doubles": lambda x, y: x * 2 + y,
+    "divided": lambda x, y: x / y,
     "places": lambda x: x + 1,
     "widened": lambda x: x.astype(np.int64),
     "masked": _shares,
@@ -79,7 +81,7 @@ def make_arrays(model: nacre.Model, name: str, batch: int, row: int) -> list[Arr
 def check(name: str, result: Array, arrays: list[Array]) -> None:
     expected = MEANINGS[name](*arrays)
     assert result.shape == expected.shape
-    # Products and sums of single elements are exact, or rounded once.
+    # Products, sums and quotients of single elements are exact, or rounded once.
     tolerance = 1e-6 if name == "masked" else 0.0
     assert np.max(np.abs(result.astype(np.float64) - expected.astype(np.float64)), initial=0) <= tolerance
 
@@ -114,6 +116,11 @@ def test_tensors_that_are_not_aligned(machine: Machine, built: tuple[Build, Path
     check(name, result, arrays)
     for tensor in device:
         tensor.release()
+
+
+def test_quotients_in_f64_have_the_registers_of_few_blocks(built: tuple[Build, Path]) -> None:
+    assert schedules_of(built[0], "divided") == ["vectors of 256 threads, 4 blocks"]
+    assert schedules_of(built[0], "doubles") == ["vectors of 256 threads"]
 
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], assembled: Path) -> None:

@@ -59,6 +59,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         signs or (False, False),
         any(inner.name in _LOOPS for inner in walk(block)),
         any(inner.name == "linalg.index" for inner in walk(block)),
+        any(inner.name == "arith.divf" and str(inner.results[0].type) == "f64" for inner in walk(block)),
         running=first[0] if first is not None and first[0] in COMBINING else None,
     )
 

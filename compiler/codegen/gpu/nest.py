@@ -109,10 +109,11 @@ class Nest:
     operation by which each result combines its accumulator with a new value, if it is one operation. If it
     `is_product`, the new value is the product of the two inputs, widened exactly; `signs` marks the signed integers.
     If it `converts`, the new value is a product of floats, and one input or both are integers, which become floats.
-    It `has_loops` if its body runs loops of its own, and `reads_positions` if it reads those of loops. A `prologue`
-    computes a value that is added to the only result; an `epilogue` computes the value that is stored from the result.
-    A product with decoded weights has a `decoding`. Blocks may share a reduction that has memory for `parts`. With two
-    results, `running` names the operation that combines the first one with a new value; the second may read it too."""
+    It `has_loops` if its body runs loops of its own, `reads_positions` if it reads those of loops, and `divides_f64` if
+    it has divisions in f64. A `prologue` computes a value that is added to the only result; an `epilogue` computes the
+    value that is stored from the result. A product with decoded weights has a `decoding`. Blocks may share a reduction
+    that has memory for `parts`. With two results, `running` names the operation that combines the first one with a new
+    value; the second may read it too."""
 
     name: str
     body: str
@@ -127,6 +128,7 @@ class Nest:
     signs: tuple[bool, bool] = (False, False)
     has_loops: bool = False
     reads_positions: bool = False
+    divides_f64: bool = False
     prologue: Beside | None = None
     epilogue: Beside | None = None
     decoding: Decoding | None = None

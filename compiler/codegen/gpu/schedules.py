@@ -85,7 +85,7 @@ def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
         text = channel_windows.write_windows(nest, width, channel_windows.Window)
         return Schedule("windows", plain.THREADS, text, plain.blocks_at_once(nest))
     if vectors.can_vectorize(nest) or vectors.is_linear(nest):
-        return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest))
+        return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest), vectors.blocks_at_once(nest))
     crossing = transposes.find_crossing(nest)
     if crossing is not None:
         return Schedule("transpose", plain.THREADS, transposes.write_transpose(nest, crossing))

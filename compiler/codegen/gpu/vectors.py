@@ -80,6 +80,13 @@ def _has_order(nest: Nest, operand: Operand) -> bool:
     return operand.in_memory and operand.plain_axes() == nest.outer and "strided" not in operand.type
 
 
+def blocks_at_once(nest: Nest) -> int:
+    """Returns the least number of blocks of a processor. By default, ptxas limits the registers of a thread so that
+    eight blocks fit. A division in f64 calls a subroutine for uncommon operands, and a vector of results needs more
+    registers around the call."""
+    return 4 if nest.divides_f64 else 0
+
+
 def write_vectors(nest: Nest) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
     text = Text()
