@@ -13,7 +13,7 @@ from ..dialect.ops.packed_floats import TOGETHER, WORDS, exponents_of
 from ..dialect.types import BF16, U32
 from ..dialect.wrapping import counted
 from ..passes.manager import Pass
-from ..passes.quantization.pack_floats import PackFloats
+from ..passes.quantization.pack_floats import COLUMN_BYTES, PackFloats
 from .targets.target import Target
 from .weight_sizes import show_bytes
 
@@ -21,8 +21,15 @@ LEAST = 1 << 20
 """The least bytes of a parameter that is packed: smaller ones stay in a cache, where unpacking takes time."""
 NUMBERS_OF_AN_ESCAPE = 1024
 """The least numbers for each one without an index, whose product takes about as long as those of 20 others."""
-NEEDED = ("avx512f", "avx512bw")
-"""The features of CPUs on which the products are faster: one instruction looks up the exponents of 16 lanes."""
+SHUFFLES = {"avx512f": "avx512bw", "fma": "avx2"}
+"""The feature by which a CPU has vectors of 512 or of 256 bits, and that by which one instruction looks up the
+exponents of such a vector. The first pair whose vectors a CPU has decides."""
+LANES = 16
+"""The lanes of vectors of 512 bits, for whose panels the default bytes of a column are."""
+F32_BITS = 32
+FEWEST_STEPS = 1024
+"""The fewest steps of a product with a packed parameter in vectors of 256 bits. They take twice as many instructions to
+unpack a number: a row of a shorter product gains 3 to 5 %, and many rows lose 14 %, by the starts of their sums."""
 
 MULTIPLIES_PAIRS, MULTIPLIES_TILES = "avx512bf16", "amx-bf16"
 """The features of CPUs that multiply bf16: pairs in words, as packed products make them, or tiles of a plain matrix."""
@@ -30,9 +37,16 @@ MULTIPLIES_PAIRS, MULTIPLIES_TILES = "avx512bf16", "amx-bf16"
 
 def packable(passes: Sequence[Pass], module: Module, targets: Sequence[Target]) -> tuple[Parameter, ...]:
     """Returns the parameters that `pack-floats` stores in 12 bits a number if their data permits it."""
-    if PackFloats() not in passes or not all(target.has(f) for target in targets for f in NEEDED):
+    if PackFloats() not in passes or not all(map(looks_up_exponents, targets)):
         return ()
-    return tuple(single for p in module.parameters for single in _singles(p) if _may_be_packed(single))
+    fewest = FEWEST_STEPS if _lanes(targets) < LANES else 0
+    return tuple(single for p in module.parameters for single in _singles(p) if _may_be_packed(single, fewest))
+
+
+def looks_up_exponents(target: Target) -> bool:
+    """Returns whether products with packed parameters are faster on a CPU."""
+    needed = next((shuffle for vectors, shuffle in SHUFFLES.items() if target.has(vectors)), None)
+    return needed is not None and target.has(needed)
 
 
 def with_packed_floats(
@@ -41,7 +55,8 @@ def with_packed_floats(
     """Returns the passes; `pack-floats` without parameters gets those of `parameters`, which are packable, whose data
     permits it. `load` reads the data."""
     bfloats = all(t.has(MULTIPLIES_PAIRS) and not t.has(MULTIPLIES_TILES) for t in targets)
-    found = PackFloats(tuple(f"{name}:{count}" for name, count in _counts(parameters, load)), bfloats)
+    escapes = tuple(f"{name}:{count}" for name, count in _counts(parameters, load))
+    found = PackFloats(escapes, bfloats, COLUMN_BYTES * LANES // _lanes(targets))
     return tuple(found if step == PackFloats() else step for step in passes)
 
 
@@ -72,11 +87,18 @@ def _singles(parameter: Parameter) -> Iterator[Parameter]:
     return (parameter.at(indices) for indices in product(*map(range, parameter.counts)))
 
 
-def _may_be_packed(parameter: Parameter) -> bool:
+def _lanes(targets: Sequence[Target]) -> int:
+    """Returns the number of f32 in a vector, the least one of all targets."""
+    units = (target.unit for target in targets)
+    return min((unit.lanes(F32_BITS) for unit in units if unit is not None), default=LANES)
+
+
+def _may_be_packed(parameter: Parameter, fewest: int) -> bool:
     type = parameter.type
     if parameter.formula is not None or type.dtype is not BF16 or type.rank != 2:
         return False
-    return static_size(type.bytes) >= LEAST and static_size(type.shape[1]) % TOGETHER == 0
+    steps = static_size(type.shape[1])
+    return static_size(type.bytes) >= LEAST and steps >= fewest and steps % TOGETHER == 0
 
 
 def unread_note(parameters: Sequence[Parameter]) -> str:

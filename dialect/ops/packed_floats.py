@@ -43,6 +43,8 @@ _BITS = 4
 _PARTS = 0x807F807F
 """The signs and the fractions of a pair of bf16."""
 _UPPER = 0xFFFF0000
+_EXPONENT = 0x7F80
+"""The exponent of a bf16. The table has no other bits; with the mask, a CPU may look up the exponents as bytes."""
 _CHUNK = 1 << 16
 """The numbers that are counted or packed at once."""
 
@@ -279,7 +281,7 @@ def _exponents(s: ScalarEmitter, table: Tensor, indices: Scalar, pair: int) -> S
 
     def entry(step: int) -> Scalar:
         index = s.binary("and", _moved(s, indices, "shr", step * _BITS), s.constant(ENTRIES - 1, U32))
-        return s.cast(s.load(table, [s.cast(index, I64)]), U32)
+        return s.binary("and", s.cast(s.load(table, [s.cast(index, I64)]), U32), s.constant(_EXPONENT, U32))
 
     return s.binary("or", entry(pair), _moved(s, entry(pair + HALF), "shl", 16))
 

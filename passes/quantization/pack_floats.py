@@ -16,9 +16,8 @@ from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 
 FEW_ROWS = 8
-MOST_BYTES = 512
-"""The most bytes of a column in a block of steps, which the kernel unpacks into the nearest cache for many rows: in the
-format of the rows."""
+COLUMN_BYTES = 512
+"""The default of `column_bytes`, for panels of 48 columns."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,17 @@ class PackFloats(Pass):
     The product of few rows is limited by the bytes of the weight that it reads. The numbers without an index are
     multiplied by `gather` and `scatter_add`, and the sums of the product start from theirs.
 
-    Products of many rows unpack a block for all of them, and take up to a tenth longer than with plain weights.
-    Therefore only a parameter that a product of at most 8 rows reads is packed. One that products of different numbers
-    of rows read, each known in a call only, stays as it is: one of them may be a batch of a few rows, for which
-    unpacking takes longer than reading. Where a row is infinite, a number without an index gives NaN in place of
-    infinity.
+    Products of many rows unpack a block for all of them, and take up to a tenth longer than with plain weights, in
+    vectors of 256 bits up to a seventh. Therefore only a parameter that a product of at most 8 rows reads is packed.
+    One that products of different numbers of rows read, each known in a call only, stays as it is: one of them may be a
+    batch of a few rows, for which unpacking takes longer than reading. Where a row is infinite, a number without an
+    index gives NaN in place of infinity.
 
     The rows are f32, or also bf16 if `bfloats` is set: a build sets it for CPUs that multiply pairs of bf16, other than
     those that multiply tiles of a plain matrix.
+
+    The kernel unpacks a block of steps into the nearest cache for many rows. A column of a block has `column-bytes`
+    bytes at most, in the format of the rows. A build chooses them by the number of columns that a CPU unpacks together.
 
     `escapes` names the parameters to pack, each with at least as many as its numbers without an index: `name:count`. A
     build determines them from the data, for CPUs on which the products are faster. A parameter that anything else reads
@@ -46,12 +48,15 @@ class PackFloats(Pass):
     name: ClassVar[str] = "pack-floats"
     escapes: tuple[str, ...] = ()
     bfloats: bool = False
+    column_bytes: int = COLUMN_BYTES
 
     def __post_init__(self) -> None:
         for each in self.escapes:
             name, _, count = each.rpartition(":")
             if not name or not count.isdecimal():
                 raise ValueError("parameters with a number each, such as `encoder.weight:40`")
+        if self.column_bytes < TOGETHER * F32.bytes:
+            raise ValueError(f"at least {TOGETHER * F32.bytes} bytes of a column")
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -68,11 +73,15 @@ class PackFloats(Pass):
         for name, each in (pair for function in module.functions for pair in _rows_of_products(function, dtypes)):
             rows.setdefault(name, []).append(each)
         chosen = {
-            name: _Planes(counts[name], _steps_of_blocks(found))
+            name: _Planes(counts[name], self._steps_of_blocks(found))
             for name, found in rows.items()
             if name in counts.keys() - read_elsewhere and _has_few_rows({product(each.shape[:-1]) for each in found})
         }
         return module.map_functions(lambda function: _Packer(function, context, chosen, dtypes).run())
+
+    def _steps_of_blocks(self, rows: Iterable[TensorType]) -> int:
+        """Returns the most steps of a block of a parameter, which are the same for all of its products."""
+        return self.column_bytes // max(each.dtype.bytes for each in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +90,6 @@ class _Planes:
 
     escapes: int
     steps: int
-
-
-def _steps_of_blocks(rows: Iterable[TensorType]) -> int:
-    """Returns the most steps of a block of a parameter, which are the same for all of its products."""
-    return MOST_BYTES // max(each.dtype.bytes for each in rows)
 
 
 def _read_elsewhere(function: Function, dtypes: AbstractSet[DType]) -> Iterator[str]:

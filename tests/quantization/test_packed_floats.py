@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +78,24 @@ model products(x: f32[M, 120], row: f32[1, 120]) -> f32[M, 50], f32[1, 50] {
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_weights, "LEAST", 0)
+    monkeypatch.setattr(packed_weights, "FEWEST_STEPS", 0)
     monkeypatch.setattr(packed_weights, "NUMBERS_OF_AN_ESCAPE", 100)
 
 
-@pytest.fixture
-def cpu(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A target that runs here and packs weights. Without AVX-512, packed products are slower than plain ones, and
-    correct as well."""
-    if parse_targets("x86-64-v4")[0].runs_here:
-        return "x86-64-v4"
-    monkeypatch.setattr(packed_weights, "NEEDED", ())
-    return "x86-64-v3"
+@pytest.fixture(params=["x86-64-v3", "x86-64-v4"])
+def cpu(request: pytest.FixtureRequest) -> str:
+    """A target that packs weights, with vectors of 8 or 16 lanes."""
+    if not parse_targets(request.param)[0].runs_here:
+        pytest.skip(f"this CPU is no {request.param}")
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    (folder / "products.nacre").write_text(MODEL)
+    save_file({"w": normal(50, 120, 1)}, folder / "w.safetensors")
+    return folder
 
 
 def stored_words(model: Any) -> list[str]:
@@ -156,8 +164,32 @@ def test_batches_of_different_sizes_read_plain_weights(cpu: str, tmp_path: Path)
 
 def test_other_cpus_read_plain_weights(tmp_path: Path) -> None:
     """They would look up exponents one by one."""
-    model = nacre.compile(MODEL, tmp_path / "plain.so", weights={"w": normal(50, 120)}, target="x86-64-v3")
-    assert not stored_words(model)
+    for target in ("x86-64-v2", "x86-64-v2,x86-64-v3"):
+        model = nacre.compile(MODEL, tmp_path / "plain.so", weights={"w": normal(50, 120)}, target=target)
+        assert not stored_words(model)
+
+
+def test_short_products_in_narrow_vectors_read_plain_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, module = [PackFloats()], read_model(MODEL).module
+    monkeypatch.setattr(packed_weights, "FEWEST_STEPS", 120)
+    assert packed_weights.packable(passes, module, parse_targets("x86-64-v3,x86-64-v4"))
+    monkeypatch.setattr(packed_weights, "FEWEST_STEPS", 121)
+    assert not packed_weights.packable(passes, module, parse_targets("x86-64-v3,x86-64-v4"))
+    assert packed_weights.packable(passes, module, parse_targets("x86-64-v4"))
+
+
+@pytest.mark.parametrize(("target", "shuffle"), [("x86-64-v3", "avx2.pshuf.b"), ("x86-64-v4", "avx512.permvar.hi")])
+def test_vectors_of_exponents_are_looked_up(target: str, shuffle: str, files: Path, tmp_path: Path) -> None:
+    given = [str(files / "products.nacre"), "--checkpoint", str(files / "w.safetensors"), "--target", target]
+    assert run(["compile", *given, "-o", str(tmp_path / "m.so"), "--dump-dir", str(tmp_path)]) == 0
+    (tiled,) = tmp_path.glob("*-tiled.mlir")
+    assert shuffle in tiled.read_text() and not re.search(r"memref\.load .*i16", tiled.read_text())
+
+
+def test_a_block_has_a_group_of_steps_at_least() -> None:
+    with pytest.raises(ValueError, match="at least 32 bytes"):
+        PackFloats(column_bytes=31)
+    assert PackFloats(column_bytes=32).column_bytes == 32
 
 
 def test_a_build_tells_which_weights_are_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,14 +199,6 @@ def test_a_build_tells_which_weights_are_packed(tmp_path: Path, capsys: pytest.C
     assert run(["compile", *given, str(tmp_path / "packed.so"), "--target", "x86-64-v4"]) == 0
     note = "note: 1 weight in bf16 is stored in 12 bits a number, with unchanged values: 9 kB instead of 12 kB"
     assert note in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("packed")
-    (folder / "products.nacre").write_text(MODEL)
-    save_file({"w": normal(50, 120, 1)}, folder / "w.safetensors")
-    return folder
 
 
 def test_outputs_without_weights_depend_on_their_data(
@@ -272,7 +296,8 @@ def test_products_in_two_precisions_read_one_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "bfloats"), [(PAIRS, True), ("x86-64-v4", False), ("sapphirerapids", False), ("znver4", True)]
+    ("target", "bfloats"),
+    [(PAIRS, True), ("x86-64-v3", False), ("x86-64-v4", False), ("sapphirerapids", False), ("znver4", True)],
 )
 def test_cpus_that_multiply_packed_pairs(target: str, bfloats: bool) -> None:
     """Others multiply in f32 what they unpack, or tiles of a plain matrix."""
@@ -280,3 +305,4 @@ def test_cpus_that_multiply_packed_pairs(target: str, bfloats: bool) -> None:
     parameters = packed_weights.packable(passes, read_model(MODEL).module, targets)
     (found,) = packed_weights.with_packed_floats(passes, parameters, targets, lambda _: w)
     assert isinstance(found, PackFloats) and (found.bfloats, len(found.escapes)) == (bfloats, 1)
+    assert found.column_bytes == (1024 if target == "x86-64-v3" else 512)

@@ -28,6 +28,15 @@ from .text import Value, Writer
 
 ENTRIES = 16
 HALF_BITS = 16
+BYTE_BITS = 8
+EVERY_BIT = 0xFFFF
+EXPONENT = 0x7F80
+"""The exponent of a bf16."""
+FRACTION_BITS = 7
+"""The bits of a bf16 below its exponent."""
+INDICES = 0x0F0F0F0F
+UPPER_BYTES = -0x00FF0100
+"""The upper byte of each half of a word."""
 BYTE = I8.mlir
 _OTHERS = str(0x808080)
 """The lower three bytes of a word as indices for which a shuffle returns 0."""
@@ -208,28 +217,37 @@ def _select_bytes(writer: Writer, table: Sequence[int], indices: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PairLookup:
-    """Two entries of a table of 16 bits in memory, in the halves of a word. Their indices are the lowest four bits of
-    the halves of another word."""
+    """Two entries of a table of 16 bits in memory, in the halves of a word, without the bits that are not in `mask`.
+    Their indices are four bits of the halves of another word, from bit `shift` on."""
 
     table: Node
     indices: Node
     shift: int
+    mask: int
 
 
 def find_pair(node: Node) -> PairLookup | None:
-    """Returns the look-up of `table[i & 15] | table[(i >> 16) & 15] << 16` in a table whose entries are repeated."""
+    """Returns the look-up of `table[i & 15] & mask | (table[(i >> 16) & 15] & mask) << 16` in a table whose entries are
+    repeated."""
     if node.kind != "arith.ori" or node.type != WORD:
         return None
     low, moved = node.operands
     if moved.kind != "arith.shli" or integer(moved.operands[1]) != HALF_BITS:
         return None
-    first, second = (_entry(half) for half in (low, moved.operands[0]))
-    if first is None or second is None:
+    (first, mask), (second, masked) = (_without_mask(half) for half in (low, moved.operands[0]))
+    low_entry, high_entry = _entry(first), _entry(second)
+    if low_entry is None or high_entry is None or mask != masked:
         return None
-    (table, word, shift), (other, same, further) = first, second
+    (table, word, shift), (other, same, further) = low_entry, high_entry
     if table.tensor is not other.tensor or word is not same or further != shift + HALF_BITS:
         return None
-    return PairLookup(table, word, shift)
+    return PairLookup(table, word, shift, mask)
+
+
+def _without_mask(node: Node) -> tuple[Node, int]:
+    """Returns an entry without the mask that it may have, and the mask."""
+    number = integer(node.operands[1]) if node.kind == "arith.andi" else None
+    return (node, EVERY_BIT) if number is None else (node.operands[0], number & EVERY_BIT)
 
 
 def _entry(node: Node) -> tuple[Node, Node, int] | None:
@@ -256,17 +274,58 @@ def _entry(node: Node) -> tuple[Node, Node, int] | None:
 def look_up_pair(writer: Writer, lookup: PairLookup, indices: Value) -> Value | None:
     """Returns the word of each lane; None where the CPU has no instruction for it."""
     instruction = writer.instruction("look-up-halves")
+    are_shuffled = instruction is None and lookup.mask == EXPONENT and _shuffles_exponents(writer)
     view = None if lookup.table.tensor is None else lookup.table.tensor.view
-    if instruction is None or view is None or not indices.vector:
+    if (instruction is None and not are_shuffled) or view is None or not indices.vector:
         return None
-    words = writer.vector_type(WORD)
+    words, halves = writer.vector_type(WORD), parts_type(writer, "i16")
     with writer.masked(None):
-        table = writer.load_words(view.buffer, constant(view.offset) + LANES.times(2), 2, 2)
-    moved = indices.name
-    if lookup.shift:
-        moved = writer.let(f"arith.shrui {moved}, {writer.splat(str(lookup.shift), words)} : {words}")
-    found = writer.use(instruction, parts(writer, table.name, "i16"), parts(writer, moved, "i16"))
-    return Value(writer.let(f"vector.bitcast {found} : {parts_type(writer, 'i16')} to {words}"), WORD, True)
+        loaded = writer.load_words(view.buffer, constant(view.offset) + LANES.times(2), 2, 2)
+    table = parts(writer, loaded.name, "i16")
+    if lookup.mask != EVERY_BIT:
+        table = writer.let(f"arith.andi {table}, {writer.splat(str(lookup.mask), halves)} : {halves}")
+    if instruction is None:
+        return _shuffle_exponents(writer, table, indices.name, lookup.shift)
+    moved = _moved_right(writer, indices.name, lookup.shift)
+    found = writer.use(instruction, table, parts(writer, moved, "i16"))
+    return Value(writer.let(f"vector.bitcast {found} : {halves} to {words}"), WORD, True)
+
+
+def _shuffles_exponents(writer: Writer) -> bool:
+    """Returns whether a shuffle of bytes looks up exponents, whose table has the size of a vector of words."""
+    return 2 * writer.lanes == ENTRIES and writer.instruction("shuffle-bytes") is not None
+
+
+def _shuffle_exponents(writer: Writer, table: str, indices: str, shift: int) -> Value:
+    """Returns words of the exponents of two bf16, in the bits that they have there. One shuffle looks up those of two
+    pairs, whose indices i and j are in the same bytes:
+
+        a half of the indices, moved by 4 bits for every other pair     ....jjjj ....iiii
+        a half of the exponents after the shuffle                       jjjjjjjj iiiiiiii
+        the exponent of i, moved to the left by 7 bits                  0iiiiiii i0000000
+        the exponent of j, moved to the right by 1 bit                  0jjjjjjj j0000000
+    """
+    words, halves, bytes = writer.vector_type(WORD), parts_type(writer, "i16"), parts_type(writer, BYTE)
+    exponents = writer.let(f"arith.shrui {table}, {writer.splat(str(FRACTION_BITS), halves)} : {halves}")
+    once = f"vector<{ENTRIES}x{BYTE}>"
+    narrow = writer.let(f"arith.trunci {exponents} : {halves} to {once}")
+    twice = writer.let(f"vector.shuffle {narrow}, {narrow} {[*range(ENTRIES)] * 2} : {once}, {once}")
+    is_upper, first = divmod(shift, BYTE_BITS)
+    moved = _moved_right(writer, indices, first)
+    moved = writer.let(f"arith.andi {moved}, {writer.splat(str(INDICES), words)} : {words}")
+    instruction = writer.instruction("shuffle-bytes")
+    assert instruction is not None, writer.features
+    found = writer.use(instruction, twice, parts(writer, moved, BYTE))
+    found = writer.let(f"vector.bitcast {found} : {bytes} to {words}")
+    mask = UPPER_BYTES if is_upper else ~UPPER_BYTES
+    kept = writer.let(f"arith.andi {found}, {writer.splat(str(mask), words)} : {words}")
+    return Value(_moved_right(writer, kept, is_upper * BYTE_BITS - FRACTION_BITS), WORD, True)
+
+
+def _moved_right(writer: Writer, words: str, bits: int) -> str:
+    """Returns words moved to the right, or to the left by a negative number of bits."""
+    type, name = writer.vector_type(WORD), "shrui" if bits > 0 else "shli"
+    return writer.let(f"arith.{name} {words}, {writer.splat(str(abs(bits)), type)} : {type}") if bits else words
 
 
 def _has_floats(writer: Writer) -> bool:
