@@ -683,7 +683,9 @@ MISSING: Mapping[str, str] = {
     **dict.fromkeys(("quantize_blocks", "dequantize_blocks"), _STORED),
     **dict.fromkeys(("parameter", "repeat", "fusion", "if", "while", "scan", "custom"), "structure of a graph"),
     **dict.fromkeys(("linear_recurrence", "fixed_point_multiply"), "neither peer has it"),
-    **dict.fromkeys(("mask_after", "cached_attention", "gather_pages", "paged_attention"), "neither peer has it"),
+    **dict.fromkeys(
+        ("mask_after", "mask_before", "cached_attention", "gather_pages", "paged_attention"), "neither peer has it"
+    ),
     **dict.fromkeys(("lstm", "gru", "rnn"), "measured by `recurrent.py`"),
     **dict.fromkeys(("tree_ensemble", "tree_leaves", "tree_sum", "linear_tree_sum"), "measured by `trees.py`"),
     **dict.fromkeys(("oblivious_leaves", "feature_ranks", "ranked_trees"), "measured by `trees.py`"),
