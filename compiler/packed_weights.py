@@ -39,7 +39,7 @@ def packable(passes: Sequence[Pass], module: Module, targets: Sequence[Target]) 
     """Returns the parameters that `pack-floats` stores in 12 bits a number if their data permits it."""
     if PackFloats() not in passes or not all(map(looks_up_exponents, targets)):
         return ()
-    fewest = FEWEST_STEPS if _lanes(targets) < LANES else 0
+    fewest = FEWEST_STEPS if min(_lanes(targets)) < LANES else 0
     return tuple(single for p in module.parameters for single in _singles(p) if _may_be_packed(single, fewest))
 
 
@@ -56,7 +56,7 @@ def with_packed_floats(
     permits it. `load` reads the data."""
     bfloats = all(t.has(MULTIPLIES_PAIRS) and not t.has(MULTIPLIES_TILES) for t in targets)
     escapes = tuple(f"{name}:{count}" for name, count in _counts(parameters, load))
-    found = PackFloats(escapes, bfloats, COLUMN_BYTES * LANES // _lanes(targets))
+    found = PackFloats(escapes, bfloats, COLUMN_BYTES * LANES // max(_lanes(targets)))
     return tuple(found if step == PackFloats() else step for step in passes)
 
 
@@ -87,10 +87,10 @@ def _singles(parameter: Parameter) -> Iterator[Parameter]:
     return (parameter.at(indices) for indices in product(*map(range, parameter.counts)))
 
 
-def _lanes(targets: Sequence[Target]) -> int:
-    """Returns the number of f32 in a vector, the least one of all targets."""
+def _lanes(targets: Sequence[Target]) -> list[int]:
+    """Returns the number of f32 in a vector of each target that has vectors."""
     units = (target.unit for target in targets)
-    return min((unit.lanes(F32_BITS) for unit in units if unit is not None), default=LANES)
+    return [unit.lanes(F32_BITS) for unit in units if unit is not None]
 
 
 def _may_be_packed(parameter: Parameter, fewest: int) -> bool:

@@ -297,7 +297,10 @@ def test_products_in_two_precisions_read_one_copy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "bfloats"),
-    [(PAIRS, True), ("x86-64-v3", False), ("x86-64-v4", False), ("sapphirerapids", False), ("znver4", True)],
+    [
+        *((PAIRS, True), ("x86-64-v3", False), ("x86-64-v4", False), ("x86-64-v3,x86-64-v4", False)),
+        *(("sapphirerapids", False), ("znver4", True)),
+    ],
 )
 def test_cpus_that_multiply_packed_pairs(target: str, bfloats: bool) -> None:
     """Others multiply in f32 what they unpack, or tiles of a plain matrix."""
