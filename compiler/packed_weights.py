@@ -14,6 +14,7 @@ from ..dialect.types import BF16, U32
 from ..dialect.wrapping import counted
 from ..passes.manager import Pass
 from ..passes.quantization.pack_floats import COLUMN_BYTES, PackFloats
+from .codegen.isa import find_exponents
 from .targets.target import Target
 from .weight_sizes import show_bytes
 
@@ -21,15 +22,11 @@ LEAST = 1 << 20
 """The least bytes of a parameter that is packed: smaller ones stay in a cache, where unpacking takes time."""
 NUMBERS_OF_AN_ESCAPE = 1024
 """The least numbers for each one without an index, whose product takes about as long as those of 20 others."""
-SHUFFLES = {"avx512f": "avx512bw", "fma": "avx2"}
-"""The feature by which a CPU has vectors of 512 or of 256 bits, and that by which one instruction looks up the
-exponents of such a vector. The first pair whose vectors a CPU has decides."""
 LANES = 16
 """The lanes of vectors of 512 bits, for whose panels the default bytes of a column are."""
-F32_BITS = 32
 FEWEST_STEPS = 1024
 """The fewest steps of a product with a packed parameter in vectors of 256 bits. They take twice as many instructions to
-unpack a number: a row of a shorter product gains 3 to 5 %, and many rows lose 14 %, by the starts of their sums."""
+unpack a number: with the shapes of GPT-2, a row gains 3 to 5 % and many rows lose 14 %."""
 
 MULTIPLIES_PAIRS, MULTIPLIES_TILES = "avx512bf16", "amx-bf16"
 """The features of CPUs that multiply bf16: pairs in words, as packed products make them, or tiles of a plain matrix."""
@@ -44,9 +41,12 @@ def packable(passes: Sequence[Pass], module: Module, targets: Sequence[Target]) 
 
 
 def looks_up_exponents(target: Target) -> bool:
-    """Returns whether products with packed parameters are faster on a CPU."""
-    needed = next((shuffle for vectors, shuffle in SHUFFLES.items() if target.has(vectors)), None)
-    return needed is not None and target.has(needed)
+    """Returns whether products with packed parameters are faster on a CPU: without an instruction for a vector, each
+    exponent is looked up alone."""
+    if target.family is None or target.unit is None:
+        return False
+    unit = target.family.choose_unit(tuple(filter(target.has, target.family.used)))
+    return find_exponents(unit.panels.lanes, unit.features) is not None
 
 
 def with_packed_floats(
@@ -90,7 +90,7 @@ def _singles(parameter: Parameter) -> Iterator[Parameter]:
 def _lanes(targets: Sequence[Target]) -> list[int]:
     """Returns the number of f32 in a vector of each target that has vectors."""
     units = (target.unit for target in targets)
-    return [unit.lanes(F32_BITS) for unit in units if unit is not None]
+    return [unit.panels.lanes for unit in units if unit is not None]
 
 
 def _may_be_packed(parameter: Parameter, fewest: int) -> bool:

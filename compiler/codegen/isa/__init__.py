@@ -26,6 +26,9 @@ _FEATURES: Mapping[str, frozenset[str]] = {
 """The features with an instruction for an operation that MLIR has too."""
 
 INSTRUCTIONS: tuple[Instruction, ...] = (*X86, *NEON)
+SHUFFLE = "shuffle-bytes"
+LANES_OF_TABLE = 8
+"""The lanes of a vector that holds a table of 16 halves."""
 
 
 def find(operation: str, lanes: int, features: AbstractSet[str]) -> Instruction | None:
@@ -34,6 +37,13 @@ def find(operation: str, lanes: int, features: AbstractSet[str]) -> Instruction 
         (i for i in INSTRUCTIONS if i.operation == operation and i.lanes == lanes and i.needs <= features),
         None,
     )
+
+
+def find_exponents(lanes: int, features: AbstractSet[str]) -> Instruction | None:
+    """Returns the instruction that looks up two exponents of bf16 for each lane: halves of a word, or bytes where the
+    table of 16 halves has the size of a vector."""
+    halves = find("look-up-halves", lanes, features)
+    return find(SHUFFLE, lanes, features) if halves is None and lanes == LANES_OF_TABLE else halves
 
 
 def supports(operation: str, features: AbstractSet[str]) -> bool:

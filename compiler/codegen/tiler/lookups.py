@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I8
+from ..isa import SHUFFLE, Instruction, find_exponents
 from ..structured.body_nodes import Node, integer
 from .dots import WORD, parts, parts_type
 from .forms import LANES, constant
@@ -141,7 +142,7 @@ def find_floats(writer: Writer, node: Node) -> Lookup | None:
     with a look-up."""
     if node.kind != "arith.sitofp" or node.type != "f32" or not _is_computed(node.operands[0]):
         return None
-    if not _has_floats(writer) and writer.instruction("shuffle-bytes") is None:
+    if not _has_floats(writer) and writer.instruction(SHUFFLE) is None:
         return None
     found = find_lookup(node.operands[0])
     if found is None or _has_floats(writer):
@@ -190,7 +191,7 @@ def look_up_bytes(writer: Writer, table: Sequence[int], indices: str) -> str:
     """Returns words of signed bytes of a table, for words of indices below 16."""
     words, bytes = writer.vector_type(WORD), parts_type(writer, BYTE)
     numbers = writer.lanes * 4
-    instruction = writer.instruction("shuffle-bytes")
+    instruction = writer.instruction(SHUFFLE)
     given = parts(writer, indices, BYTE)
     if instruction is not None:
         repeated = [table[n % ENTRIES] for n in range(numbers)]
@@ -273,10 +274,12 @@ def _entry(node: Node) -> tuple[Node, Node, int] | None:
 
 def look_up_pair(writer: Writer, lookup: PairLookup, indices: Value) -> Value | None:
     """Returns the word of each lane; None where the CPU has no instruction for it."""
-    instruction = writer.instruction("look-up-halves")
-    are_shuffled = instruction is None and lookup.mask == EXPONENT and _shuffles_exponents(writer)
+    instruction = find_exponents(writer.lanes, writer.features)
     view = None if lookup.table.tensor is None else lookup.table.tensor.view
-    if (instruction is None and not are_shuffled) or view is None or not indices.vector:
+    if instruction is None or view is None or not indices.vector:
+        return None
+    are_bytes = instruction.operation == SHUFFLE
+    if are_bytes and lookup.mask != EXPONENT:
         return None
     words, halves = writer.vector_type(WORD), parts_type(writer, "i16")
     with writer.masked(None):
@@ -284,19 +287,14 @@ def look_up_pair(writer: Writer, lookup: PairLookup, indices: Value) -> Value | 
     table = parts(writer, loaded.name, "i16")
     if lookup.mask != EVERY_BIT:
         table = writer.let(f"arith.andi {table}, {writer.splat(str(lookup.mask), halves)} : {halves}")
-    if instruction is None:
-        return _shuffle_exponents(writer, table, indices.name, lookup.shift)
+    if are_bytes:
+        return _shuffle_exponents(writer, instruction, table, indices.name, lookup.shift)
     moved = _moved_right(writer, indices.name, lookup.shift)
     found = writer.use(instruction, table, parts(writer, moved, "i16"))
     return Value(writer.let(f"vector.bitcast {found} : {halves} to {words}"), WORD, True)
 
 
-def _shuffles_exponents(writer: Writer) -> bool:
-    """Returns whether a shuffle of bytes looks up exponents, whose table has the size of a vector of words."""
-    return 2 * writer.lanes == ENTRIES and writer.instruction("shuffle-bytes") is not None
-
-
-def _shuffle_exponents(writer: Writer, table: str, indices: str, shift: int) -> Value:
+def _shuffle_exponents(writer: Writer, shuffle: Instruction, table: str, indices: str, shift: int) -> Value:
     """Returns words of the exponents of two bf16, in the bits that they have there. One shuffle looks up those of two
     pairs, whose indices i and j are in the same bytes:
 
@@ -313,9 +311,7 @@ def _shuffle_exponents(writer: Writer, table: str, indices: str, shift: int) -> 
     is_upper, first = divmod(shift, BYTE_BITS)
     moved = _moved_right(writer, indices, first)
     moved = writer.let(f"arith.andi {moved}, {writer.splat(str(INDICES), words)} : {words}")
-    instruction = writer.instruction("shuffle-bytes")
-    assert instruction is not None, writer.features
-    found = writer.use(instruction, twice, parts(writer, moved, BYTE))
+    found = writer.use(shuffle, twice, parts(writer, moved, BYTE))
     found = writer.let(f"vector.bitcast {found} : {bytes} to {words}")
     mask = UPPER_BYTES if is_upper else ~UPPER_BYTES
     kept = writer.let(f"arith.andi {found}, {writer.splat(str(mask), words)} : {words}")
