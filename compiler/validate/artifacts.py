@@ -31,6 +31,8 @@ from .stateful import call_function
 from .usage import RUNTIME, check_use, is_right_in_one_thread
 
 _Answer = TypeVar("_Answer")
+_NONE = -1
+"""The number of the last kernel that completed, if none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,14 @@ class Overwritten:
 @dataclass(frozen=True, slots=True)
 class Watched:
     """The tensors that every kernel of a call wrote, by name, and those that were overwritten. `results` are those of
-    the call; None if it failed, with the message `failure`, or if an index is out of range."""
+    the call; None if it failed, with the message `failure`, or if an index is out of range. `last` is the number of the
+    last kernel that completed."""
 
     values: Mapping[str, Array]
     lost: tuple[Overwritten, ...]
     results: tuple[Array, ...] | None = None
     failure: str = ""
+    last: int = _NONE
 
     def find_lost(self, number: int | None) -> Overwritten | None:
         """Returns the tensor whose loss makes the results of call `number` the first wrong ones. A tensor may be
@@ -116,7 +120,8 @@ def _call(artifact: Path, trial: Trial, report: Progress) -> tuple[Array, ...] |
 def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: str = CPU) -> Watched | Died:
     """Runs a call and records the tensors between kernels. Tensors of loops and branches are written several times or
     never, and are omitted. Of a GPU's memory, only what kernels return is seen: a tensor that the scratch memory of a
-    kernel overwrites is not known to be lost."""
+    kernel overwrites is not known to be lost. If the process dies, `doing` of the answer is the number of the last
+    kernel that completed."""
     last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
     once = {
         name for item in lowered.items if isinstance(item, LoweredCall) for name in item.outputs if not item.is_move
@@ -126,9 +131,12 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: s
         arrays: dict[str, Array] = {}
         values: dict[str, Array] = {}
         lost: list[Overwritten] = []
+        last = _NONE
 
         def see(event: Event) -> None:
-            number = event.call.number
+            nonlocal last
+            number = last = event.call.number
+            report(str(number))
             for name, before in values.items():
                 reader = last_read.get(name, -1)
                 if reader >= number and arrays[name].tobytes() != before.tobytes():
@@ -137,6 +145,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: s
                 arrays[value.name] = event.array(value)
                 values[value.name] = arrays[value.name].copy()
 
+        report(str(last))
         model, results, failure = load_artifact(artifact), None, ""
         try:
             results = call_function(
@@ -146,7 +155,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: s
             pass
         except NacreError as error:
             failure = str(error)
-        return Watched(values, tuple(lost), results, failure)
+        return Watched(values, tuple(lost), results, failure, last)
 
     return run_isolated([partial(_on_device, device, task)])[0]
 
@@ -165,7 +174,8 @@ class Assembly:
     """The cause of an error in the combination of kernels, which is `plan-memory`, `runtime` or else `entry`.
 
     `node` computes the first tensor that is wrong or lost; a lost tensor is overwritten by `overwriter` before `reader`
-    reads it. Copies have no node. `died` describes the end of a watched call that crashed or failed.
+    reads it. Copies have no node. `died` describes the end of a watched call that crashed or failed, at the kernel of
+    `node` if there is one.
     """
 
     stage: str
@@ -188,20 +198,30 @@ def triage_assembly(
         return Assembly(RUNTIME)
     watched = watch_call(artifact, lowered, trial, device)
     if isinstance(watched, Died):
-        return Assembly("entry", died=watched.message)
+        return Assembly("entry", _node_after(function, lowered, int(watched.doing or _NONE)), died=watched.message)
     value = first_wrong_value(module, function, watched, trial, load)
     numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
     lost = watched.find_lost(next(numbers, None))
     if lost is None and value is None:
+        if watched.failure:
+            return Assembly("entry", _node_after(function, lowered, watched.last), died=watched.failure)
         wrong = None if watched.results is None else judge.difference(watched.results)
         # Values of loops and branches are not watched, but their results may be those of the call.
         node = None if wrong is None else maker_of(function, function.results[wrong.result].name)
-        return Assembly("entry", node, died=watched.failure)
+        return Assembly("entry", node)
     if lost is None:
         assert value is not None
         return Assembly("entry", maker_of(function, value.name))
     by, reader = (maker_of(function, lowered.calls[number].outputs[0]) for number in (lost.by, lost.reader))
     return Assembly("plan-memory", maker_of(function, lost.name), lost.name, by, reader)
+
+
+def _node_after(function: Function, lowered: LoweredFunction, last: int) -> Node | None:
+    """Returns the node of the kernel after call number `last`; None after the last one, and where a loop or a branch
+    decides which kernel is next."""
+    if not all(isinstance(item, LoweredCall) for item in lowered.items) or last + 1 >= len(lowered.calls):
+        return None
+    return maker_of(function, lowered.calls[last + 1].outputs[0])
 
 
 def maker_of(function: Function, name: str) -> Node | None:

@@ -186,8 +186,9 @@ class Checker(Observer):
         span = None if found.node is None else found.node.span
         called = "this is what is called"
         if found.died:
-            notes = (Note(f"watched, it ends with {found.died}"),)
-            return Triage(found.stage, message, module, called, function.span, notes=notes)
+            notes = (Note(f"watched, it ends: {found.died}"),)
+            label = "the kernel of this does not complete" if span is not None else called
+            return Triage(found.stage, message, module, label, span or function.span, notes=notes)
         if not found.lost:
             label = "this is the first wrong value" if span is not None else called
             return Triage(found.stage, message, module, label, span or function.span)

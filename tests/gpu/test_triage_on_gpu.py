@@ -28,6 +28,8 @@ FIRST_WRONG = {"stale-memory": 9, "lost-copy": None}
 """The line of the first value that is wrong, if it is not that of the cause: a state that is not copied has none."""
 RUN = {"lost-elements", "finite-maximum", "lost-copy", "next-iteration"}
 """The faults that `diff` compares by default; --variants compares all."""
+FOUND = {"lost-choice", "lost-copy", "lost-power"}
+"""The faults whose cause `bisect` finds by default; --variants has all of them."""
 
 
 def chosen(fault: Planted, names: set[str], request: pytest.FixtureRequest) -> None:
@@ -104,8 +106,10 @@ def test_bisect_names_the_cause(
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> None:
-    chosen(fault, {"lost-copy"}, request)
+    chosen(fault, FOUND, request)
     model, small = write_model(fault, tmp_path), tmp_path / "small.nacre"
+    # A device gives wrong numbers where two tensors overlap, and reports no race.
+    machine.find_races(False)
     with plant(fault, tmp_path / "cache"):
         given = ("--target", str(fault.target), "--effort", "0", "--json", "-o", str(small))
         assert run(["bisect", str(model), *given]) == 1
@@ -113,3 +117,17 @@ def test_bisect_names_the_cause(
     culprit = report["culprit"]
     assert (culprit["stage"], culprit["at"]) == (fault.stage, [f"{model}:{fault.line}"]), culprit
     assert small.exists() == (fault.name != "lost-copy") == bool(report["written"])
+
+
+def test_bisect_names_the_kernel_at_which_a_call_ends(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A race of two overlapping tensors ends the call here, before a wrong value is seen."""
+    fault = next(each for each in FAULTS if each.name == "lost-power")
+    model = write_model(fault, tmp_path)
+    with plant(fault, tmp_path / "cache"):
+        given = ("--target", str(fault.target), "--effort", "0", "--json", "-o", str(tmp_path / "small.nacre"))
+        assert run(["bisect", str(model), *given]) == 1
+    culprit = json.loads(capsys.readouterr().out)["culprit"]
+    assert (culprit["stage"], culprit["at"]) == ("entry", [f"{model}:{fault.line}"])
+    assert "the call ends at the kernel of `%y`: the device could not complete a kernel" in culprit["message"]

@@ -10,7 +10,7 @@ from nacre.compiler import describe
 from nacre.compiler.codegen.tiler import kernels, sharing
 from nacre.compiler.host import entry
 from nacre.compiler.lower import function
-from nacre.compiler.lower.storage import Weight
+from nacre.compiler.lower.storage import Weight, Workspace
 from nacre.dialect.dims import Size
 from nacre.passes.analysis import compare_sizes, plan_memory
 from nacre.passes.analysis.liveness import Life, Step
@@ -53,6 +53,16 @@ def lost_power(setter: Setter) -> None:
         return term(self, tuple((atom, 1) for atom, _ in monomial), coefficient)
 
     setter.attribute(entry.EntryText, "_term", wrong)
+
+
+def no_memory(setter: Setter) -> None:
+    """Kernels are called with a null pointer for each tensor in the workspace."""
+    address = entry.EntryText.address
+
+    def wrong(self: Any, storage: Any) -> str:
+        return "null" if isinstance(storage, Workspace) else address(self, storage)
+
+    setter.attribute(entry.EntryText, "address", wrong)
 
 
 def sampled_sizes(setter: Setter) -> None:
@@ -137,6 +147,18 @@ model f(x: f32[T, T]) -> f32[T, T] {
   y = cumsum(x, axis=1)  # here
   z = cumsum(x, axis=0)
   return cumsum(z, axis=1) + cumsum(y, axis=0)
+}
+""",
+    ),
+    Planted(
+        "no-memory",
+        "entry",
+        no_memory,
+        """language 1
+
+model f(x: f32[5, 7]) -> f32[5, 7] {
+  y = cumsum(x, axis=1)  # here
+  return cumsum(y, axis=0)
 }
 """,
     ),

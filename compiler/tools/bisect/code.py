@@ -122,7 +122,8 @@ class _Hunt:
             over = "a copy" if found.overwriter is None else f"`{found.overwriter.op}`"
             what = f"{what}: {over} writes over `%{found.lost}` while it is needed"
         elif found.died:
-            what = f"{what}: watched, the call ends with {found.died}"
+            where = "" if found.node is None else f" at the kernel of `%{found.node.outputs[0].name}`"
+            what = f"{what}: watched, the call ends{where}: {found.died}"
         elif found.node is not None:
             what = f"{what}: `%{found.node.outputs[0].name}` is wrong first, by its weights or how its kernel is called"
         else:

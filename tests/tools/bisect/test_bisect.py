@@ -46,11 +46,11 @@ CHECKED_ALONE = {"repeated-vector", "rows-twice", "lost-power"}
 IN_RUNTIME = [fault for fault in FAULTS.values() if fault.stage == "runtime"]
 ONLY_NAMED = (
     *("lost-sign", "least-maximum", "denormal-reciprocal", "odd-nan", "short-reduction", "wrong-in-call"),
-    *("lost-vector", "sampled-sizes", "lost-frame", "shared-weight"),
+    *("lost-vector", "sampled-sizes", "lost-frame", "no-memory", "shared-weight"),
 )
 NAMED = [*IN_RUNTIME, *(FAULTS[name] for name in ONLY_NAMED)]
-"""Faults of the runtime, of special numbers, of sizes and of weights: they are named, and no smaller model is looked
-for."""
+"""Faults of the runtime, of special numbers, of sizes, of weights and of addresses: they are named, and no smaller
+model is looked for."""
 BISECTED = [fault for fault in FAULTS.values() if fault.name not in CHECKED_ALONE and fault not in NAMED]
 
 
