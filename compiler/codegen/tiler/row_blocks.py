@@ -1,7 +1,7 @@
 """Stages with reductions along rows. Without contractions they run row by row. Where contractions come before and after
 the reductions (attention), each op passes blocks of rows to the next on the stack.
 
-For attention, a work item is a block of 8 to 64 rows (`ROWS`, `MOST_ROWS`) of the queries. Three segments compute it:
+For attention, a work item is a block of 8 to 128 rows (`ROWS`, `MOST_ROWS`) of the queries. Three segments compute it:
 
     scores[i, j] = sum of q[i, k] * key[j, k]     register tiles; the rows of scores go to the stack
     weights[i]   = softmax of scores[i]           row by row, over the scores on the stack
@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from ....dialect.dims import Size, bounds, product
 from ...targets.vector_unit import VectorUnit
-from .bounded import bound_rows, heavy_first
+from .bounded import BoundedRows, bound_rows, heavy_first
 from .decoded_schedule import decoded_tiles
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
@@ -37,10 +37,13 @@ from .structure import Access, Op, Page, Unsupported
 from .text import Value, element_bytes
 from .tiles import Tiles
 
-MOST_ROWS = 64
+MOST_ROWS = 128
 """The most rows of a block."""
-FEWEST = 32
-"""The number of blocks, at least, before blocks become larger: threads share them."""
+MOST_BOUNDED_ROWS = 64
+"""The most rows of a block with an own end of its columns: all of its rows are computed up to that of its last one."""
+FEWEST = 16
+"""The number of blocks, at least, before blocks become larger: threads share them. Each block copies all keys and
+values for its tiles."""
 SHARING_ROWS = 16
 """The least number of rows in a block for which a copy of the shared vectors is faster."""
 DEPTH = 128
@@ -59,13 +62,13 @@ class RowStage:
         self.single = False
         """Whether the contractions have one row for each matrix: a block is one position of the outer classes."""
         self.outer = self._order()
-        self.rows = self._most_rows() if self.tiles and not self.single else 1
         self.row = RowWriter(evaluator, self.outer, in_step=unit.rows_in_step)
-        self.bounded = (
-            bound_rows(evaluator, self.outer, [self._roles(op).step for op in self.tiles], single=self.single)
-            if self.tiles
-            else None
-        )
+        self.bounded: BoundedRows | None = None
+        self.rows = 1
+        if self.tiles:
+            steps = [self._roles(op).step for op in self.tiles]
+            self.bounded = bound_rows(evaluator, self.outer, steps, single=self.single)
+            self.rows = 1 if self.single else self._most_rows()
 
     def _roles(self, op: Op) -> Roles:
         """Returns the roles of a contraction in blocks of the stage's rows; tiles divide `ROWS`."""
@@ -91,7 +94,8 @@ class RowStage:
         size = bounds(self.stage.sizes[self.outer[-1]])[1]
         others = bounds(product(self.stage.sizes[c] for c in self.outer[:-1]))[1]
         length = max(row_bytes(self.stage, op, set(self.outer)) for op in self.stage.ops)
-        most = max(1, min(MOST_ROWS // ROWS, int(min(BLOCK_BYTES // length, size * others / (ROWS * FEWEST)))))
+        limit = MOST_BOUNDED_ROWS if self.bounded is not None and self.bounded.by_row else MOST_ROWS
+        most = max(1, min(limit // ROWS, int(min(BLOCK_BYTES // length, size * others / (ROWS * FEWEST)))))
         if isinstance(size, int):
             # Equal blocks, as far as `ROWS` divides them.
             count = max(1, -(-size // (most * ROWS)))
