@@ -195,7 +195,7 @@ def attention() -> list[Graph]:
         ),
         case("attention_causal_long", attends(causal=True), "f32[2, 270, 8]", "f32[2, 290, 8]", "f32[2, 290, 20]"),
         case("attention_causal_heads", attends(causal=True), "f32[1, 4, 300, 8]", *("f32[1, 2, 300, 8]",) * 2),
-        # Blocks of 128 rows; of 104, the last of which is shorter; and of 72.
+        # Their blocks have 128 rows, 104 rows with a shorter last block, and 72 rows.
         case("attention_many_rows", attends(), *("f32[16, 256, 8]",) * 3),
         case("attention_uneven_rows", attends(), *("f32[16, 300, 9]",) * 3),
         case("attention_few_keys", attends(), "f32[32, 130, 8]", *("f32[32, 41, 8]",) * 2),
