@@ -31,8 +31,8 @@ from .stateful import call_function
 from .usage import RUNTIME, check_use, is_right_in_one_thread
 
 _Answer = TypeVar("_Answer")
-_NONE = -1
-"""The number of the last kernel that completed, if none did."""
+_CALL = "call "
+"""The prefix of the messages of a watched process; the number of a call of a kernel follows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Overwritten:
 @dataclass(frozen=True, slots=True)
 class Watched:
     """The tensors that every kernel of a call wrote, by name, and those that were overwritten. `results` are those of
-    the call; None if it failed, with the message `failure`, or if an index is out of range. `last` is the number of the
-    last kernel that completed."""
+    the call; None if it failed, with the message `failure`, or if an index is out of range. `reached` is the number
+    of the first call of a kernel that did not complete."""
 
     values: Mapping[str, Array]
     lost: tuple[Overwritten, ...]
     results: tuple[Array, ...] | None = None
     failure: str = ""
-    last: int = _NONE
+    reached: int = 0
 
     def find_lost(self, number: int | None) -> Overwritten | None:
         """Returns the tensor whose loss makes the results of call `number` the first wrong ones. A tensor may be
@@ -120,8 +120,7 @@ def _call(artifact: Path, trial: Trial, report: Progress) -> tuple[Array, ...] |
 def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: str = CPU) -> Watched | Died:
     """Runs a call and records the tensors between kernels. Tensors of loops and branches are written several times or
     never, and are omitted. Of a GPU's memory, only what kernels return is seen: a tensor that the scratch memory of a
-    kernel overwrites is not known to be lost. If the process dies, `doing` of the answer is the number of the last
-    kernel that completed."""
+    kernel overwrites is not known to be lost."""
     last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
     once = {
         name for item in lowered.items if isinstance(item, LoweredCall) for name in item.outputs if not item.is_move
@@ -131,12 +130,13 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: s
         arrays: dict[str, Array] = {}
         values: dict[str, Array] = {}
         lost: list[Overwritten] = []
-        last = _NONE
+        reached = 0
 
         def see(event: Event) -> None:
-            nonlocal last
-            number = last = event.call.number
-            report(str(number))
+            nonlocal reached
+            number = event.call.number
+            reached = number + 1
+            report(f"{_CALL}{reached}")
             for name, before in values.items():
                 reader = last_read.get(name, -1)
                 if reader >= number and arrays[name].tobytes() != before.tobytes():
@@ -145,7 +145,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: s
                 arrays[value.name] = event.array(value)
                 values[value.name] = arrays[value.name].copy()
 
-        report(str(last))
+        report(f"{_CALL}{reached}")
         model, results, failure = load_artifact(artifact), None, ""
         try:
             results = call_function(
@@ -155,7 +155,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial, device: s
             pass
         except NacreError as error:
             failure = str(error)
-        return Watched(values, tuple(lost), results, failure, last)
+        return Watched(values, tuple(lost), results, failure, reached)
 
     return run_isolated([partial(_on_device, device, task)])[0]
 
@@ -198,13 +198,15 @@ def triage_assembly(
         return Assembly(RUNTIME)
     watched = watch_call(artifact, lowered, trial, device)
     if isinstance(watched, Died):
-        return Assembly("entry", _node_after(function, lowered, int(watched.doing or _NONE)), died=watched.message)
+        number = watched.doing.removeprefix(_CALL)
+        node = _node_of_call(function, lowered, int(number)) if number.isdecimal() else None
+        return Assembly("entry", node, died=watched.message)
     value = first_wrong_value(module, function, watched, trial, load)
     numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
     lost = watched.find_lost(next(numbers, None))
     if lost is None and value is None:
         if watched.failure:
-            return Assembly("entry", _node_after(function, lowered, watched.last), died=watched.failure)
+            return Assembly("entry", _node_of_call(function, lowered, watched.reached), died=watched.failure)
         wrong = None if watched.results is None else judge.difference(watched.results)
         # Values of loops and branches are not watched, but their results may be those of the call.
         node = None if wrong is None else maker_of(function, function.results[wrong.result].name)
@@ -216,12 +218,12 @@ def triage_assembly(
     return Assembly("plan-memory", maker_of(function, lost.name), lost.name, by, reader)
 
 
-def _node_after(function: Function, lowered: LoweredFunction, last: int) -> Node | None:
-    """Returns the node of the kernel after call number `last`; None after the last one, and where a loop or a branch
-    decides which kernel is next."""
-    if not all(isinstance(item, LoweredCall) for item in lowered.items) or last + 1 >= len(lowered.calls):
+def _node_of_call(function: Function, lowered: LoweredFunction, number: int) -> Node | None:
+    """Returns the node of the call that follows those before `number`; None after the last call, and where a loop or a
+    branch decides which one follows."""
+    if not all(isinstance(item, LoweredCall) for item in lowered.items) or number >= len(lowered.calls):
         return None
-    return maker_of(function, lowered.calls[last + 1].outputs[0])
+    return maker_of(function, lowered.calls[number].outputs[0])
 
 
 def maker_of(function: Function, name: str) -> Node | None:

@@ -36,6 +36,15 @@ def test_a_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
     assert list(inputs) == ["x", *states] and fault.name in (wrong.reproducer / "error.txt").read_text()
 
 
+def test_the_call_at_which_a_process_dies_is_told(tmp_path: Path) -> None:
+    fault = FAULTS["no-memory"]
+    model = write_model(fault, tmp_path)
+    with plant(fault, tmp_path / "cache"), pytest.raises(WrongNumbersError) as caught:
+        nacre.compile(model, tmp_path / "model.so", check_passes=True)
+    (told,) = (note.message for note in caught.value.diagnostic.notes if "watched" in note.message)
+    assert told == "watched, it ends: SIGSEGV while running call 0"
+
+
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_without_it_all_is_quiet(fault: Planted, tmp_path: Path) -> None:
     source_model = load_module(write_model(fault, tmp_path))
