@@ -64,6 +64,13 @@ def random_boundary_dims(function: Function, steps: Collection[int]) -> list[dic
     return _within(function, _unique(sampled), _MOST_WORK)
 
 
+def random_reaching_dims(function: Function, steps: Collection[int]) -> list[dict[str, int]]:
+    """Returns the sizes at the boundaries of loops with these steps, then the largest sizes of a short call; none for a
+    function without dims."""
+    largest = random_largest_dims(function) if function.symbols() else None
+    return [*random_boundary_dims(function, steps), *([largest] if largest is not None else [])]
+
+
 def random_crossing_dims(function: Function, planned: Function) -> list[dict[str, int]]:
     """Returns sizes of the dims on both sides of each point where the order of tensor sizes in `planned` changes.
     `function` has the same dims; its calls must stay short."""

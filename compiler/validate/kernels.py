@@ -13,7 +13,7 @@ from ...dialect.ops import OPERATORS
 from ..codegen.objects import Program
 from ..lower.cost import count_operations
 from .alone import Alone, Part, Way, WrongPart, cut_kernels, find_stage
-from .boundaries import random_boundary_dims, random_largest_dims, steps_of
+from .boundaries import random_reaching_dims, steps_of
 from .inputs import (
     EDGES,
     ORDINARY,
@@ -58,8 +58,7 @@ def random_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Tri
     for dims in random_large_dims(function.symbols()):
         if evaluate(operations, dims) <= MOST_OF_LARGE:
             yield random_trial(function, dims)
-    largest = random_largest_dims(function) if function.symbols() else None
-    for dims in [*random_boundary_dims(function, steps), *([largest] if largest is not None else [])]:
+    for dims in random_reaching_dims(function, steps):
         yield random_trial(function, dims)
 
 

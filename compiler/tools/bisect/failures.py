@@ -41,7 +41,7 @@ from ...options import Options
 from ...pipeline import Build
 from ...size_bounds import bounded_passes
 from ...validate.alone import Alone, Part, cut_kernels, way_of
-from ...validate.boundaries import random_boundary_dims, random_crossing_dims, random_largest_dims, steps_of
+from ...validate.boundaries import random_crossing_dims, random_reaching_dims, steps_of
 from ...validate.inputs import UNUSUAL, Trial, random_trial
 from ...validate.isolated import HANG, Died, Progress, allow_reserved_memory, run_each_isolated
 from ...validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
@@ -122,8 +122,8 @@ class Examiner:
         return self if passes == self.options.pipeline else self._with_passes(passes)
 
     def failing_sizes(self, source_model: SourceModel, name: str) -> list[dict[str, int]]:
-        """Returns the first sizes at which a complete artifact gives wrong results: those at the boundaries of loops
-        and of memory, then the largest ones of a short call. All sizes are tried with one artifact."""
+        """Returns the first sizes at which a complete artifact gives wrong results: those at the boundaries of loops,
+        the largest ones of a short call, and those at the boundaries of memory. All are tried with one artifact."""
         function = source_model.module.function(name)
         reader, tried = open_parameters(source_model), list[dict[str, int]]()
 
@@ -137,10 +137,8 @@ class Examiner:
             if build.program is None or build.optimized is None or model is None:
                 return []  # the build fails, and each case reports how
             steps = {step for each in steps_of(build.program).values() for step in each}
-            tried.extend(random_boundary_dims(function, steps))
+            tried.extend(random_reaching_dims(function, steps))
             tried.extend(random_crossing_dims(function, build.optimized.function(name)))
-            largest = random_largest_dims(function) if function.symbols() else None
-            tried.extend([] if largest is None else [largest])
             for dims in tried:
                 report(f"sizes {json.dumps(dims)}")
                 trial = random_trial(function, dims)
