@@ -167,17 +167,25 @@ class BodyEmitter(ScalarEmitter, Protocol):
         ...
 
 
+ROUNDED_STEPS = 128
+"""The most steps of a sum of products whose rounded factors share a scale, the greatest magnitude of a row, or of a
+column, divided by `ROUNDED_LIMIT`. The sum of as many products of integers fits in 32 bits."""
+ROUNDED_LIMIT = 4095
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """One loop of a structured op. A loop of a sum of products may be `sparse`: its steps may be omitted where the
     factor from the first input is 0. `until` and `since` are the number of a parallel loop and a distance: steps after,
-    or before, the index of that loop plus the distance may be omitted, since a factor is 0."""
+    or before, the index of that loop plus the distance may be omitted, since a factor is 0. With `rounds_factors`, the
+    factors may be rounded to 16-bit integers with a scale for each block of up to `ROUNDED_STEPS` steps."""
 
     size: Size
     parallel: bool = True
     sparse: bool = False
     until: tuple[int, int] | None = None
     since: tuple[int, int] | None = None
+    rounds_factors: bool = False
 
 
 @dataclass(frozen=True, slots=True)

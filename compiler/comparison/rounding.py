@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod, sqrt
 
+from ...dialect.emitter import ROUNDED_LIMIT
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
-from ...dialect.types import DTYPES, F32
+from ...dialect.types import DTYPES, F32, I16
 from ...runtime.observe import Call, Operation, evaluate
 from ..validate.judge import FACTOR
 from ..validate.tolerance import BLOCKS_ERROR, relative_units
@@ -43,6 +44,8 @@ class Rounding:
 
     def _error(self, operation: Operation, epsilon: float, elements: int, dims: Mapping[str, int]) -> float:
         operator = OPERATORS.get(operation.op)
+        if operation.factors == I16.name:
+            return 1 / ROUNDED_LIMIT
         if operator is None:
             return 3 * epsilon  # of a later version: assume an ordinary function
         if operator.has("stepped"):

@@ -15,6 +15,7 @@ from ...dialect.dims import multiply
 from ...dialect.graph import Function, Node
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.support.accumulate import rounded_to
 from ...dialect.types import DType
 from ..artifact.spec import CallSpec, NamedValueSpec, OperationSpec, ValueSpec
 from ..lower.cost import count_bytes, count_operations
@@ -94,8 +95,11 @@ def _placed(value: ValueSpec, storage: Storage) -> ValueSpec:
 
 
 def _factors(node: Node) -> DType | None:
-    """Returns the dtype of a contraction's factors; a signed one where another is as wide."""
-    dtypes = [v.type.dtype for v in node.inputs]
+    """Returns the dtype of a contraction's factors: the one that they may be rounded to, or the widest, a signed one
+    where another is as wide."""
+    rounded, dtypes = rounded_to(node), [v.type.dtype for v in node.inputs]
+    if rounded is not None:
+        return rounded
     if not OPERATORS[node.op].has("contraction") or not dtypes:
         return None
     return max(dtypes, key=lambda dtype: (dtype.bits, dtype.is_signed))

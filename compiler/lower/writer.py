@@ -75,6 +75,8 @@ ITEMS = "_items"
 """The suffix of the function that counts a kernel's work items."""
 SPARSE = "nacre.sparse"
 """The attribute of an op with sparse loops."""
+ROUNDED = "nacre.rounds_factors"
+"""The attribute of an op whose factors may be rounded."""
 UNTIL, SINCE = "nacre.until", "nacre.since"
 """The attributes of an op with a loop that may begin or end at a distance from the index of another loop: the number of
 the other loop, and the distance."""
@@ -87,8 +89,9 @@ def part_name(kernel: str, part: int) -> str:
 
 
 def _hints(op: Structured) -> str:
-    """Returns the attributes for steps that a sum may omit."""
+    """Returns the attributes for steps that a sum may omit, and for factors that may be rounded."""
     found = [SPARSE] if any(loop.sparse for loop in op.loops) else []
+    found += [ROUNDED] if any(loop.rounds_factors for loop in op.loops) else []
     for loop in op.loops:
         pairs = ((UNTIL, loop.until), (SINCE, loop.since))
         found += [f"{name} = array<i64: {bound[0]}, {bound[1]}>" for name, bound in pairs if bound is not None]

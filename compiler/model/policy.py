@@ -52,7 +52,13 @@ SCHEMES: Mapping[Subject, tuple[Scheme, ...]] = {
         *map(Scheme, CODECS),
         *(Scheme(dtype.name, "fitted") for dtype in BLOCKED),
     ),
-    "activations": (F32, *map(Scheme, CASTS), Scheme("i8", "dynamic"), Scheme("i8", "static")),
+    "activations": (
+        F32,
+        *map(Scheme, CASTS),
+        Scheme("i16", "dynamic"),
+        Scheme("i8", "dynamic"),
+        Scheme("i8", "static"),
+    ),
 }
 
 
@@ -158,6 +164,7 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "f8": Policy((_all("weights", "f8e4m3"),)),
     "int4": Policy((_all("weights", "q4[block 32, zero]"),)),
     "a8": Policy((_all("activations", "i8", "matmul", "dynamic"),)),
+    "a16": Policy((_all("activations", "i16", "matmul", "dynamic"),)),
     "int4a8": Policy((_all("weights", "q4[block 32, zero]"), _all("activations", "i8", "matmul", "dynamic"))),
     "a8bf16": Policy((_all("activations", "bf16", "matmul"),)),
 }

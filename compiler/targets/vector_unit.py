@@ -71,6 +71,7 @@ class VectorUnit:
     stream. `level_tiles` tells whether the tiles of packed weights have two heights where one would leave few rows.
     `split_words` is the limit of tiles whose words of bytes are split in advance; None where they are split in the
     tile. `packed_stretches` tells whether many rows share copies of a packed weight that stay in the first cache.
+    `pairs_of_words` tells whether products of pairs of 16-bit integers are faster than those of f32.
     `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
     numbers to zero."""
 
@@ -94,6 +95,7 @@ class VectorUnit:
     level_tiles: bool = False
     split_words: tuple[int, int] | None = None
     packed_stretches: bool = False
+    pairs_of_words: bool = False
     features: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
 
@@ -107,5 +109,5 @@ class VectorUnit:
         return PanelSizes(self.lanes(32), self.vectors, self.narrow_panels)
 
     def exact(self) -> VectorUnit:
-        """Returns the unit without instructions that flush denormal numbers to zero."""
-        return replace(self, features=self.features - self.inexact)
+        """Returns the unit without instructions that flush denormal numbers to zero, and without rounded factors."""
+        return replace(self, features=self.features - self.inexact, pairs_of_words=False)

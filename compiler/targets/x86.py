@@ -39,6 +39,7 @@ AVX2 = VectorUnit(
     level_tiles=True,
     split_words=(4, 2),
     packed_stretches=True,
+    pairs_of_words=True,
     # CPUs without AVX-512 have 256 KiB (Haswell to Comet Lake), 512 KiB (Zen to Zen 3) or more (since Alder Lake).
     caches=Caches(own=512 << 10),
 )

@@ -17,9 +17,11 @@ from ...dialect.graph import Module, Node
 from ...dialect.interpreter import Interpreter, Load
 from ...dialect.operator import Operator
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.support.accumulate import rounded_to
 from ...dialect.remembered import KeptParameters
 from ...dialect.types import BF16, Array, DType, dtype_of
 from .array_errors import Numbers
+from .rounded_factors import with_rounded_factors
 
 BLOCKS_ERROR = 5e-6
 """The rounding error of Winograd convolutions (`passes/layout/winograd.py`), relative to the largest result."""
@@ -103,7 +105,12 @@ class NoisyInterpreter(Interpreter):
             values = dict(values) | {v.name: self._perturbed(values[v.name], v.type.dtype) for v in node.inputs}
         if _multiplies_bfloats(node) and self.rng.random() < 0.5:
             values = dict(values) | {v.name: _flushed(values[v.name]) for v in node.inputs if v.type.dtype is BF16}
+        further: Numbers | None = None
+        if rounded_to(node) is not None and self.rng.random() < 0.5:
+            values, further = with_rounded_factors(node, values, self.rng, self.amplitude)
         results = super()._run_node(node, values, dims)
+        if further is not None:
+            results = [(result.astype(np.float64) + further).astype(result.dtype) for result in results]
         if operator.has("structure"):
             return results
         with np.errstate(all="ignore"):

@@ -15,8 +15,10 @@ from .support.accumulate import (
     DIAGONALS,
     FACTOR_DTYPES,
     INTO,
+    ROUNDED,
     SPARSE,
     Numbers,
+    check_rounding,
     finish,
     gradient_into,
     infer_sum,
@@ -30,6 +32,7 @@ from .support.common import broadcast_shapes, compute_dtype, lower_cast, sum_to
 def _infer_matmul(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     x, y = types
     dtype = infer_sum("matmul", types, attributes["into"])
+    check_rounding("matmul", attributes["factors"], dtype)
     if x.rank < 2 or y.rank < 2:
         raise InferenceError(
             "rank-mismatch", f"`@` multiplies matrices, not {x} and {y}", operand=0 if x.rank < 2 else 1
@@ -62,6 +65,7 @@ def _lower_matmul(
         x.type.shape[-1],
         parallel=False,
         sparse=bool(attributes["sparse"]),
+        rounds_factors=attributes["factors"] is not None,
         # x[i, k] == 0 for k > i + x_diagonal, and y[k, j] == 0 for k < j - y_diagonal
         until=None if x_diagonal is None else (n, x_diagonal),
         since=None if y_diagonal is None else (n + 2, -y_diagonal),
@@ -84,7 +88,7 @@ def _lower_matmul(
     return [lower_cast(e, total, result.dtype)]
 
 
-def _matmul(x: Numbers, y: Numbers, into: DType | None, **hints: bool | int | None) -> Numbers:
+def _matmul(x: Numbers, y: Numbers, into: DType | None, **hints: DType | bool | int | None) -> Numbers:
     return finish(np.matmul(widen(x, into), widen(y, into)), x, into)
 
 
@@ -112,9 +116,10 @@ matmul = Operator(
     summary="the matrix product x @ y over the last two axes; leading axes broadcast; `into` is the dtype of the "
     "sums and of the result: i32 for any combination of i8 and u8, f32 for short floats and for i8 with a "
     "float; with `sparse`, rows of y may be left out where the element of x is 0; with `x_diagonal` or `y_diagonal`, "
-    "that factor is 0 where its column is greater than its row plus the number, and its products may be left out",
+    "that factor is 0 where its column is greater than its row plus the number, and its products may be left out; with "
+    "`factors` i16, code may round factors in f32 to integers of 13 bits with a scale for each 128 steps",
     operands=(Operand("x", FACTOR_DTYPES, mixed=True), Operand("y", FACTOR_DTYPES, mixed=True)),
-    attributes=(INTO, SPARSE, *DIAGONALS),
+    attributes=(INTO, SPARSE, *DIAGONALS, ROUNDED),
     infer=_infer_matmul,
     reference=_matmul,
     gradient=gradient_into(_differentiate_matmul),

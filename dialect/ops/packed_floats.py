@@ -30,8 +30,8 @@ import numpy.typing as npt
 from ..dims import divide_exactly, multiply
 from ..emitter import ZERO, Emitter, Index, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, LateCases, Operand, Operator
-from ..types import BF16, F32, I32, I64, U16, U32, TensorType
-from .support.accumulate import Numbers
+from ..types import BF16, F32, I32, I64, U16, U32, DType, TensorType
+from .support.accumulate import ROUNDED, Numbers, check_rounding
 
 TOGETHER = 8
 """The steps whose indices share a word."""
@@ -185,6 +185,7 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
     x, table, words, *start = types
     if x.rank == 0 or words.rank != 4 or words.shape[-1] != WORDS:
         raise InferenceError("shape-mismatch", f"`packed_matmul` cannot multiply {x} and {words}", operand=0)
+    check_rounding("packed_matmul", attributes["factors"], x.dtype)
     columns, blocks, groups, _ = words.shape
     result = TensorType(F32, (*x.shape[:-1], columns))
     steps = multiply(multiply(blocks, groups), TOGETHER)
@@ -216,7 +217,13 @@ def _wide(x: Numbers, paired: bool) -> Numbers:
 
 
 def _multiply(
-    x: Numbers, table: Numbers, words: Numbers, start: Numbers | None = None, *, paired: bool = False
+    x: Numbers,
+    table: Numbers,
+    words: Numbers,
+    start: Numbers | None = None,
+    *,
+    paired: bool = False,
+    factors: DType | None = None,
 ) -> Numbers:
     wide = _wide(x, paired)
     products = np.matmul(wide, unpack(table, words).astype(wide.dtype).T)
@@ -224,7 +231,13 @@ def _multiply(
 
 
 def _magnitudes(
-    x: Numbers, table: Numbers, words: Numbers, start: Numbers | None = None, *, paired: bool = False
+    x: Numbers,
+    table: Numbers,
+    words: Numbers,
+    start: Numbers | None = None,
+    *,
+    paired: bool = False,
+    factors: DType | None = None,
 ) -> Numbers:
     wide = np.abs(_wide(x, paired))
     products = np.matmul(wide, np.abs(unpack(table, words)).astype(wide.dtype).T)
@@ -260,7 +273,12 @@ def _lower(
         return [s.binary("add", total, products)]
 
     return e.structured(
-        [*map(Loop, outer), *(Loop(size, parallel=False) for size in (blocks, groups)), Loop(columns)],
+        [
+            *map(Loop, outer),
+            Loop(blocks, parallel=False),
+            Loop(groups, parallel=False, rounds_factors=attributes["factors"] is not None),
+            Loop(columns),
+        ],
         [*((split, map) for map in steps), *((words, (column, block, position, ZERO + n)) for n in range(WORDS))],
         [Result(result, (*rows, column), initial=start[0] if start else 0)],
         body,
@@ -303,14 +321,14 @@ def _planes_of(
 packed_matmul = Operator(
     name="packed_matmul",
     summary="x @ w.T, plus start if it is given, for a bf16 matrix w, given by its planes; in x, the steps of a "
-    "group may be in pairs: 0, 4, 1, 5, and so on",
+    "group may be in pairs: 0, 4, 1, 5, and so on; `factors` as for `matmul`",
     operands=(
         Operand("x", (F32, BF16), group="x"),
         Operand("table", (U16,), group="table"),
         Operand("words", (U32,), group="words"),
         Operand("start", (F32,), group="start", optional=True),
     ),
-    attributes=(AttributeSpec("paired", "bool", default=False),),
+    attributes=(AttributeSpec("paired", "bool", default=False), ROUNDED),
     infer=_infer,
     reference=_multiply,
     magnitudes=_magnitudes,

@@ -183,7 +183,8 @@ class _Packer(Rewriter):
         x = node.inputs[0]
         paired = x.type.dtype is BF16
         rows = _in_pairs(b, x) if paired else x
-        return b.packed_matmul(rows, b.packed_table(w), blocks, *start, paired=paired)
+        factors = None if paired else node.attribute("factors")
+        return b.packed_matmul(rows, b.packed_table(w), blocks, *start, paired=paired, factors=factors)
 
     def corrections(self, b: NodeBuilder, node: Node, w: Value, escapes: int) -> Value:
         """Returns the sums of the products with the numbers that have no index."""

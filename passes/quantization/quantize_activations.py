@@ -9,7 +9,8 @@ from ...dialect.graph import Function, Module, Node, Region, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes
 from ...dialect.ops import OPERATORS, axis_order
-from ...dialect.types import BF16, F16, F32
+from ...dialect.ops.support.accumulate import ROUNDED, rounded_to
+from ...dialect.types import BF16, F16, F32, I16
 from ..analysis.factors import (
     NOT_TRAINED,
     Factor,
@@ -34,12 +35,14 @@ class QuantizeActivations(Pass):
     `contraction(dequantize(quantize(x)), w)`.
 
     Only contractions with a weight are rewritten; products of two activations, as in attention, stay in f32. `to` is
-    `bf16` or `f16`, with a cast to it and back, or `i8`, quantized to u8 and dequantized. Beside activations in bf16 or
-    f16, a weight that is stored in blocks of quantized values is dequantized to their dtype. With `ranges`, written
+    `bf16` or `f16`, with a cast to it and back, `i8`, quantized to u8 and dequantized, or `i16`. Beside activations in
+    bf16 or f16, a weight in blocks of quantized values is dequantized to their dtype. With `ranges`, written
     `name:low:high`, the scale of i8 follows from the range of the value, and values without a range are not rewritten.
     Without ranges, the scale is computed from the values: for each row of a matrix product, or each sample of a
     convolution. With ranges, values added to the result of a convolution are quantized as well, so that residuals are
     stored as integers.
+    With `i16`, no value is stored in another dtype: the attribute `factors` of a matrix product permits code to round
+    the factors of the product to integers, in registers.
     `only` and `but` select by the path of the weight, by the scope, and by the operator.
 
     If a parameter is a state, because a training step changes it, `bf16` and `f16` also round the operands of the
@@ -55,8 +58,8 @@ class QuantizeActivations(Pass):
     but: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.to != "i8" and self.to not in CASTS:
-            raise ValueError(f"one of i8, {', '.join(CASTS)} as `to`")
+        if self.to not in ("i8", I16.name, *CASTS):
+            raise ValueError(f"one of i8, i16, {', '.join(CASTS)} as `to`")
         self.codecs()
 
     def codecs(self) -> Mapping[str, Codec]:
@@ -90,6 +93,8 @@ class _Quantizer(Rewriter):
     def visit(self, node: Node) -> Replacement | None:
         if not node.outputs or node.outputs[0].name in self.done:
             return None
+        if self.options.to == I16.name:
+            return self.permit(node)
         taken = [(factor, codec) for factor in self.factors(node) if (codec := self.codec(factor)) is not None]
         if not taken or not self.context.allow(node.op, node):
             return None
@@ -103,6 +108,17 @@ class _Quantizer(Rewriter):
                 if rounded is not None:
                     inputs[factor.number] = builder.cast(rounded, dtype=F32)
         results = builder.apply(node.op, inputs, dict(node.attributes))
+        return Replacement(tuple(builder.nodes), results)
+
+    def permit(self, node: Node) -> Replacement | None:
+        """Returns the node with the permission to round its factors, if it is a product with a weight in f32."""
+        is_known = any(spec.name == ROUNDED.name for spec in OPERATORS[node.op].attributes)
+        if not is_known or node.output.type.dtype is not F32 or rounded_to(node) is not None:
+            return None
+        if not self.factors(node) or not self.context.allow(node.op, node):
+            return None
+        builder = NodeBuilder(self.names, node)
+        results = builder.apply(node.op, list(node.inputs), {**dict(node.attributes), ROUNDED.name: I16})
         return Replacement(tuple(builder.nodes), results)
 
     def factors(self, node: Node) -> tuple[Factor, ...]:

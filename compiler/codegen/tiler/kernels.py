@@ -16,6 +16,8 @@ The ops of a stage decide its schedule:
     the same of bf16                           copied tile     paired.py, where an instruction adds pairs of products
     the same with both operands apart          blocked tile    blocked.py
     the same with panels that exceed the cache split tile      split_sums.py
+    the same with factors that may be rounded  fixed-point     fixed_point.py, for packed columns and many rows
+                                               tile
     other reductions, also with contractions   rows            rows.py, row_blocks.py
     the same under a mask of positions         bounded rows    bounded.py
     the same with a length for each row        own lengths     bounded.py
@@ -44,6 +46,7 @@ from .copied import plan_copies, write_copied
 from .decoded_matrices import find_decoded_matrices, write_decoded_matrices
 from .decoded_schedule import decoded_roles, write_decoded
 from .evaluate import Evaluator
+from .fixed_point import plan_fixed_point, write_fixed_point
 from .forms import Form, constant, variable
 from .lanes import count_lanes
 from .level_tiles import plan_levels, write_levels
@@ -304,6 +307,11 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
             order = choose_order(stage, op, blocks.roles, copied=True)
             written = partial(write_blocked, evaluator, op, blocks, order)
             return _Schedule("blocked tile", order.counts, written, share_elements(stage))
+        rounded = plan_fixed_point(evaluator, op, roles, unit)
+        if rounded is not None:
+            order = choose_order(stage, op, rounded.item, copied=True)
+            written = partial(write_fixed_point, evaluator, op, rounded, unit, order)
+            return _Schedule("fixed-point tile", order.counts, written, share_elements(stage))
         decoded, copies = decoded_roles(evaluator, op, roles), plan_copies(evaluator, op, roles)
         if decoded is None and copies is not None:
             order = choose_order(stage, op, copies.roles, copied=True)

@@ -40,6 +40,8 @@ FEWEST_ROWS = 32
 """The fewest rows that make a copy profitable."""
 PART = 4
 """A stretch takes all but one of so many parts of the first cache; the rows of a tile pass through the other one."""
+Block = tuple[Iteration, Form, Form, Rows]
+"""A position of the outer classes, the first row and column of a block of a panel, and its rows."""
 STEPS = 4
 """The steps that one iteration of a sum takes, where they divide the stretches."""
 
@@ -115,23 +117,28 @@ class PackedStretches(StretchedTiles):
 def write_packed(evaluator: Evaluator, op: Op, copies: Copies, order: Order, begin: str, end: str) -> None:
     stage, roles, writer = evaluator.stage, order.roles, evaluator.writer
     assert roles.row is not None, op.location
-    size = stage.sizes[roles.row]
     tiles = PackedStretches(evaluator, op, copies)
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
-        rows = rows_from(writer, size, roles.block, row)
-        many = partial(tiles.cover_block, iteration, row, column, rows, evaluator.finish)
-        if bounds(size)[0] >= FEWEST_ROWS:
-            many()
-        else:
-            few = partial(_write_in_place, evaluator, op, roles, panels, (iteration, row, column, rows))
-            writer.steps.add(FEWEST_ROWS)
-            is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(FEWEST_ROWS)} : index"
-            writer.either(writer.let(is_few), few, many)
+        rows = rows_from(writer, stage.sizes[roles.row], roles.block, row)
+        cover_packed(tiles, panels, (iteration, row, column, rows))
 
 
-def _write_in_place(
-    evaluator: Evaluator, op: Op, roles: Roles, panels: Panels, block: tuple[Iteration, Form, Form, Rows]
-) -> None:
+def cover_packed(tiles: PackedStretches, panels: Panels, block: Block) -> None:
+    """Writes a block of rows of a panel: with stretches, or in place in a call of few rows."""
+    evaluator, writer, roles = tiles.evaluator, tiles.writer, tiles.roles
+    assert roles.row is not None, tiles.op.location
+    size = tiles.stage.sizes[roles.row]
+    many = partial(tiles.cover_block, *block, evaluator.finish)
+    if bounds(size)[0] >= FEWEST_ROWS:
+        many()
+    else:
+        few = partial(write_in_place, evaluator, tiles.op, roles, panels, block)
+        writer.steps.add(FEWEST_ROWS)
+        is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(FEWEST_ROWS)} : index"
+        writer.either(writer.let(is_few), few, many)
+
+
+def write_in_place(evaluator: Evaluator, op: Op, roles: Roles, panels: Panels, block: Block) -> None:
     """Writes a block of rows, which read the panel where it is. They are too few to share prefetches of the next
     one."""
     (iteration, row, column, rows), tiles = block, Tiles(evaluator, op, roles, replace(panels, turns=()))

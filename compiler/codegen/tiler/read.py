@@ -15,7 +15,7 @@ from typing import Any
 from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_divide, maximum, minimum, multiply
 from ....dialect.emitter import Index
 from ...base.mlir import ir
-from ...lower.writer import SINCE, SPARSE, UNTIL
+from ...lower.writer import ROUNDED, SINCE, SPARSE, UNTIL
 from ..structured import positions as structured
 from ..structured.body_nodes import BodyReader, Node, predicate_of
 from ..structured.operations import GENERIC, body_of, iterators, maps_of, operands_of, operations_in
@@ -340,6 +340,7 @@ class _Reader:
         else:
             plain, op = op, pair_steps(unpack_groups(group_quantized(group_steps(op))))
             op.is_sparse = SPARSE in operation.attributes
+            op.rounds_factors = ROUNDED in operation.attributes
             if op is plain and len(op.reduced) == 1:
                 op.until, op.since = (_read_bound(operation, name) for name in (UNTIL, SINCE))
         axes = tuple(range(len(target.shape)))

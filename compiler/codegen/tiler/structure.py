@@ -221,6 +221,8 @@ class Op:
     carried: Carried | None = None
     is_sparse: bool = False
     """Whether a sum may leave out steps at which a factor is 0."""
+    rounds_factors: bool = False
+    """Whether the factors of a sum may be rounded to 16-bit integers with a scale for each block of steps."""
     until: tuple[int, int] | None = None
     """A parallel loop and a distance: the sum may leave out steps after the index of the loop plus the distance."""
     since: tuple[int, int] | None = None

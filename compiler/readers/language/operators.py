@@ -200,12 +200,10 @@ def multiply_matrices(
     span: Span,
     spans: Sequence[Span],
     symbol: str,
-    into: DType | None = None,
-    sparse: bool | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> AnyValue:
     """Applies `@` with the rules of the array API: a vector on the left is a row, one on the right a column, and the
-    added axis is removed from the result. `into` is the dtype of the sums, if it is not that of the operands, and
-    `sparse` the attribute of the operator."""
+    added axis is removed from the result. `attributes` are those of `matmul`."""
     matrices = list(operands)
     axes: list[int] = []
     for number, axis in enumerate((-2, -1)):
@@ -214,7 +212,7 @@ def multiply_matrices(
             attributes = {"axes": 0 if axis == -2 else 1}
             matrices[number] = apply(context, frame, "unsqueeze", [x], attributes, span, [spans[number]])
             axes.append(axis)
-    product = apply(context, frame, "matmul", matrices, {"into": into, "sparse": sparse}, span, spans, symbol=symbol)
+    product = apply(context, frame, "matmul", matrices, attributes or {}, span, spans, symbol=symbol)
     if not axes or product is ERROR:
         return product
     return apply(context, frame, "squeeze", [product], {"axes": tuple(axes)}, span, [span])

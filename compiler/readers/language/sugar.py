@@ -14,7 +14,7 @@ from dataclasses import replace
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size
 from ....dialect.graph import Value
-from ....dialect.ops.support.accumulate import INTO, SPARSE
+from ....dialect.ops.support.accumulate import INTO, ROUNDED, SPARSE
 from ....dialect.types import BOOL, F32, I64, DType
 from .builtins import call_operator, convert_attribute
 from .context import Context, check_size, suggest
@@ -182,16 +182,20 @@ def _einsum(context: Context, frame: Frame, arguments: Sequence[Given], span: Sp
     return call_operator(context, frame, BUILTINS["einsum"], [*_positional_first(others, texts)], span)
 
 
+_OF_PRODUCTS = (INTO, SPARSE, ROUNDED)
+"""The attributes of a matrix product that a model may give."""
+
+
 def _matmul(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
-    bound = _sort(context, "matmul", ("x", "y", "into", "sparse"), 2, arguments, span)
+    bound = _sort(context, "matmul", ("x", "y", *(spec.name for spec in _OF_PRODUCTS)), 2, arguments, span)
     if bound is ERROR:
         return ERROR
     x, y = bound["x"], bound["y"]
-    into = convert_attribute(context, "matmul", INTO, bound["into"]) if "into" in bound else None
-    sparse = convert_attribute(context, "matmul", SPARSE, bound["sparse"]) if "sparse" in bound else None
-    if into is ERROR or sparse is ERROR:
+    given = [spec for spec in _OF_PRODUCTS if spec.name in bound]
+    attributes = {spec.name: convert_attribute(context, "matmul", spec, bound[spec.name]) for spec in given}
+    if any(value is ERROR for value in attributes.values()):
         return ERROR
-    return multiply_matrices(context, frame, [x.value, y.value], span, [x.span, y.span], "matmul", into, sparse)
+    return multiply_matrices(context, frame, [x.value, y.value], span, [x.span, y.span], "matmul", attributes)
 
 
 def _positional_first(operands: Sequence[Given], texts: Sequence[Given]) -> list[Given]:

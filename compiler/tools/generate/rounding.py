@@ -14,6 +14,8 @@ _KEYS = {"f16": 1e-3, "i8": 2e-2}
 """The bounds by the dtype of the keys in the cache."""
 _SHORT = 1e-1
 """The bound if activations are rounded to 8 bits or to bf16."""
+_ROUNDED = 1e-2
+"""The bound if code may round the factors of products to 16-bit integers: only calls of many tokens do."""
 
 
 def rounding_bound(model: Model) -> float:
@@ -25,4 +27,6 @@ def rounding_bound(model: Model) -> float:
         is_short = any(operation.op == "quantize" for operation in call.operations)
         if is_short or any(value.type.dtype == "bf16" for value in call.values):
             bounds.append(_SHORT)
+        if any(operation.factors == "i16" for operation in call.operations):
+            bounds.append(_ROUNDED)
     return max(bounds, default=_F32)

@@ -41,16 +41,18 @@ _FACTORS: Mapping[str, tuple[DType, DType, DType]] = {
     "f32": (F32, F32, F32),
     "bf16": (BF16, BF16, F32),
     "i8": (U8, I8, I32),
+    "i16": (F32, F32, F32),
 }
-"""The dtypes of both factors and of the sum, by the name of the product's dtype."""
+"""The dtypes of both factors and of the sum, by the name of the product's dtype. Code may round factors to i16."""
 
 
 def _multiply(name: str) -> str:
     x, weight, total = _FACTORS[name]
+    rounded = ", factors=i16" if name == "i16" else ""
     return f"""
 model multiply_{name}(x: {x}[M, {_WIDTH}]) -> {total}[M, {_WIDTH}] {{
   param weight_{name}: {weight}[{_WIDTH}, {_WIDTH}]
-  return matmul(x, weight_{name}, into={total})
+  return matmul(x, weight_{name}, into={total}{rounded})
 }}
 """
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...emitter import Scalar, ScalarEmitter
-from ...graph import Value
+from ...graph import Node, Value
 from ...operator import (
     Attributes,
     AttributeSpec,
@@ -34,6 +34,7 @@ from ...types import (
     F32,
     FLOATS,
     I8,
+    I16,
     I32,
     INTEGERS,
     NUMBERS,
@@ -55,6 +56,10 @@ INTO = AttributeSpec("into", "dtype?", None)
 SPARSE = AttributeSpec("sparse", "bool?", None)
 """Whether many elements of the first factor are 0. Code for a single row then reads only the rows of the other factor
 that are multiplied by another number. A product of 0 and an infinity or a NaN may become 0."""
+
+ROUNDED = AttributeSpec("factors", "dtype?", None)
+"""The dtype to which code may round the factors of a product in f32: i16, for integers with a scale for each block of
+steps of a row, and of a column (`ROUNDED_STEPS` and `ROUNDED_LIMIT` of `emitter.py`)."""
 
 DIAGONALS = (AttributeSpec("x_diagonal", "int?", None), AttributeSpec("y_diagonal", "int?", None))
 """The diagonal above which a factor is 0, where its column is greater than its row plus the number. Products with these
@@ -116,6 +121,19 @@ def infer_sum(operator: str, types: Sequence[TensorType], into: DType | None) ->
             operand=0,
         )
     return into
+
+
+def rounded_to(node: Node) -> DType | None:
+    """Returns the dtype to which code may round the factors of a node, if there is one."""
+    value = dict(node.attributes).get(ROUNDED.name)
+    return value if isinstance(value, DType) else None
+
+
+def check_rounding(operator: str, factors: DType | None, sums: DType) -> None:
+    """Raises InferenceError if code can't round the factors of a contraction to a dtype."""
+    if factors is not None and (factors is not I16 or sums is not F32):
+        what = f"is {factors}, expected i16" if factors is not I16 else f"needs products in f32, not {sums}"
+        raise InferenceError("bad-attribute", f"`factors` of `{operator}` {what}")
 
 
 def widen(x: Numbers, into: DType | None = None) -> Numbers:
