@@ -61,8 +61,8 @@ def compile(
     cc: C compiler used for linking; by default `$CC`, `cc`, or ziglang's.
     check_passes: verifies the results of the build on random inputs, and raises CompilerError at the first error; also
         enabled by `$NACRE_CHECK_PASSES`.
-    precision: overrides the policies of the source: `f32`, `tf32`, `bf16`, `f16`, `f8`, `int8`, `int4`, `int4a8` or
-        `a8`, the path of a `.nacre` file with `quantize` blocks, or the text of such a file.
+    precision: overrides the policies of the source: `f32`, `tf32`, `bf16`, `f16`, `f8`, `int8`, `int4`, `int4a8`,
+        `a8`, `a16` or `a8bf16`, the path of a `.nacre` file with `quantize` blocks, or the text of such a file.
     size: bound for the bytes of the weights, such as `500MiB`, or `1.2x` relative to the parameters. To meet it,
         transformed weights that save the least time per byte are computed in each call or not used.
     settings: values for the hyper-parameters of models, as `--set` gives them: `{"layers": 4}`.

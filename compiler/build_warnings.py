@@ -12,8 +12,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
+from ..dialect.graph import walk
+from ..dialect.ops.support.accumulate import rounded_to
+from ..dialect.wrapping import counted
 from ..runtime.loader import Model
 from .base.environment import asks_for_checks
+from .lower.parts import FIXED_POINT, MANY_ROWS
+from .lower.writer import ROUNDED
+from .model.policy import A16
 from .model.source import SourceModel
 from .model.weight_notes import initial_value_notes
 from .pipeline import Build
@@ -27,6 +33,14 @@ _LARGE_SHARE = 0.25
 """The share of the bytes of an entry from which on its plain kernels are reported."""
 _MANY_BYTES = 1 << 20
 """Kernels that read and write fewer bytes take about as long as their launch."""
+
+
+_FASTER = {
+    "a8": ("dequantize", "it rounds activations to 8 bits"),
+    "a8bf16": ("dequantize", "it rounds activations to 8 bits in `decode` and to bf16 in `prefill`"),
+    A16: ("widen", f"it rounds factors to 16-bit integers in calls of {MANY_ROWS} tokens or more"),
+}
+"""The precisions that make language models faster: the treatment of weights without it, and its rounding."""
 
 
 class UntiledKernel(NamedTuple):
@@ -62,11 +76,8 @@ def precision_notes(source_model: SourceModel, targets: Sequence[Target]) -> Ite
     """Yields a line if another precision makes a language model faster."""
     faster = find_faster_precision(source_model.module, targets)
     if faster is not None:
-        rounded = {"a8": "to 8 bits", "a8bf16": "to 8 bits in `decode` and to bf16 in `prefill`"}[faster]
-        yield (
-            "products dequantize weights and multiply in f32; "
-            f"`--precision {faster}` is faster on this target: it rounds activations {rounded}"
-        )
+        does, rounded = _FASTER[faster]
+        yield f"products {does} weights and multiply in f32; `--precision {faster}` is faster on this target: {rounded}"
 
 
 def plain_notes(build: Build, dims: Mapping[str, int]) -> Iterator[str]:
@@ -86,6 +97,27 @@ def plain_notes(build: Build, dims: Mapping[str, int]) -> Iterator[str]:
                     f"{count} for {target.name} {'has' if len(found) == 1 else 'have'} {share:.0%} of the bytes that "
                     f"`{report.name}` reads and writes; `nacre compile -v` lists them with the reasons"
                 )
+
+
+def rounding_notes(build: Build) -> Iterator[str]:
+    """Yields a line for each target of a model whose graph permits to round factors: the number of kernels that do, and
+    of those that multiply in f32 nevertheless."""
+    functions = build.source_model.module.functions
+    if not any(rounded_to(node) is not None for function in functions for node in walk(function.body)):
+        return
+    for program in (each.program for each in (build, *build.further) if each.program is not None):
+        texts = {kernel.symbol: kernel.kernel.text for kernel in program.lowered.kernels}
+        for target, kernels in program.kernels.items():
+            rounding = sum(FIXED_POINT in made.report.schedules for made in kernels.values())
+            others = sum(ROUNDED in texts[symbol] for symbol in kernels) - rounding
+            if not rounding:
+                yield f"no kernel of `{target.name}` rounds factors to 16-bit integers: their products are in f32"
+                continue
+            kept = f"; {others} in f32, with fewer rows or without blocks of 64 to 128 steps" if others > 0 else ""
+            yield (
+                f"factors of {counted(rounding, 'kernel')} of `{target.name}` are rounded to 16-bit integers in calls "
+                f"of {MANY_ROWS} rows or more{kept}"
+            )
 
 
 def untiled_in_build(build: Build) -> Iterator[UntiledKernel]:

@@ -171,6 +171,8 @@ ROUNDED_STEPS = 128
 """The most steps of a sum of products whose rounded factors share a scale, the greatest magnitude of a row, or of a
 column, divided by `ROUNDED_LIMIT`. The sum of as many products of integers fits in 32 bits."""
 ROUNDED_LIMIT = 4095
+ROUNDED_LEAST = 2.0**-100
+"""The least magnitude that determines such a scale: the reciprocals of smaller ones are not finite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..base.files import path_beside
-from ..build_warnings import plain_notes, precision_notes, untiled_in_build, warn_of_untiled
+from ..build_warnings import plain_notes, precision_notes, rounding_notes, untiled_in_build, warn_of_untiled
 from ..codegen.workers.routes import MODULES
 from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, output_paths, write_outputs
@@ -127,7 +127,7 @@ def compile_command(
     for note in (*weight_notes(build.source_model), *precision_notes(build.source_model, build.options.targets)):
         tell(f"note: {note}")
     packed = () if build.optimized is None else packed_notes(build.optimized)
-    for note in (*build.recomputed, *build.unpacked, *packed, *plain_notes(build, dims)):
+    for note in (*build.recomputed, *build.unpacked, *packed, *plain_notes(build, dims), *rounding_notes(build)):
         tell(f"note: {note}")
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:

@@ -155,6 +155,12 @@ def _all(subject: Subject, dtype: str, operator: str = "", scale: Origin = "") -
 TF32 = "tf32"
 """Products of f32 on the tensor cores of GPUs, which round both factors to 11 bits. The graph is that of `f32`."""
 
+A16 = "a16"
+"""Products of f32 on CPUs that multiply pairs of 16-bit integers: code rounds both factors, a block of steps at a time.
+No value of the graph has another dtype."""
+KEPT_IN_F32 = ("f32", TF32, A16)
+"""The precisions that leave the dtypes of all values as the model declares them."""
+
 SHORT_FORMS: Mapping[str, Policy] = {
     "f32": Policy(),
     TF32: Policy(),
@@ -164,7 +170,7 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "f8": Policy((_all("weights", "f8e4m3"),)),
     "int4": Policy((_all("weights", "q4[block 32, zero]"),)),
     "a8": Policy((_all("activations", "i8", "matmul", "dynamic"),)),
-    "a16": Policy((_all("activations", "i16", "matmul", "dynamic"),)),
+    A16: Policy((_all("activations", "i16", "matmul", "dynamic"),)),
     "int4a8": Policy((_all("weights", "q4[block 32, zero]"), _all("activations", "i8", "matmul", "dynamic"))),
     "a8bf16": Policy((_all("activations", "bf16", "matmul"),)),
 }

@@ -14,13 +14,14 @@ from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.support.accumulate import ROUNDED, rounded_to
 from ...dialect.types import BF16, F16, DType
 from ...dialect.wrapping import counted
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of, trained_parameters
 from ...passes.quantization.codecs import CASTS
 from ...passes.quantization.quantize_weights import can_hold
 from ..base.shortened import shortened
-from ..model.policy import F32, Policy, Scheme
+from ..model.policy import A16, F32, Policy, Scheme
 from ..targets.target import Target
 
 BYTE_PRODUCTS = ("avx512vnni", "avxvnni", "amx-int8")
@@ -39,6 +40,11 @@ class _Layer:
     weight: Scheme
     activation: Scheme
     held: bool
+
+    @property
+    def rounds_factors(self) -> bool:
+        """Whether code may round the factors of its products."""
+        return any(spec.name == ROUNDED.name for spec in OPERATORS[self.op].attributes)
 
     @property
     def is_convolution(self) -> bool:
@@ -146,6 +152,11 @@ def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
             message = f"`{scheme}` does not hold {_count(kept, len(_paths(these)), 'weight')} of `{model}`, kept in f32"
             help = "a block format needs whole blocks along one summed axis; `i8` supports every weight"
             yield _warning("precision-not-held", message, kept, help)
+    unknown = [layer for layer in layers if layer.activation.dtype == types.I16.name and not layer.rounds_factors]
+    for op in dict.fromkeys(layer.op for layer in unknown):
+        these = [layer for layer in unknown if layer.op == op]
+        message = f"`{these[0].activation}` does not round the factors of {len(_paths(these))} `{op}` of `{model}`"
+        yield _warning("precision-not-held", message, these, "only code of `matmul` rounds factors to 16-bit integers")
     narrow = [layer for layer in wanted if layer.held and layer.is_convolution and layer.activation == F32]
     if narrow:
         number, dtypes = len(_paths(narrow)), _dtypes(narrow)
@@ -195,17 +206,21 @@ def _products(number: int, dtype: DType, verb: str, rest: str, than: str) -> str
 
 def find_faster_precision(module: Module, targets: Sequence[Target]) -> str | None:
     """Returns the short form that makes a language model faster on all targets, where its products dequantize weights
-    for activations in f32; else None. A language model has the entries `prefill` and `decode`."""
+    for activations in f32, or widen weights in bf16 or f16; else None. A language model has the entries `prefill` and
+    `decode`."""
     functions = {function.name: function for function in module.functions}
     if not {"prefill", "decode"} <= set(functions):
         return None
     nodes = list(walk(functions["decode"].body))
     definitions = {value.name: node for node in nodes for value in node.outputs}
-    products = (node.inputs[:2] for node in nodes if summed_axes(node) is not None)
+    products = [node.inputs[:2] for node in nodes if summed_axes(node) is not None]
     pairs = [pair for x, y in products for pair in ((x, y), (y, x))]
     slow = [w for x, w in pairs if _is_dequantized(w, definitions, scaled=True) and not _is_rounded(x, definitions)]
     if not slow:
-        return None
+        rounded = any(rounded_to(node) is not None for node in nodes)
+        widened = any(_is_widened(w, definitions) and not _is_rounded(x, definitions) for x, w in pairs)
+        pays = all(target.unit is not None and target.unit.pairs_of_words for target in targets)
+        return A16 if widened and pays and not rounded else None
     families = [target.family for target in targets]
     in_blocks = any(_is_dequantized(w, definitions) for w in slow)
     if in_blocks and all(
@@ -229,6 +244,18 @@ def _is_dequantized(value: Value, definitions: Mapping[str, Node], *, scaled: bo
             return True
         moves = any(map(OPERATORS[node.op].has, ("movement", "strided", "view")))
         if not node.inputs or not (moves or (scaled and node.op == "multiply")):
+            return False
+        value = node.inputs[0]
+    return False
+
+
+def _is_widened(value: Value, definitions: Mapping[str, Node]) -> bool:
+    """Returns whether the value is a parameter in a short float, widened to f32, apart from the order of its
+    elements."""
+    while (node := definitions.get(value.name)) is not None:
+        if parameter_of(node) is not None:
+            return node.output.type.dtype in (BF16, F16)
+        if node.op != "cast" and not any(map(OPERATORS[node.op].has, ("movement", "strided", "view"))):
             return False
         value = node.inputs[0]
     return False

@@ -10,14 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...dialect.emitter import ROUNDED_LIMIT, ROUNDED_STEPS
+from ...dialect.emitter import ROUNDED_LEAST, ROUNDED_LIMIT, ROUNDED_STEPS
 from ...dialect.graph import Node
 from ...dialect.ops.packed_floats import unpack
 from ...dialect.types import Array
 from .array_errors import Numbers
-
-_LEAST = 2.0**-100
-"""The least magnitude that determines a scale."""
 
 
 def with_rounded_factors(
@@ -49,7 +46,7 @@ def _noisy(array: Array, axis: int, rng: np.random.Generator, amplitude: float) 
     padded[..., :steps] = np.abs(numbers)
     greatest = padded.reshape(*numbers.shape[:-1], blocks, ROUNDED_STEPS).max(axis=-1)
     around = np.pad(greatest, [(0, 0)] * (greatest.ndim - 1) + [(1, 1)])
-    greatest = np.maximum(np.maximum(around[..., :-2], around[..., 2:]), np.maximum(greatest, _LEAST))
+    greatest = np.maximum(np.maximum(around[..., :-2], around[..., 2:]), np.maximum(greatest, ROUNDED_LEAST))
     with np.errstate(all="ignore"):
         scales = np.repeat(greatest / ROUNDED_LIMIT, ROUNDED_STEPS, axis=-1)[..., :steps]
         moved = numbers + rng.uniform(-0.5, 0.5, numbers.shape) * amplitude * scales

@@ -14,16 +14,16 @@ import pytest
 from nacre.compiler import packed_weights
 from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.llvm.machine import vector_features
-from nacre.compiler.codegen.tiler.fixed_point import BLOCK_ROWS, FEWEST_ROWS
+from nacre.compiler.codegen.tiler.fixed_point import BLOCK_ROWS
+from nacre.compiler.lower.parts import FIXED_POINT, MANY_ROWS
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import Target, parse_targets
 from nacre.dialect.diagnostics import DiagnosticError
-from nacre.dialect.emitter import ROUNDED_LIMIT, ROUNDED_STEPS
+from nacre.dialect.emitter import ROUNDED_LEAST, ROUNDED_LIMIT, ROUNDED_STEPS
 from nacre.dialect.ops.packed_floats import exponents_of
 from schedules import schedules
 
-ROUNDED = "fixed-point tile"
 STEPS, COLUMNS = 384, 50
 """There are three blocks of steps, and the last of three panels has two columns."""
 Numbers = npt.NDArray[Any]
@@ -48,7 +48,7 @@ def bfloats(numbers: Numbers) -> Numbers:
 
 def rounded(numbers: Numbers) -> tuple[Numbers, Numbers]:
     """The integers of rows in a block, and their scales."""
-    greatest = np.maximum(np.abs(numbers).max(axis=1, keepdims=True), np.float32(2.0**-100))
+    greatest = np.maximum(np.abs(numbers).max(axis=1, keepdims=True), np.float32(ROUNDED_LEAST))
     integers = np.rint(numbers.astype(np.float64) * (np.float32(ROUNDED_LIMIT) / greatest))
     return integers, greatest * np.float32(1 / ROUNDED_LIMIT)
 
@@ -85,10 +85,10 @@ def factors(rows: int, steps: int = STEPS, columns: int = COLUMNS) -> tuple[Numb
 @pytest.mark.parametrize(
     ("rows", "steps", "cpu", "schedule"),
     [
-        ("0..512", 128, "x86-64-v3", ROUNDED),
-        (64, 128, "x86-64-v3", ROUNDED),
+        ("0..512", 128, "x86-64-v3", FIXED_POINT),
+        (64, 128, "x86-64-v3", FIXED_POINT),
         # A block of 96 steps; a block of 100 would not be whole vectors of words.
-        ("0..512", 192, "x86-64-v3", ROUNDED),
+        ("0..512", 192, "x86-64-v3", FIXED_POINT),
         ("0..512", 100, "x86-64-v3", "packed tile"),
         # Blocks of 48 steps are too short.
         ("0..512", 48, "x86-64-v3", "packed tile"),
@@ -106,7 +106,7 @@ def test_the_numbers_of_rows_with_other_code_are_reported() -> None:
     build = Build(read_model(product("0..512", 128, 48)), Options(targets=parse_targets("x86-64-v3")))
     (kernels,) = build.generate(build.lower(build.optimize())).kernels.values()
     (kernel,) = kernels.values()
-    assert FEWEST_ROWS in kernel.report.steps
+    assert MANY_ROWS in kernel.report.steps
     assert any(BLOCK_ROWS <= step < BLOCK_ROWS + 8 for step in kernel.report.steps)
 
 
@@ -128,11 +128,11 @@ def test_numbers(body: str, weights: str, cpu: str) -> None:
     exact = x.astype(np.float64) @ w.T + (b if "b" in body else 0)
     apart = np.abs(whole - (np.maximum(exact, 0) if "b" in body else exact)).max()
     assert 1e-4 < apart / np.abs(exact).max() < 1e-3
-    for rows in (FEWEST_ROWS, FEWEST_ROWS + 1, 130, 257, 259):
+    for rows in (MANY_ROWS, MANY_ROWS + 1, 130, 257, 259):
         assert np.array_equal(np.asarray(model(x[:rows])), whole[:rows]), rows
     most = 2 * np.sqrt(STEPS) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(w.T) + np.abs(b))
     exact = np.maximum(exact, 0) if "b" in body else exact
-    for rows in (0, 1, 5, 33, FEWEST_ROWS - 1):
+    for rows in (0, 1, 5, 33, MANY_ROWS - 1):
         assert (np.abs(np.asarray(model(x[:rows])) - exact[:rows]) <= most[:rows]).all(), rows
 
 
@@ -189,7 +189,7 @@ def test_weights_of_12_bits(steps: int, block: int, cpu: str) -> None:
     escapes = x.astype(np.float64) @ (w - kept).T
     whole = np.asarray(model(x[:1], x)[1])
     assert (np.abs(whole - total - escapes) <= bound + np.abs(escapes) * 1e-6).all()
-    for rows in (FEWEST_ROWS, 50):
+    for rows in (MANY_ROWS, 50):
         assert np.array_equal(np.asarray(model(x[:1], x[:rows])[1]), whole[:rows]), rows
     most = 2 * np.sqrt(steps) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(w.T))
     few = np.asarray(model(x[:1], x[:9])[1])

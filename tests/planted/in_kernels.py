@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from nacre.compiler.codegen.elementary.vector_math import circular, exponential
 from nacre.compiler.codegen.llvm import literals, machine
-from nacre.compiler.codegen.tiler import dots, folds, kernels, maps, reciprocals, rows, text
+from nacre.compiler.codegen.tiler import dots, fixed_point, folds, kernels, maps, reciprocals, rows, text
 from nacre.compiler.lower import arithmetic, packing
 from nacre.dialect.dims import add, ceil_divide, floor_divide, multiply
 from nacre.dialect.ops import pooling
@@ -28,6 +28,11 @@ def wrong_exponential(setter: Setter) -> None:
     """One coefficient of a polynomial is off in the third digit."""
     first, *rest = exponential.EXP_TAIL
     setter.attribute(exponential, "EXP_TAIL", (first * 1.001, *rest))
+
+
+def coarse_factors(setter: Setter) -> None:
+    """Factors are rounded to 10 bits in place of 13."""
+    setter.attribute(fixed_point, "ROUNDED_LIMIT", 511)
 
 
 def unsafe_maximum(setter: Setter) -> None:
@@ -376,6 +381,25 @@ model f(x: f64[B, 9]) -> f64[B, 9] {
   return y * 0.1  # here
 }
 """,
+    ),
+    Planted(
+        "coarse-factors",
+        "tiled",
+        coarse_factors,
+        _HEAD
+        + """
+block Layer(x: f32[B, 128]) -> f32[B, 24] {
+  param weight: f32[128, 24]
+  return matmul(x, weight, factors=i16)  # here
+}
+
+model f(x: f32[B, 128]) -> f32[B, 24] {
+  weights "weights.npz"
+  use layer = Layer
+  return layer(x)
+}
+""",
+        target="x86-64-v3",
     ),
     Planted(
         "wrong-sign",

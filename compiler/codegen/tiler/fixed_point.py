@@ -6,7 +6,7 @@ is that of a column. The sum of 128 products of such integers fits in 32 bits. F
 columns, a tile takes an instruction that multiplies and one that adds, where f32 takes two that do both; additions of
 integers run on more ports.
 
-For each work item of up to 256 rows and several panels of columns:
+For each work item of up to 128 rows and several panels of columns:
 
     for each block of steps:
         round the rows to words                        once for all panels of the work item
@@ -32,13 +32,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
 from ....dialect.dims import bounds
-from ....dialect.emitter import ROUNDED_LIMIT, ROUNDED_STEPS, Index
+from ....dialect.emitter import ROUNDED_LEAST, ROUNDED_LIMIT, ROUNDED_STEPS, Index
 from ....dialect.lazy_dataclass import dataclass
+from ...lower.parts import MANY_ROWS
 from ...targets.vector_unit import VectorUnit
 from ..isa import find
 from ..structured.body_nodes import Node
@@ -61,20 +62,19 @@ from .tiles import Tiles, rows_from, tile_work_items
 FLOAT = "f32"
 FEWEST_STEPS = 64
 """The fewest steps of a block: the sums of a tile are scaled once for each."""
-LEAST = 2.0**-100
-"""The least magnitude that determines a scale: the reciprocals of smaller ones are not finite."""
 NEAREST = 1.5 * 2**23
-"""A float whose last place is 1. The lower bits of its sum with a number are those of the nearest integer."""
-BLOCK_ROWS = 256
-"""The most rows of a work item. Rounding a panel takes as long as the products of a dozen rows."""
+"""A float whose last bit is 1. The lower bits of its sum with a number are those of the nearest integer."""
+BLOCK_ROWS = 128
+"""The most rows of a work item. Rounding a panel takes as long as the products of a dozen rows. With 256 rows, a
+product takes 0.96 of the time, but there are half as many work items for threads."""
 BLOCK_COLUMNS = 192
-"""The most columns of a work item. Rounding a row takes as long as its products with 16 columns."""
-FEWEST_ITEMS = 8
+"""The most columns of a work item. Rounding a row takes as long as its products with 8 columns."""
+FEWEST_ITEMS = 4
 """The fewest groups of columns, as far as there are as many panels: threads divide them."""
-FEWEST_ROWS = 48
-"""The fewest rows that make rounding profitable."""
 EXACT_BYTES = 64 << 10
 """The bytes of the stack that the tiles of few rows may take."""
+PARTS = 4
+"""The vectors of greatest magnitudes of a row: the latency of a single one is longer than the other instructions."""
 READ_TOGETHER = 8
 """The steps of a column that one iteration reads."""
 
@@ -111,7 +111,7 @@ def plan_fixed_point(evaluator: Evaluator, op: Op, roles: Roles, unit: VectorUni
     if evaluator.spans or find("multiply-pairs", writer.lanes, writer.features) is None:
         return None
     size, columns = stage.sizes[roles.row], stage.sizes[roles.lane]
-    if stage.around or op.body.type != FLOAT or not isinstance(columns, int) or bounds(size)[1] < FEWEST_ROWS:
+    if stage.around or op.body.type != FLOAT or not isinstance(columns, int) or bounds(size)[1] < MANY_ROWS:
         return None
     products = _find_products(evaluator, op, roles)
     turns = _find_turns(op, len(products), writer.lanes) if products else None
@@ -271,7 +271,8 @@ class FixedPointTiles(Tiles):
         with each_row(writer, rows) as number:
             buffer, first = self.evaluator.home(self.first, self.op, {**block, self.row_class: row + number})
             numbers = [writer.load(buffer, first.plus(n) + LANES) for n in range(0, self.plan.steps, lanes)]
-            greatest = self._greatest([self._least()], [numbers])[0]
+            parts = self._greatest([self._least()] * PARTS, [numbers[part::PARTS] for part in range(PARTS)])
+            greatest = reduce(lambda x, y: writer.apply("arith.maxsi", "", [x, y], WORD), parts)
             most = writer.let(f"vector.reduction <maxsi>, {greatest.name} : {writer.type(greatest)} into {WORD}")
             factor, scale = self._scale(Value(most, WORD))
             writer.store(self.row_scales, number, scale)
@@ -308,14 +309,14 @@ class FixedPointTiles(Tiles):
         with writer.loop(zero, writer.size(self.words), lanes) as group, writer.loop(zero, writer.size(lanes), 1) as w:
             lower = variable(group, 2) + variable(w)
             for v, factor in enumerate(factors):
-                places = [form.times(step).plus(v * lanes) + LANES for form in (lower, lower.plus(lanes))]
-                low, high = (writer.load(self.numbers, place) for place in places)
+                stored = [form.times(step).plus(v * lanes) + LANES for form in (lower, lower.plus(lanes))]
+                low, high = (writer.load(self.numbers, at) for at in stored)
                 slot = (variable(group) + variable(w)).times(step).plus(v * lanes) + LANES
                 writer.store(self.columns, slot, self._words(low, high, factor))
 
     def _least(self) -> Value:
-        """Returns the bits of the least magnitude that determines a scale."""
-        return self.writer.broadcast(self.writer.constant(str(np.float32(LEAST).view(np.int32)), WORD))
+        """Returns the bits of the initial value of greatest magnitudes."""
+        return self.writer.broadcast(self.writer.constant(str(np.float32(ROUNDED_LEAST).view(np.int32)), WORD))
 
     def _greatest(self, totals: Sequence[Value], numbers: Sequence[Sequence[Value]]) -> list[Value]:
         """Returns the greatest magnitudes, as bits. Bits of NaN are greater than those of other magnitudes."""
@@ -346,10 +347,10 @@ class FixedPointTiles(Tiles):
         """Returns words of the integers next to `lower * factor` and `upper * factor`."""
         writer = self.writer
         words, floats = writer.vector_type(WORD), writer.vector_type(FLOAT)
-        place = writer.splat(f"{NEAREST:.1f}", floats)
+        unit = writer.splat(f"{NEAREST:.1f}", floats)
 
         def nearest(number: Value) -> str:
-            rounded = writer.multiply_add(number.name, factor.name, place, floats)
+            rounded = writer.multiply_add(number.name, factor.name, unit, floats)
             return writer.let(f"arith.bitcast {rounded} : {floats} to {words}")
 
         low = writer.let(f"arith.andi {nearest(lower)}, {writer.splat('65535', words)} : {words}")
@@ -405,12 +406,12 @@ def write_fixed_point(
         tiles = FixedPointTiles(evaluator, op, plan)
         write(partial(tiles.cover_item, evaluator.finish))
 
-    if bounds(size)[0] >= FEWEST_ROWS:
+    if bounds(size)[0] >= MANY_ROWS:
         many()
         return
     # A loop of each kind: constants of one would take registers of the other.
-    writer.steps.add(FEWEST_ROWS)
-    is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(FEWEST_ROWS)} : index"
+    writer.steps.add(MANY_ROWS)
+    is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(MANY_ROWS)} : index"
     writer.either(writer.let(is_few), lambda: write(_exact_panels(evaluator, op, plan, unit)), many)
 
 
@@ -418,7 +419,7 @@ def _exact_panels(
     evaluator: Evaluator, op: Op, plan: FixedPoint, unit: VectorUnit
 ) -> Callable[[Iteration, Form, Form, Rows, Rows], None]:
     """Returns the writer of a work item of few rows, in f32."""
-    fetched, roles = Panels(plan.roles.step, (), plan.roles.prefetches), replace(plan.roles, block=FEWEST_ROWS)
+    fetched, roles = Panels(plan.roles.step, (), plan.roles.prefetches), replace(plan.roles, block=MANY_ROWS)
     write = _exact_panel(evaluator, op, roles, unit, fetched)
 
     def item(iteration: Iteration, row: Form, column: Form, rows: Rows, panels: Rows) -> None:

@@ -33,7 +33,7 @@ from typing import Any
 from ....dialect.dims import Size, product
 from ....dialect.lazy_dataclass import dataclass
 from ...base.mlir import ir
-from ...lower.parts import MATRIX_TILE, SEQUENCE
+from ...lower.parts import FIXED_POINT, MATRIX_TILE, SEQUENCE
 from ...lower.text import FunctionText
 from ...lower.writer import ITEMS, part_name
 from ...targets.vector_unit import VectorUnit
@@ -311,7 +311,7 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
         if rounded is not None:
             order = choose_order(stage, op, rounded.item, copied=True)
             written = partial(write_fixed_point, evaluator, op, rounded, unit, order)
-            return _Schedule("fixed-point tile", order.counts, written, share_elements(stage))
+            return _Schedule(FIXED_POINT, order.counts, written, share_elements(stage))
         decoded, copies = decoded_roles(evaluator, op, roles), plan_copies(evaluator, op, roles)
         if decoded is None and copies is not None:
             order = choose_order(stage, op, copies.roles, copied=True)

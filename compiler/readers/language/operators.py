@@ -209,8 +209,8 @@ def multiply_matrices(
     for number, axis in enumerate((-2, -1)):
         x = matrices[number]
         if isinstance(x, Value) and x.type.rank == 1:
-            attributes = {"axes": 0 if axis == -2 else 1}
-            matrices[number] = apply(context, frame, "unsqueeze", [x], attributes, span, [spans[number]])
+            added = {"axes": 0 if axis == -2 else 1}
+            matrices[number] = apply(context, frame, "unsqueeze", [x], added, span, [spans[number]])
             axes.append(axis)
     product = apply(context, frame, "matmul", matrices, attributes or {}, span, spans, symbol=symbol)
     if not axes or product is ERROR:

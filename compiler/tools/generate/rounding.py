@@ -6,8 +6,10 @@ its other neighbour, so the bounds of such models are larger.
 
 from __future__ import annotations
 
+from ....dialect.types import I16
 from ....runtime.loader import Model
 from ....runtime.observe import calls
+from ...lower.parts import MANY_ROWS
 
 _F32 = 1e-4
 _KEYS = {"f16": 1e-3, "i8": 2e-2}
@@ -15,11 +17,11 @@ _KEYS = {"f16": 1e-3, "i8": 2e-2}
 _SHORT = 1e-1
 """The bound if activations are rounded to 8 bits or to bf16."""
 _ROUNDED = 1e-2
-"""The bound if code may round the factors of products to 16-bit integers: only calls of many tokens do."""
+"""The bound if code rounds the factors of products to 16-bit integers, as it may in calls of many tokens."""
 
 
-def rounding_bound(model: Model) -> float:
-    """Returns the bound relative to the largest logit."""
+def rounding_bound(model: Model, most: int = 1) -> float:
+    """Returns the bound relative to the largest logit, for calls with up to `most` tokens."""
     states = model.describe()["session"]["states"]
     bounds = [_KEYS.get(state["dtype"], _F32) for state in states if state["name"].endswith(".keys")]
     found = calls(model)
@@ -27,6 +29,6 @@ def rounding_bound(model: Model) -> float:
         is_short = any(operation.op == "quantize" for operation in call.operations)
         if is_short or any(value.type.dtype == "bf16" for value in call.values):
             bounds.append(_SHORT)
-        if any(operation.factors == "i16" for operation in call.operations):
+        if most >= MANY_ROWS and any(operation.factors == I16.name for operation in call.operations):
             bounds.append(_ROUNDED)
     return max(bounds, default=_F32)

@@ -86,7 +86,7 @@ class Generator:
     def __init__(self, model: Model, capacity: int, lookup: int = 0) -> None:
         check_language_model(model)
         self.lookup = lookup
-        self._rounding = rounding_bound(model) if lookup and "score" in model.entries else 0.0
+        self._rounding = rounding_bound(model, lookup + 1) if lookup and "score" in model.entries else 0.0
         most = most_tokens(model)
         check_capacity(capacity, most)
         dims = {} if _capacity_dim(model) is None else {_CAPACITY: capacity}

@@ -129,7 +129,8 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("cuda", "gpu", "gpus"), ("artifact", "GPUs")),
     "threads": ("artifact", "Threads"),
     **dict.fromkeys(
-        ("int8", "int4", "int4a8", "a8", "a8bf16", "bf16", "f16", "f32", "tf32"), ("precision", "Lower precision")
+        ("int8", "int4", "int4a8", "a8", "a16", "a8bf16", "bf16", "f16", "f32", "tf32"),
+        ("precision", "Lower precision"),
     ),
     **dict.fromkeys(("f8", "f8e4m3", "f8e5m2"), ("precision", "8-bit floats")),
     "calibration": ("precision", "Calibration"),

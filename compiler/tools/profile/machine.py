@@ -46,12 +46,17 @@ _FACTORS: Mapping[str, tuple[DType, DType, DType]] = {
 """The dtypes of both factors and of the sum, by the name of the product's dtype. Code may round factors to i16."""
 
 
+def _columns(name: str) -> int:
+    """Returns the columns of a product: more where rows are rounded once for several panels."""
+    return 4 * _WIDTH if name == "i16" else _WIDTH
+
+
 def _multiply(name: str) -> str:
     x, weight, total = _FACTORS[name]
-    rounded = ", factors=i16" if name == "i16" else ""
+    rounded, columns = ", factors=i16" if name == "i16" else "", _columns(name)
     return f"""
-model multiply_{name}(x: {x}[M, {_WIDTH}]) -> {total}[M, {_WIDTH}] {{
-  param weight_{name}: {weight}[{_WIDTH}, {_WIDTH}]
+model multiply_{name}(x: {x}[M, {_WIDTH}]) -> {total}[M, {columns}] {{
+  param weight_{name}: {weight}[{_WIDTH}, {columns}]
   return matmul(x, weight_{name}, into={total}{rounded})
 }}
 """
@@ -121,15 +126,15 @@ def measure_peak(threads: int) -> Peak:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
         weights = Path(folder) / "weights.safetensors"
-        drawn = rng.integers(0, 100, (_WIDTH, _WIDTH))
-        save_file({f"weight_{name}": drawn.astype(w.numpy) for name, (_, w, _) in _FACTORS.items()}, weights)
+        drawn = {name: rng.integers(0, 100, (_WIDTH, _columns(name))) for name in _FACTORS}
+        save_file({f"weight_{name}": drawn[name].astype(w.numpy) for name, (_, w, _) in _FACTORS.items()}, weights)
         Build(read_model(_TEXT, weights), Options()).run(Path(folder) / "peak.so")
         model = load(Path(folder) / "peak.so", threads=threads)
         rows = rng.integers(0, 100, (threads * _ROWS, _WIDTH))
         rates: dict[str, float] = {}
         for name, (x, _, _) in _FACTORS.items():
             array = rows.astype(x.numpy)
-            rates[name] = 2 * rows.size * _WIDTH / _best(partial(model.entries[f"multiply_{name}"], array))
+            rates[name] = 2 * rows.size * _columns(name) / _best(partial(model.entries[f"multiply_{name}"], array))
         memory = np.ones((_BUFFER // 4 // 4096, 4096), np.float32)
         read = _best(lambda: model.entries["read"](memory))
     flops = rates.pop("f32")

@@ -83,7 +83,7 @@ def test_close_logits_are_computed_again(talker: Path, monkeypatch: pytest.Monke
     sampling = Sampling(temperature=0)
     prompt = [1, *[270, 271] * 4]
     expected = list(Generator(model, CONTEXT).generate(prompt, 30, sampling, frozenset()))
-    monkeypatch.setattr(tokens, "rounding_bound", lambda model: 0.2)
+    monkeypatch.setattr(tokens, "rounding_bound", lambda model, most: 0.2)
     rows, again = Generator.append_each, Generator._again
     repeated: list[int] = []
 
@@ -102,24 +102,33 @@ def test_close_logits_are_computed_again(talker: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("keys", "operation", "dtype", "bound"),
+    ("keys", "operation", "dtype", "factors", "most", "bound"),
     [
-        ("f32", "matmul", "f32", 1e-4),
-        ("f16", "matmul", "f16", 1e-3),
-        ("i8", "round", "i8", 2e-2),
-        ("f32", "quantize", "u8", 1e-1),
-        ("i8", "matmul", "bf16", 1e-1),
+        ("f32", "matmul", "f32", "f32", 64, 1e-4),
+        ("f16", "matmul", "f16", "f16", 64, 1e-3),
+        ("i8", "round", "i8", None, 64, 2e-2),
+        ("f32", "quantize", "u8", None, 64, 1e-1),
+        ("i8", "matmul", "bf16", "bf16", 64, 1e-1),
+        # Calls of few tokens round no factors.
+        ("f32", "matmul", "f32", "i16", 47, 1e-4),
+        ("f32", "matmul", "f32", "i16", 48, 1e-2),
     ],
 )
 def test_shorter_formats_have_larger_bounds(
-    keys: str, operation: str, dtype: str, bound: float, monkeypatch: pytest.MonkeyPatch
+    keys: str,
+    operation: str,
+    dtype: str,
+    factors: str | None,
+    most: int,
+    bound: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     value = SimpleNamespace(type=SimpleNamespace(dtype=dtype))
-    call = SimpleNamespace(operations=[SimpleNamespace(op=operation)], values=[value])
+    call = SimpleNamespace(operations=[SimpleNamespace(op=operation, factors=factors)], values=[value])
     monkeypatch.setattr(rounding, "calls", lambda model: {"decode": [], "score": [call]})
     states = [{"name": "a.length", "dtype": "i64"}, {"name": "a.keys", "dtype": keys}]
     model: Any = SimpleNamespace(describe=lambda: {"session": {"states": states}})
-    assert rounding.rounding_bound(model) == bound
+    assert rounding.rounding_bound(model, most) == bound
 
 
 def test_the_bound_of_a_model_in_f32(talker: Path) -> None:

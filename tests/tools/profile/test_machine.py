@@ -72,7 +72,7 @@ def test_the_peak_is_one_that_a_machine_can_have(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "_BUFFER", 1 << 24)
     peak = measure_peak(1)
     assert 1e9 < peak.flops < 1e13 and 1e8 < peak.bytes < 1e13
-    assert set(peak.narrow) == {"bf16", "i8"} and peak.flops <= min(peak.narrow.values())
+    assert set(peak.narrow) == {"bf16", "i8", "i16"} and peak.flops <= min(peak.narrow.values())
     assert peak.of("f32") == peak.of(None) == peak.flops and peak.of("i8") == peak.narrow["i8"]
 
 
