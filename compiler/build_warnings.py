@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
+from ..dialect.emitter import ROUNDED_ROWS
 from ..dialect.graph import walk
 from ..dialect.ops.support.accumulate import rounded_to
 from ..dialect.wrapping import counted
 from ..runtime.loader import Model
 from .base.environment import asks_for_checks
-from .lower.parts import FIXED_POINT, MANY_ROWS
+from .lower.parts import FIXED_POINT
 from .lower.writer import ROUNDED
 from .model.policy import A16
 from .model.source import SourceModel
@@ -38,7 +39,7 @@ _MANY_BYTES = 1 << 20
 _FASTER = {
     "a8": ("dequantize", "it rounds activations to 8 bits"),
     "a8bf16": ("dequantize", "it rounds activations to 8 bits in `decode` and to bf16 in `prefill`"),
-    A16: ("widen", f"it rounds factors to 16-bit integers in calls of {MANY_ROWS} tokens or more"),
+    A16: ("widen", f"it rounds factors to 16-bit integers in calls of {ROUNDED_ROWS} tokens or more"),
 }
 """The precisions that make language models faster: the treatment of weights without it, and its rounding."""
 
@@ -116,7 +117,7 @@ def rounding_notes(build: Build) -> Iterator[str]:
             kept = f"; {others} in f32, with fewer rows or without blocks of 64 to 128 steps" if others > 0 else ""
             yield (
                 f"factors of {counted(rounding, 'kernel')} of `{target.name}` are rounded to 16-bit integers in calls "
-                f"of {MANY_ROWS} rows or more{kept}"
+                f"of {ROUNDED_ROWS} rows or more{kept}"
             )
 
 

@@ -171,8 +171,11 @@ ROUNDED_STEPS = 128
 """The most steps of a sum of products whose rounded factors share a scale, the greatest magnitude of a row, or of a
 column, divided by `ROUNDED_LIMIT`. The sum of as many products of integers fits in 32 bits."""
 ROUNDED_LIMIT = 4095
+ROUNDED_ROWS = 48
+"""The fewest rows of a call whose factors code rounds: rounding the columns takes as long as the products of a dozen
+rows."""
 ROUNDED_LEAST = 2.0**-100
-"""The least magnitude that determines such a scale: the reciprocals of smaller ones are not finite."""
+"""The least magnitude that determines a scale: the reciprocals of smaller ones are not finite."""
 
 
 @dataclass(frozen=True, slots=True)

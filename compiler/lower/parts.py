@@ -15,9 +15,8 @@ PLAIN = "plain"
 MATRIX_TILE = "matrix tile"
 """The schedule of a loop nest that uses the registers of a matrix unit."""
 FIXED_POINT = "fixed-point tile"
-"""The schedule of a sum of products whose factors are rounded to 16-bit integers, in calls of `MANY_ROWS` rows or
-more."""
-MANY_ROWS = 48
+"""The schedule of a sum of products whose factors are rounded to 16-bit integers, in calls of `ROUNDED_ROWS` rows or
+more (`dialect/emitter.py`)."""
 
 INNER = "_inner"
 """The suffix of the copies of kernels' functions that are linked into the module of the entries, for loops that are one

@@ -15,12 +15,12 @@ from nacre.compiler import packed_weights
 from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.llvm.machine import vector_features
 from nacre.compiler.codegen.tiler.fixed_point import BLOCK_ROWS
-from nacre.compiler.lower.parts import FIXED_POINT, MANY_ROWS
+from nacre.compiler.lower.parts import FIXED_POINT
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import Target, parse_targets
 from nacre.dialect.diagnostics import DiagnosticError
-from nacre.dialect.emitter import ROUNDED_LEAST, ROUNDED_LIMIT, ROUNDED_STEPS
+from nacre.dialect.emitter import ROUNDED_LEAST, ROUNDED_LIMIT, ROUNDED_ROWS, ROUNDED_STEPS
 from nacre.dialect.ops.packed_floats import exponents_of
 from schedules import schedules
 
@@ -106,7 +106,7 @@ def test_the_numbers_of_rows_with_other_code_are_reported() -> None:
     build = Build(read_model(product("0..512", 128, 48)), Options(targets=parse_targets("x86-64-v3")))
     (kernels,) = build.generate(build.lower(build.optimize())).kernels.values()
     (kernel,) = kernels.values()
-    assert MANY_ROWS in kernel.report.steps
+    assert ROUNDED_ROWS in kernel.report.steps
     assert any(BLOCK_ROWS <= step < BLOCK_ROWS + 8 for step in kernel.report.steps)
 
 
@@ -128,11 +128,11 @@ def test_numbers(body: str, weights: str, cpu: str) -> None:
     exact = x.astype(np.float64) @ w.T + (b if "b" in body else 0)
     apart = np.abs(whole - (np.maximum(exact, 0) if "b" in body else exact)).max()
     assert 1e-4 < apart / np.abs(exact).max() < 1e-3
-    for rows in (MANY_ROWS, MANY_ROWS + 1, 130, 257, 259):
+    for rows in (ROUNDED_ROWS, ROUNDED_ROWS + 1, 130, 257, 259):
         assert np.array_equal(np.asarray(model(x[:rows])), whole[:rows]), rows
     most = 2 * np.sqrt(STEPS) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(w.T) + np.abs(b))
     exact = np.maximum(exact, 0) if "b" in body else exact
-    for rows in (0, 1, 5, 33, MANY_ROWS - 1):
+    for rows in (0, 1, 5, 33, ROUNDED_ROWS - 1):
         assert (np.abs(np.asarray(model(x[:rows])) - exact[:rows]) <= most[:rows]).all(), rows
 
 
@@ -148,6 +148,16 @@ def test_blocks_and_columns(steps: int, columns: int, block: int, threads: int, 
 def test_a_known_number_of_rows(cpu: str) -> None:
     x, w = factors(131)
     model = nacre.compile(product(131, STEPS, COLUMNS), weights={"w": w}, target=cpu)
+    total, bound = expected(x, w)
+    assert (np.abs(np.asarray(model(x)) - total) <= bound).all()
+
+
+def test_panels_of_an_artifact_for_wider_vectors(cpu: str) -> None:
+    """They have 48 columns, two tiles side by side."""
+    x, w = factors(131, STEPS, 100)
+    model = nacre.compile(product("0..400", STEPS, 100), weights={"w": w}, target=f"{cpu},x86-64-v4")
+    if model.describe()["target"]["levels"][-1]["name"] == "x86-64-v4" and parse_targets("x86-64-v4")[0].runs_here:
+        pytest.skip("this machine runs the other code")
     total, bound = expected(x, w)
     assert (np.abs(np.asarray(model(x)) - total) <= bound).all()
 
@@ -189,7 +199,7 @@ def test_weights_of_12_bits(steps: int, block: int, cpu: str) -> None:
     escapes = x.astype(np.float64) @ (w - kept).T
     whole = np.asarray(model(x[:1], x)[1])
     assert (np.abs(whole - total - escapes) <= bound + np.abs(escapes) * 1e-6).all()
-    for rows in (MANY_ROWS, 50):
+    for rows in (ROUNDED_ROWS, 50):
         assert np.array_equal(np.asarray(model(x[:1], x[:rows])[1]), whole[:rows]), rows
     most = 2 * np.sqrt(steps) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(w.T))
     few = np.asarray(model(x[:1], x[:9])[1])

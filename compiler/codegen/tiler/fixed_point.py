@@ -37,9 +37,8 @@ from functools import partial, reduce
 import numpy as np
 
 from ....dialect.dims import bounds
-from ....dialect.emitter import ROUNDED_LEAST, ROUNDED_LIMIT, ROUNDED_STEPS, Index
+from ....dialect.emitter import ROUNDED_LEAST, ROUNDED_LIMIT, ROUNDED_ROWS, ROUNDED_STEPS, Index
 from ....dialect.lazy_dataclass import dataclass
-from ...lower.parts import MANY_ROWS
 from ...targets.vector_unit import VectorUnit
 from ..isa import find
 from ..structured.body_nodes import Node
@@ -111,7 +110,7 @@ def plan_fixed_point(evaluator: Evaluator, op: Op, roles: Roles, unit: VectorUni
     if evaluator.spans or find("multiply-pairs", writer.lanes, writer.features) is None:
         return None
     size, columns = stage.sizes[roles.row], stage.sizes[roles.lane]
-    if stage.around or op.body.type != FLOAT or not isinstance(columns, int) or bounds(size)[1] < MANY_ROWS:
+    if stage.around or op.body.type != FLOAT or not isinstance(columns, int) or bounds(size)[1] < ROUNDED_ROWS:
         return None
     products = _find_products(evaluator, op, roles)
     turns = _find_turns(op, len(products), writer.lanes) if products else None
@@ -406,12 +405,12 @@ def write_fixed_point(
         tiles = FixedPointTiles(evaluator, op, plan)
         write(partial(tiles.cover_item, evaluator.finish))
 
-    if bounds(size)[0] >= MANY_ROWS:
+    if bounds(size)[0] >= ROUNDED_ROWS:
         many()
         return
     # A loop of each kind: constants of one would take registers of the other.
-    writer.steps.add(MANY_ROWS)
-    is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(MANY_ROWS)} : index"
+    writer.steps.add(ROUNDED_ROWS)
+    is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(ROUNDED_ROWS)} : index"
     writer.either(writer.let(is_few), lambda: write(_exact_panels(evaluator, op, plan, unit)), many)
 
 
@@ -419,7 +418,7 @@ def _exact_panels(
     evaluator: Evaluator, op: Op, plan: FixedPoint, unit: VectorUnit
 ) -> Callable[[Iteration, Form, Form, Rows, Rows], None]:
     """Returns the writer of a work item of few rows, in f32."""
-    fetched, roles = Panels(plan.roles.step, (), plan.roles.prefetches), replace(plan.roles, block=MANY_ROWS)
+    fetched, roles = Panels(plan.roles.step, (), plan.roles.prefetches), replace(plan.roles, block=ROUNDED_ROWS)
     write = _exact_panel(evaluator, op, roles, unit, fetched)
 
     def item(iteration: Iteration, row: Form, column: Form, rows: Rows, panels: Rows) -> None:

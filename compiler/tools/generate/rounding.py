@@ -6,10 +6,10 @@ its other neighbour, so the bounds of such models are larger.
 
 from __future__ import annotations
 
+from ....dialect.emitter import ROUNDED_ROWS
 from ....dialect.types import I16
 from ....runtime.loader import Model
 from ....runtime.observe import calls
-from ...lower.parts import MANY_ROWS
 
 _F32 = 1e-4
 _KEYS = {"f16": 1e-3, "i8": 2e-2}
@@ -29,6 +29,6 @@ def rounding_bound(model: Model, most: int = 1) -> float:
         is_short = any(operation.op == "quantize" for operation in call.operations)
         if is_short or any(value.type.dtype == "bf16" for value in call.values):
             bounds.append(_SHORT)
-        if most >= MANY_ROWS and any(operation.factors == I16.name for operation in call.operations):
+        if most >= ROUNDED_ROWS and any(operation.factors == I16.name for operation in call.operations):
             bounds.append(_ROUNDED)
     return max(bounds, default=_F32)
