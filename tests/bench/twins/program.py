@@ -60,7 +60,7 @@ def twin_attributes(node: Node, dims: Mapping[str, int]) -> dict[str, Any]:
     attributes = concrete_attributes(node, dims)
     assert attributes.pop("layout", "channels_first") == "channels_first", node
     assert attributes.pop("into", None) is None, node
-    for promise in ("sparse", "x_diagonal", "y_diagonal"):
+    for promise in ("sparse", "x_diagonal", "y_diagonal", "factors"):
         attributes.pop(promise, None)
     return attributes
 
