@@ -79,7 +79,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def factors(rows: int, steps: int = STEPS, columns: int = COLUMNS) -> tuple[Numbers, Numbers]:
     random = np.random.default_rng(rows)
-    return tuple(bfloats(random.standard_normal(shape)) for shape in ((rows, steps), (columns, steps)))  # type: ignore[return-value]
+    return bfloats(random.standard_normal((rows, steps))), bfloats(random.standard_normal((columns, steps)))
 
 
 @pytest.mark.parametrize(

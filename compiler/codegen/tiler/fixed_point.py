@@ -4,7 +4,7 @@ scale, and an instruction multiplies pairs of integers.
 A block has up to 128 steps of the sum. The scale of a row in a block is its greatest magnitude divided by 4095, and so
 is that of a column. The sum of 128 products of such integers fits in 32 bits. For two steps of a row and of a vector of
 columns, a tile takes an instruction that multiplies and one that adds, where f32 takes two that do both; additions of
-integers run on more ports.
+integers run on more ports. With AVX-VNNI, LLVM joins the two.
 
 For each work item of up to 128 rows and several panels of columns:
 
