@@ -8,7 +8,7 @@ from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
-from ...dialect.ops.support.accumulate import without_diagonals
+from ...dialect.ops.support.accumulate import ROUNDED, without_diagonals
 from ...dialect.types import F32, I32
 from ..analysis.factors import is_cast
 from ..analysis.known_values import KnownValues
@@ -125,6 +125,7 @@ class _Propagation(Rewriter):
         """Returns the sums of products of quantized values, each without its zero point, in i32."""
         # A quantized value that stands for 0 is the zero point.
         attributes = {**without_diagonals(dict(node.attributes)), "into": I32}
+        attributes.pop(ROUNDED.name, None)
         if x.zero is None and y.zero is None:
             return b.apply(node.op, [x.q, y.q], attributes)[0]
         number = 0 if y.zero is None else 1

@@ -179,6 +179,17 @@ def test_strict_passes_multiply_codes_too() -> None:
     assert all(n.attribute("into") is I32 for n in walk(after.functions[0].body) if n.op == "matmul")
 
 
+def test_products_of_quantized_values_round_no_factors() -> None:
+    """Sums of products of integers are exact, also where the product in f32 may be rounded."""
+    permitted = PERCEPTRON.replace(" : f32[B, 24]\n  %bias", " {factors = i16} : f32[B, 24]\n  %bias")
+    assert "{factors = i16}" in permitted
+    products = [
+        n for n in walk(run_passes(parse_module(permitted), GRAPH_PASSES[2]).functions[0].body) if n.op == "matmul"
+    ]
+    assert len(products) == 2
+    assert all(n.attribute("into") is I32 and n.attribute("factors") is None for n in products)
+
+
 def test_strict_passes_store_weights_as_quantized_values() -> None:
     after = run_passes(parse_module(CONVOLUTIONS), STRICT_PASSES[2])
     kernels = [p for p in after.parameters if p.type.rank == 4]
