@@ -23,6 +23,7 @@ from .lower.writer import ROUNDED
 from .model.policy import A16
 from .model.source import SourceModel
 from .model.weight_notes import initial_value_notes
+from .options import Options
 from .pipeline import Build
 from .quantization.effects import find_faster_precision, find_slow_products
 from .targets.target import Target
@@ -73,10 +74,10 @@ def _warn_of_unchecked(targets: Sequence[Target], on_devices: bool) -> tuple[Dia
     return (Diagnostic("unchecked-kernels", message, severity="warning", help=help_text),)
 
 
-def precision_notes(source_model: SourceModel, targets: Sequence[Target]) -> Iterator[str]:
+def precision_notes(source_model: SourceModel, options: Options) -> Iterator[str]:
     """Yields a line if another precision makes a language model faster."""
-    faster = find_faster_precision(source_model.module, targets)
-    if faster is not None:
+    faster = find_faster_precision(source_model.module, options.targets)
+    if faster is not None and not (options.strict and faster == A16):
         does, rounded = _FASTER[faster]
         yield f"products {does} weights and multiply in f32; `--precision {faster}` is faster on this target: {rounded}"
 
@@ -114,7 +115,7 @@ def rounding_notes(build: Build) -> Iterator[str]:
             if not rounding:
                 yield f"no kernel of `{target.name}` rounds factors to 16-bit integers: their products are in f32"
                 continue
-            kept = f"; {others} in f32, with fewer rows or without blocks of 64 to 128 steps" if others > 0 else ""
+            kept = f"; {others} in f32" if others > 0 else ""
             yield (
                 f"factors of {counted(rounding, 'kernel')} of `{target.name}` are rounded to 16-bit integers in calls "
                 f"of {ROUNDED_ROWS} rows or more{kept}"

@@ -34,7 +34,7 @@ Size = int | str
 class Operation:
     """An operator that a kernel computes. `scope` is the dotted path of the block instance that contains it, `at` its
     file, line and column; `flops` counts its floating-point operations. `factors` is the dtype of the multiplied
-    operands, if it is a sum of products."""
+    operands, or the one that code may round them to, if it is a sum of products."""
 
     op: str
     scope: str

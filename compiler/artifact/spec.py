@@ -70,7 +70,7 @@ class Constraint:
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
     """An operator that a kernel computes, its block instance and source location, its arithmetic operations, and, for a
-    contraction, the dtype of its factors, the wider one."""
+    contraction, the dtype of its factors, the wider one, or the one that code may round them to."""
 
     op: str
     scope: str

@@ -124,7 +124,7 @@ def compile_command(
         check_dims(build.source_model.module.dims, dims)
         write_outputs(build, paths, library.name)
     report_unmatched(dumps.selection)
-    for note in (*weight_notes(build.source_model), *precision_notes(build.source_model, build.options.targets)):
+    for note in (*weight_notes(build.source_model), *precision_notes(build.source_model, build.options)):
         tell(f"note: {note}")
     packed = () if build.optimized is None else packed_notes(build.optimized)
     for note in (*build.recomputed, *build.unpacked, *packed, *plain_notes(build, dims), *rounding_notes(build)):

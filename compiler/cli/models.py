@@ -87,7 +87,7 @@ def open_with_build(
         build = chosen.build(model)
         loaded = load_cached(build, threads=threads)
     source_model = build.source_model
-    for note in (*initial_value_notes(source_model), *precision_notes(source_model, build.options.targets)):
+    for note in (*initial_value_notes(source_model), *precision_notes(source_model, build.options)):
         tell(f"note: {note}")
     return loaded, build
 

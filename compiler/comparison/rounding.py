@@ -44,14 +44,13 @@ class Rounding:
 
     def _error(self, operation: Operation, epsilon: float, elements: int, dims: Mapping[str, int]) -> float:
         operator = OPERATORS.get(operation.op)
-        if operation.factors == I16.name:
-            return 1 / ROUNDED_LIMIT
         if operator is None:
             return 3 * epsilon  # of a later version: assume an ordinary function
         if operator.has("stepped"):
             return _STEP if self.lower else epsilon
         # A product and a sum for each term.
-        return relative_units(operator, max(1.0, evaluate(operation.flops, dims) / 2 / elements)) * epsilon
+        usual = relative_units(operator, max(1.0, evaluate(operation.flops, dims) / 2 / elements)) * epsilon
+        return max(usual, 1 / ROUNDED_LIMIT) if operation.factors == I16.name else usual
 
     @property
     def share(self) -> float:

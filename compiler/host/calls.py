@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from ...dialect.control_flow import walk_control
-from ...dialect.dims import multiply
+from ...dialect.dims import bounds, multiply, product
+from ...dialect.emitter import ROUNDED_ROWS
 from ...dialect.graph import Function, Node
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
@@ -95,10 +96,10 @@ def _placed(value: ValueSpec, storage: Storage) -> ValueSpec:
 
 
 def _factors(node: Node) -> DType | None:
-    """Returns the dtype of a contraction's factors: the one that they may be rounded to, or the widest, a signed one
-    where another is as wide."""
+    """Returns the dtype of a contraction's factors: the one that code may round them to in a call of many rows, or the
+    widest, a signed one where another is as wide."""
     rounded, dtypes = rounded_to(node), [v.type.dtype for v in node.inputs]
-    if rounded is not None:
+    if rounded is not None and bounds(product(node.output.type.shape[:-1]))[1] >= ROUNDED_ROWS:
         return rounded
     if not OPERATORS[node.op].has("contraction") or not dtypes:
         return None

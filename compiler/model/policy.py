@@ -29,9 +29,9 @@ Origin = Literal["", "dynamic", "static", "fitted"]
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """A quantization scheme: the dtype as the language writes it, and the source of the scales. Scales of i8
-    activations are computed from the numbers of each call, `dynamic`, or from calibrated ranges, `static`. Scales of
-    block-quantized weights are computed from their own numbers, or `fitted`, with the quantized values, to the samples
-    that multiply them."""
+    activations are computed from the numbers of each call, `dynamic`, or from calibrated ranges, `static`; those of i16
+    activations, and of the weights that they multiply, are `dynamic`. Scales of block-quantized weights are computed
+    from their own numbers, or `fitted`, with the quantized values, to the samples that multiply them."""
 
     dtype: str
     scale: Origin = ""

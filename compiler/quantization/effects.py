@@ -42,9 +42,10 @@ class _Layer:
     held: bool
 
     @property
-    def rounds_factors(self) -> bool:
-        """Whether code may round the factors of its products."""
-        return any(spec.name == ROUNDED.name for spec in OPERATORS[self.op].attributes)
+    def may_round(self) -> bool:
+        """Whether code may round the factors of its products, or it has none, as a table."""
+        operator = OPERATORS[self.op]
+        return not operator.has("contraction") or any(spec.name == ROUNDED.name for spec in operator.attributes)
 
     @property
     def is_convolution(self) -> bool:
@@ -152,7 +153,7 @@ def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
             message = f"`{scheme}` does not hold {_count(kept, len(_paths(these)), 'weight')} of `{model}`, kept in f32"
             help = "a block format needs whole blocks along one summed axis; `i8` supports every weight"
             yield _warning("precision-not-held", message, kept, help)
-    unknown = [layer for layer in layers if layer.activation.dtype == types.I16.name and not layer.rounds_factors]
+    unknown = [layer for layer in layers if layer.activation.dtype == types.I16.name and not layer.may_round]
     for op in dict.fromkeys(layer.op for layer in unknown):
         these = [layer for layer in unknown if layer.op == op]
         message = f"`{these[0].activation}` does not round the factors of {len(_paths(these))} `{op}` of `{model}`"

@@ -117,7 +117,8 @@ matmul = Operator(
     "sums and of the result: i32 for any combination of i8 and u8, f32 for short floats and for i8 with a "
     "float; with `sparse`, rows of y may be left out where the element of x is 0; with `x_diagonal` or `y_diagonal`, "
     "that factor is 0 where its column is greater than its row plus the number, and its products may be left out; with "
-    "`factors` i16, code may round factors in f32 to integers of 13 bits with a scale for each 128 steps",
+    "`factors` i16, code may round factors in f32 to integers of 13 bits, with a scale for each block of up to 128 "
+    "steps",
     operands=(Operand("x", FACTOR_DTYPES, mixed=True), Operand("y", FACTOR_DTYPES, mixed=True)),
     attributes=(INTO, SPARSE, *DIAGONALS, ROUNDED),
     infer=_infer_matmul,

@@ -58,7 +58,7 @@ def expected(x: Numbers, w: Numbers, block: int = ROUNDED_STEPS) -> tuple[Number
     total, most = np.zeros((len(x), len(w))), np.zeros((len(x), len(w)))
     for begin in range(0, x.shape[1], block):
         (left, of_left), (right, of_right) = (rounded(each[:, begin : begin + block]) for each in (x, w))
-        part = (left @ right.T) * (of_left * of_right.T)
+        part = (left @ right.T) * of_left.astype(np.float64) * of_right.T.astype(np.float64)
         total, most = total + part, most + np.abs(part)
     return total, most * np.finfo(np.float32).eps * 3
 
@@ -160,6 +160,31 @@ def test_panels_of_an_artifact_for_wider_vectors(cpu: str) -> None:
         pytest.skip("this machine runs the other code")
     total, bound = expected(x, w)
     assert (np.abs(np.asarray(model(x)) - total) <= bound).all()
+    most = 2 * np.sqrt(STEPS) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(w.T))
+    for rows in (9, 40):
+        assert (np.abs(np.asarray(model(x[:rows])) - x[:rows].astype(np.float64) @ w.T) <= most[:rows]).all(), rows
+
+
+def test_results_may_share_the_memory_of_a_residual(cpu: str) -> None:
+    """A work item reads each element of the residual just before it writes the result there."""
+    text = product("0..400", STEPS, COLUMNS, body="relu(x @ v.T) + P")
+    text = text.replace("  param w", f"  param v: f32[{COLUMNS}, {STEPS}]\n  param w")
+    x, w = factors(300)
+    v = np.random.default_rng(2).standard_normal((COLUMNS, STEPS)).astype(np.float32)
+    model = nacre.compile(text, weights={"w": w, "v": v}, target=cpu)
+    total, bound = expected(x, w)
+    residual = np.maximum(x.astype(np.float64) @ v.T, 0)
+    bound = bound + np.sqrt(STEPS) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(v.T))
+    for rows in (300, 131, 48):
+        assert (np.abs(np.asarray(model(x[:rows])) - residual[:rows] - total[:rows]) <= bound[:rows]).all(), rows
+
+
+def test_products_of_small_scales_keep_their_bits(cpu: str) -> None:
+    x, w = factors(100)
+    x, w = x * np.float32(2.0**-60), w * np.float32(2.0**-66)
+    total, bound = expected(x, w)
+    results = np.asarray(nacre.compile(product("0..400", STEPS, COLUMNS), weights={"w": w}, target=cpu)(x))
+    assert (np.abs(results - total) <= bound + 2.0**-147).all()
 
 
 BATCHES = f"""language 1

@@ -6,7 +6,7 @@ is that of a column. The sum of 128 products of such integers fits in 32 bits. F
 columns, a tile takes an instruction that multiplies and one that adds, where f32 takes two that do both; additions of
 integers run on more ports. With AVX-VNNI, LLVM joins the two.
 
-For each work item of up to 128 rows and several panels of columns:
+For each work item, about 128 rows and several panels of columns:
 
     for each block of steps:
         round the rows to words                        once for all panels of the work item
@@ -14,7 +14,7 @@ For each work item of up to 128 rows and several panels of columns:
             round the columns to words                 once for all rows of the work item
             for each tile of rows:
                 part = sums of products of words       in registers, 32-bit integers
-                sums[row] += part * (scale of the row * scale of the columns)
+                sums[row] += part * scale of the row * scale of the columns
 
 A word holds the steps k and k + lanes, so that two vectors of steps of a row become one vector of words without a
 permutation of lanes:
@@ -24,7 +24,7 @@ permutation of lanes:
 
 The sum of a row depends neither on the other rows nor on the number of rows. A call of few rows multiplies in f32,
 without rounding. A factor that is not finite makes the results of its row, or of its column, NaN; a call of few rows
-may give infinities.
+may give infinities. Rows with magnitudes above 6e32 may give infinities where f32 does not.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from ...targets.vector_unit import VectorUnit
 from ..isa import find
 from ..structured.body_nodes import Node
 from ..structured.positions import Panel
+from .copied import choose_block
 from .decoded import DecodedTiles
 from .dots import WORD, add_halves
 from .evaluate import Evaluator, Iteration
@@ -64,11 +65,11 @@ FEWEST_STEPS = 64
 NEAREST = 1.5 * 2**23
 """A float whose last bit is 1. The lower bits of its sum with a number are those of the nearest integer."""
 BLOCK_ROWS = 128
-"""The most rows of a work item. Rounding a panel takes as long as the products of a dozen rows. With 256 rows, a
-product takes 0.96 of the time, but there are half as many work items for threads."""
+"""The most rows of a work item, but for those that fill its last tile. Rounding a panel takes as long as the products
+of a dozen rows. With 256 rows, a product takes 0.96 of the time, but there are half as many work items for threads."""
 BLOCK_COLUMNS = 192
 """The most columns of a work item. Rounding a row takes as long as its products with 8 columns."""
-FEWEST_ITEMS = 4
+FEWEST_ITEMS = 8
 """The fewest groups of columns, as far as there are as many panels: threads divide them."""
 EXACT_BYTES = 64 << 10
 """The bytes of the stack that the tiles of few rows may take."""
@@ -119,12 +120,10 @@ def plan_fixed_point(evaluator: Evaluator, op: Op, roles: Roles, unit: VectorUni
     width = even_groups(roles.step // writer.lanes, unit.vectors)
     # Registers hold the sums, vectors of columns, a word of a row, and two products.
     height = max(1, (unit.registers - 3 - width) // width)
-    most = min(BLOCK_ROWS, int(bounds(size)[1]))
-    block = even_groups(size, most) if isinstance(size, int) else most
-    block = -(-block // height) * height
     panels = -(-columns // roles.step)
-    most = min(max(1, BLOCK_COLUMNS // roles.step), -(-panels // FEWEST_ITEMS))
-    panels, roles = even_groups(panels, most), replace(roles, block=block, width=roles.step)
+    panels = even_groups(panels, min(max(1, BLOCK_COLUMNS // roles.step), -(-panels // FEWEST_ITEMS)))
+    block = choose_block(stage, replace(roles, step=roles.step * panels), BLOCK_ROWS)
+    roles = replace(roles, block=-(-block // height) * height, width=roles.step)
     plan = FixedPoint(roles, products, turns, panels, height, width)
     return plan if _bytes_of(plan) <= STACK_BYTES - EXACT_BYTES - writer.stack_bytes else None
 
@@ -379,8 +378,9 @@ class FixedPointTiles(Tiles):
             of_row = writer.broadcast(writer.load(self.row_scales, number))
             for v in vectors:
                 scale = writer.load(self.column_scales, constant(v * lanes) + LANES)
-                scale = writer.apply("arith.mulf", "", [of_row, scale], FLOAT)
+                # The product of two small scales would be denormal.
                 part = writer.apply("arith.sitofp", "", [next(results)], FLOAT)
+                part = writer.apply("arith.mulf", "", [part, of_row], FLOAT)
                 slot = self._slot(panel, number, v)
                 total = writer.load(self.sums, slot)
                 name = writer.multiply_add(part.name, scale.name, total.name, writer.type(total))
@@ -418,7 +418,8 @@ def _exact_panels(
     evaluator: Evaluator, op: Op, plan: FixedPoint, unit: VectorUnit
 ) -> Callable[[Iteration, Form, Form, Rows, Rows], None]:
     """Returns the writer of a work item of few rows, in f32."""
-    fetched, roles = Panels(plan.roles.step, (), plan.roles.prefetches), replace(plan.roles, block=ROUNDED_ROWS)
+    fetched = Panels(plan.roles.step, (), plan.roles.prefetches)
+    roles = replace(plan.roles, block=ROUNDED_ROWS, width=plan.vectors * evaluator.writer.lanes)
     write = _exact_panel(evaluator, op, roles, unit, fetched)
 
     def item(iteration: Iteration, row: Form, column: Form, rows: Rows, panels: Rows) -> None:
