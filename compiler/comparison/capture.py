@@ -15,7 +15,6 @@ from ...dialect.types import Array
 from ...runtime.library import NacreError
 from ...runtime.loader import Entry, Model, Session
 from ...runtime.observe import Event, calls, observe
-from ..model.policy import KEPT_IN_F32
 from .rounding import Rounding
 
 
@@ -71,7 +70,7 @@ def capture(model: Model, entry: str, inputs: Sequence[Array], *, keeps_failure:
     reached = -1
     dims: dict[str, int] = {}
     precision = model.describe()["options"].get("precision")
-    rounding = Rounding(lower=precision not in (None, "", *KEPT_IN_F32))
+    rounding = Rounding(lower=precision not in (None, "", "f32"))
 
     def keep(event: Event) -> None:
         nonlocal reached

@@ -158,8 +158,6 @@ TF32 = "tf32"
 A16 = "a16"
 """Products of f32 on CPUs that multiply pairs of 16-bit integers: code rounds both factors, a block of steps at a time.
 No value of the graph has another dtype."""
-KEPT_IN_F32 = ("f32", TF32, A16)
-"""The precisions that leave the dtypes of all values as the model declares them."""
 
 SHORT_FORMS: Mapping[str, Policy] = {
     "f32": Policy(),
