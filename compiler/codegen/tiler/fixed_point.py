@@ -148,7 +148,7 @@ def _find_products(evaluator: Evaluator, op: Op, roles: Roles) -> tuple[tuple[No
         return ()
     if first.tensor.element != FLOAT or first.step(loop) != len(products):
         return ()
-    if len(products) > 1 and any(access != _moved(first, step) for step, access in enumerate(accesses)):
+    if len(products) > 1 and any(access != first.moved(step) for step, access in enumerate(accesses)):
         return ()
     return products
 
@@ -157,15 +157,6 @@ def _last(access: Access) -> int:
     """Returns the distance of an access to memory along its last axis."""
     last = access.index[-1] if access.index else None
     return last.constant if isinstance(last, Index) and isinstance(last.constant, int) else 0
-
-
-def _moved(access: Access, steps: int) -> Access | None:
-    """Returns the access to memory that is some elements ahead."""
-    *before, last = access.index
-    view = access.tensor.view
-    if view is None or view.strides[-1] != 1 or not isinstance(last, Index):
-        return None
-    return replace(access, index=(*before, Index(last.coefficients, last.constant + steps)))
 
 
 def _find_turns(op: Op, products: int, lanes: int) -> int | None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ....dialect.emitter import Index
 from ..structured.body_nodes import Node
 from ..structured.positions import Panel
 from .dots import WORD
-from .structure import COMPOSED, Access, Group, Op
+from .structure import COMPOSED, Group, Op
 
 WIDENED = "arith.extf"
 _LOWER = ("arith.shli", "16")
@@ -47,7 +46,7 @@ def _pair(op: Op, first: tuple[Node, Node], second: tuple[Node, Node]) -> tuple[
     if any(part is None for part in parts):
         return None
     (low, x), (high, y) = (part for part in parts if part is not None)
-    if low is not high or not _are_neighbours(op.reads[x.number], op.reads[y.number]):
+    if low is not high or op.reads[x.number].moved(1) != op.reads[y.number]:
         return None
     return low, x.number
 
@@ -63,17 +62,6 @@ def _parts(factors: Sequence[Node], half: tuple[str, str]) -> tuple[Node, Node] 
                 if constant.kind == "constant" and constant.text.split()[0] == half[1]:
                     return word, other.operands[0]
     return None
-
-
-def _are_neighbours(one: Access, other: Access) -> bool:
-    if one.tensor is not other.tensor or one.group is not None or one.tensor.view is None:
-        return False
-    *before, first = one.index
-    *behind, second = other.index
-    if before != behind or not isinstance(first, Index) or not isinstance(second, Index):
-        return False
-    moved = Index(first.coefficients, first.constant + 1)
-    return one.tensor.view.strides[-1] == 1 and moved == second
 
 
 def _without_unused(op: Op) -> Op:

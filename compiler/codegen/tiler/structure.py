@@ -17,7 +17,7 @@ So lanes run along j, and one element of x serves all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -116,6 +116,15 @@ class Access:
         """Returns the loops that the access depends on."""
         beside = {loop for p in self.index if isinstance(p, Page) for loop in p.beside}
         return frozenset(loop for p in self.index for loop, _ in linear(p).coefficients) | beside
+
+    def moved(self, elements: int) -> Access | None:
+        """Returns the access to the element that is some elements of memory ahead; None for groups, and where the last
+        axis is not contiguous."""
+        *before, last = self.index
+        view = self.tensor.view
+        if self.group is not None or view is None or view.strides[-1] != 1 or not isinstance(last, Index):
+            return None
+        return replace(self, index=(*before, Index(last.coefficients, last.constant + elements)))
 
     @property
     def origin(self) -> Size | None:
