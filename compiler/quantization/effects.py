@@ -14,7 +14,7 @@ from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
-from ...dialect.ops.support.accumulate import ROUNDED, rounded_to
+from ...dialect.ops.support.accumulate import may_round, rounded_to
 from ...dialect.types import BF16, F16, DType
 from ...dialect.wrapping import counted
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of, trained_parameters
@@ -45,7 +45,7 @@ class _Layer:
     def may_round(self) -> bool:
         """Whether code may round the factors of its products, or it has none, as a table."""
         operator = OPERATORS[self.op]
-        return not operator.has("contraction") or any(spec.name == ROUNDED.name for spec in operator.attributes)
+        return not operator.has("contraction") or may_round(operator)
 
     @property
     def is_convolution(self) -> bool:

@@ -125,6 +125,7 @@ class _Propagation(Rewriter):
         """Returns the sums of products of quantized values, each without its zero point, in i32."""
         # A quantized value that stands for 0 is the zero point.
         attributes = {**without_diagonals(dict(node.attributes)), "into": I32}
+        # Sums of products of integers are exact.
         attributes.pop(ROUNDED.name, None)
         if x.zero is None and y.zero is None:
             return b.apply(node.op, [x.q, y.q], attributes)[0]

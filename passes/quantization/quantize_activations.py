@@ -9,7 +9,7 @@ from ...dialect.graph import Function, Module, Node, Region, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Axes
 from ...dialect.ops import OPERATORS, axis_order
-from ...dialect.ops.support.accumulate import ROUNDED, rounded_to
+from ...dialect.ops.support.accumulate import ROUNDED, may_round, rounded_to
 from ...dialect.types import BF16, F16, F32, I16
 from ..analysis.factors import (
     NOT_TRAINED,
@@ -112,8 +112,7 @@ class _Quantizer(Rewriter):
 
     def permit(self, node: Node) -> Replacement | None:
         """Returns the node with the permission to round its factors, if it is a product with a weight in f32."""
-        is_known = any(spec.name == ROUNDED.name for spec in OPERATORS[node.op].attributes)
-        if not is_known or node.output.type.dtype is not F32 or rounded_to(node) is not None:
+        if not may_round(OPERATORS[node.op]) or node.output.type.dtype is not F32 or rounded_to(node) is not None:
             return None
         if not self.factors(node) or not self.context.allow(node.op, node):
             return None

@@ -24,6 +24,7 @@ from ...operator import (
     Case,
     Gradient,
     InferenceError,
+    Operator,
     Use,
 )
 from ...types import (
@@ -121,6 +122,11 @@ def infer_sum(operator: str, types: Sequence[TensorType], into: DType | None) ->
             operand=0,
         )
     return into
+
+
+def may_round(operator: Operator) -> bool:
+    """Returns whether code of an operator can round factors."""
+    return any(spec is ROUNDED for spec in operator.attributes)
 
 
 def rounded_to(node: Node) -> DType | None:
