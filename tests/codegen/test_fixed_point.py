@@ -154,10 +154,10 @@ def test_a_known_number_of_rows(cpu: str) -> None:
 
 def test_panels_of_an_artifact_for_wider_vectors(cpu: str) -> None:
     """They have 48 columns, two tiles side by side."""
+    if parse_targets("x86-64-v4")[0].runs_here:
+        pytest.skip("this machine runs the artifact's code for AVX-512, which rounds no factors")
     x, w = factors(131, STEPS, 100)
     model = nacre.compile(product("0..400", STEPS, 100), weights={"w": w}, target=f"{cpu},x86-64-v4")
-    if model.describe()["target"]["levels"][-1]["name"] == "x86-64-v4" and parse_targets("x86-64-v4")[0].runs_here:
-        pytest.skip("this machine runs the other code")
     total, bound = expected(x, w)
     assert (np.abs(np.asarray(model(x)) - total) <= bound).all()
     most = 2 * np.sqrt(STEPS) * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(w.T))
@@ -241,7 +241,7 @@ def test_extreme_factors(cpu: str) -> None:
     model = nacre.compile(product("0..400", STEPS, COLUMNS), weights={"w": w}, target=cpu)
     total, bound = expected(x, w)
     results = np.asarray(model(x))
-    assert (np.abs(results - total) <= bound + 2.0**-140).all()
+    assert (np.abs(results - total) <= bound).all()
     assert not results[0].any()
     assert not results[:, 7].any()
     for number in (np.nan, np.inf, -np.inf):
