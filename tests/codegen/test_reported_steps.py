@@ -27,7 +27,9 @@ MODELS = {
     "tile": "x: f32[B, 64], w: f32[64, T]) -> f32[B, T] { return x @ w",
     "tile of bytes": "x: u8[B, 24], w: i8[24, 32]) -> i32[B, 32] { return matmul(x, w, into=i32)",
     "copied tile": "x: f32[B, 64], w: f32[24, 64]) -> f32[B, 24] { return relu(x @ w.T)",
-    "rows of attention": "q: f32[2, T, 16], k: f32[2, T, 16], v: f32[2, T, 16]) -> f32[2, T, 16] {\n"
+    "rows of attention": "q: f32[2, B, 16], k: f32[2, B, 16], v: f32[2, B, 16]) -> f32[2, B, 16] {\n"
+    "  return attention(q, k, v)",
+    "rows, online softmax": "q: f32[2, T, 16], k: f32[2, T, 16], v: f32[2, T, 16]) -> f32[2, T, 16] {\n"
     "  return attention(q, k, v)",
     "map of windows": "x: f32[1, 1, T, T]) -> f32[1, 1, 2*T, 2*T] { return resize(x, (2*T, 2*T))",
 }

@@ -7,7 +7,7 @@ from codegen import untiled
 from codegen.untiled import Tiled, find_untiled
 from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.llvm.machine import vector_features
-from nacre.compiler.codegen.tiler.structure import Kernel, Unsupported
+from nacre.compiler.codegen.tiler.structure import Unsupported
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
@@ -57,7 +57,7 @@ def test_units_that_answer_differently_are_told_apart(monkeypatch: pytest.Monkey
     """A fault is found in exactly the units that have it; units that differ elsewhere share one kernel."""
     written: list[VectorUnit] = []
 
-    def write(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> None:
+    def write(function: object, unit: VectorUnit, *, strict: bool) -> None:
         written.append(unit)
         if {"avx512f", "avx512vnni"} <= unit.features:
             raise Unsupported("planted")
@@ -75,7 +75,7 @@ def test_units_of_other_sizes_are_told_apart_where_they_are_read(
     """A method reads the fields of the unit, too."""
     written: list[VectorUnit] = []
 
-    def write(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> None:
+    def write(function: object, unit: VectorUnit, *, strict: bool) -> None:
         written.append(unit)
         if asked and unit.lanes(32) == 8:
             raise Unsupported("planted")

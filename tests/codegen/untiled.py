@@ -14,7 +14,6 @@ from typing import Any
 
 from nacre.compiler.base.mlir import ir
 from nacre.compiler.codegen.tiler.kernels import write_kernel
-from nacre.compiler.codegen.tiler.read import read_kernel
 from nacre.compiler.codegen.tiler.structure import Sequential, Unsupported
 from nacre.compiler.targets.vector_unit import VectorUnit
 
@@ -104,14 +103,13 @@ class Tiled:
 
     def _write(self, unit: _AskedUnit) -> str:
         with open_context():
-            kernel = _parse(self._text).body.operations[0]
+            function = _parse(self._text).body.operations[0]
             try:
-                # Writing moves tensors to the stack, so every unit gets a kernel of its own.
-                write_kernel(read_kernel(kernel), unit, strict=False)  # type: ignore[arg-type]  # it has the fields of a unit
+                write_kernel(function, unit, strict=False)  # type: ignore[arg-type]  # it has the fields of a unit
             except Sequential:
                 return ""
             except Unsupported as reason:
-                return f"{ir.StringAttr(kernel.attributes['sym_name']).value}: {reason}"
+                return f"{ir.StringAttr(function.attributes['sym_name']).value}: {reason}"
         return ""
 
 

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 from nacre.compiler.codegen.elementary.vector_math import circular, exponential
 from nacre.compiler.codegen.llvm import literals, machine
-from nacre.compiler.codegen.tiler import dots, fixed_point, folds, kernels, maps, reciprocals, rows, text
+from nacre.compiler.codegen.tiler import (
+    dots,
+    fixed_point,
+    folds,
+    kernels,
+    maps,
+    online_softmax,
+    reciprocals,
+    rows,
+    text,
+)
 from nacre.compiler.lower import arithmetic, packing
 from nacre.dialect.dims import add, ceil_divide, floor_divide, multiply
 from nacre.dialect.ops import pooling
@@ -54,7 +64,7 @@ def wrong_packing(setter: Setter) -> None:
 
 def repeated_vector(setter: Setter) -> None:
     """A turn of a loop that takes four vectors takes the third twice, and never the fourth."""
-    chunks = rows.RowWriter._chunks
+    chunks = rows.RowWriter.chunks
 
     def wrong(self: rows.RowWriter, c: int, place: Any, write: Any) -> None:
         places: list[Any] = []
@@ -65,7 +75,12 @@ def repeated_vector(setter: Setter) -> None:
 
         chunks(self, c, place, written)
 
-    setter.attribute(rows.RowWriter, "_chunks", wrong)
+    setter.attribute(rows.RowWriter, "chunks", wrong)
+
+
+def lost_factor(setter: Setter) -> None:
+    """What earlier keys gave is not scaled where a later score is greater."""
+    setter.attribute(online_softmax.OnlineSoftmax, "_scale", lambda self, iteration, before: None)
 
 
 def lost_vector(setter: Setter) -> None:
@@ -251,6 +266,21 @@ model f(x: f32[B, 256]) -> f32[B, 1] {
   return max(y + x * 2, axis=1, keepdims=true)  # here
 }
 """,
+    ),
+    Planted(
+        "lost-factor",
+        "tiled",
+        lost_factor,
+        """language 1
+
+dim T in 32..32768
+
+model f(x: f32[T, 16]) -> f32[32, 16] {
+  y = relu(x)
+  return softmax(y[:32] @ x.T) @ y  # here
+}
+""",
+        inputs=("y", "2"),
     ),
     Planted(
         "lost-vector",

@@ -20,7 +20,7 @@ class Planted:
 
     To be blamed are `stage`: a pass, or the stage of code generation, or of putting the artifact together; and the line
     of the model at which it goes wrong, which the text marks with a comment `# here`. `size` bounds the weights, and
-    `target` is the CPU variant that has the fault.
+    `target` is the CPU variant that has the fault. `inputs` are the tensors that the wrong part reads.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Planted:
     model: str
     size: str | None = None
     target: str | None = None
+    inputs: tuple[str, ...] = ("x",)
 
     @property
     def place(self) -> str:

@@ -33,7 +33,7 @@ def test_a_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
     with np.load(wrong.reproducer / "inputs.npz") as file:
         inputs = dict(file)
     states = ["total"] if "state total" in fault.model else []
-    assert list(inputs) == ["x", *states] and fault.name in (wrong.reproducer / "error.txt").read_text()
+    assert list(inputs) == [*fault.inputs, *states] and fault.name in (wrong.reproducer / "error.txt").read_text()
 
 
 def test_the_call_at_which_a_process_dies_is_told(tmp_path: Path) -> None:

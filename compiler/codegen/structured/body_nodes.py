@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from struct import pack, unpack
 from typing import Any
 
 from ....dialect.dims import Size
@@ -179,3 +180,11 @@ def integer(node: Node) -> int | None:
     if node.kind != "constant" or node.type != "i32":
         return None
     return int(node.text.partition(" ")[0])
+
+
+def number_of(node: Node) -> float | None:
+    """Returns the value of a constant in f32; None for any other node."""
+    text = node.text.partition(" ")[0]
+    if node.kind != "constant" or node.type != "f32":
+        return None
+    return float(text) if not text.startswith("0x") else float(unpack("f", pack("I", int(text, 16)))[0])

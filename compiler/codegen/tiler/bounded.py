@@ -64,6 +64,8 @@ class BoundedRows:
         """The name of the schedule in reports."""
         self.doubt = self.writer.constant("false", "i1")
         """The flag for a row in the block with a maximum that is too low."""
+        self.whole = "", ""
+        """The start and the length of all rows of the present block."""
         self.seen, self.found = self.writer.on_stack(1, "index"), self.writer.on_stack(1, "i1")
         """The index of the last batch with checked values, and the result of the check."""
 
@@ -233,7 +235,8 @@ class BoundedRows:
     def block(self, iteration: Iteration, row: Form, count: Rows) -> Iterator[None]:
         """Within the context, a block of rows is written within its bounds, or as a whole if necessary."""
         writer = self.writer
-        span, (start, length) = self._span(iteration, row, count)
+        span, self.whole = self._span(iteration, row, count)
+        start, length = self.whole
         infinite = self._any_infinite(iteration, span, start, length)
         # The loop runs once: within the bounds, or as a whole where values are not finite. It runs again, as a whole,
         # if a row within bounds is in doubt.
@@ -264,6 +267,11 @@ class BoundedRows:
         writer.add(f"^bb0({again}: i1):")
         writer.add(f"  scf.yield {again} : i1")
         writer.add("}")
+
+    def is_empty(self) -> str:
+        """Returns whether the rows of the present block have no columns."""
+        start, length = self.whole
+        return self.writer.let(f"arith.cmpi sge, {start}, {length} : index")
 
     def _at_least_one(self, first: str, last: str) -> tuple[str, str]:
         """Returns the bounds of the sums of products in a row whose weights are NaN where it has no maximum. A row

@@ -95,10 +95,13 @@ class Evaluator:
 
     def __init__(self, writer: Writer, stage: Stage, *, strict: bool = False) -> None:
         self.writer, self.stage = writer, stage
+        self.strict = strict
         self.exact_division = strict or not any(op.reduced for op in stage.ops)
         """Without a reduction, memory bandwidth is the bottleneck."""
         self.kept: dict[int, Kept] = {}
         """The results that are on the stack so far, by the identity of the op."""
+        self.carried: dict[int, Kept] = {}
+        """The results that reductions carry on from, in place of their initial values, by the identity of the op."""
         self.spans: dict[int, Span] = {}
         """The classes of loops that are visited in part."""
         self.made: dict[tuple[int, int], Kept] = {}
@@ -404,6 +407,9 @@ class Evaluator:
 
     def starting(self, op: Op, iteration: Iteration) -> Value:
         """Returns the initial value of an op's reduction at a position."""
+        carried = self.carried.get(id(op))
+        if carried is not None:
+            return self.writer.load(carried.buffer, carried.at({**self.single, **iteration}))
         assert op.start is not None, op.location
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)

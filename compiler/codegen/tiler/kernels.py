@@ -61,7 +61,7 @@ from .read import read_kernel
 from .roles import assign_roles, even_rows
 from .row_blocks import RowStage
 from .scans import ScanStage
-from .schedule import Stage, is_tiled, merge_loops, plan_stages
+from .schedule import BLOCK_BYTES, Stage, is_tiled, merge_loops, plan_stages
 from .selections import take_selections
 from .sharing import Sharing, share_elements, share_rows
 from .slices import Slices, plan_slices
@@ -113,7 +113,7 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
         if name + ITEMS not in functions:
             continue
         try:
-            written = write_kernel(read_kernel(function), unit, strict=strict)
+            written = write_kernel(function, unit, strict=strict)
         except Sequential:
             reports.append(Report(name, "", (SEQUENCE,), read_boundaries(function)))
             continue
@@ -131,12 +131,23 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
     return reports
 
 
-def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
+def write_kernel(function: Any, unit: VectorUnit, *, strict: bool) -> _Text:
     """Writes two functions for each stage of the kernel, or for each run of stages computed slice by slice: the loops,
     and the count of work items. The first function has the kernel's name.
 
-    A function depends on all results of the previous one, so the caller synchronises between them.
+    A function depends on all results of the previous one, so the caller synchronises between them. Raises Unsupported.
     """
+    try:
+        return _write_kernel(read_kernel(function), unit, None, strict=strict)
+    except Sequential:
+        raise
+    except Unsupported:
+        # Longer rows are in stages of their own. The ops are read again, since writing has changed them.
+        return _write_kernel(read_kernel(function), unit, BLOCK_BYTES, strict=strict)
+
+
+def _write_kernel(kernel: Kernel, unit: VectorUnit, most: int | None, *, strict: bool) -> _Text:
+    """Writes a kernel whose blocks of rows between contractions have `most` bytes, or any number of bytes."""
     lines: list[str] = []
     locations: list[Any] = []
     schedules: list[str] = []
@@ -148,7 +159,7 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
         raise Unsupported("nothing is computed")
     take_pages(kernel)
     take_selections(kernel)
-    for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel), unit.caches)):
+    for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel, most), unit.caches)):
         writer = Writer(kernel.dims, _main(slices.stages[-1]).location, unit.features)
         schedule = _write_slices(writer, slices, unit, strict=strict)
         head, tail = _frame(kernel, part_name(kernel.name, number), writer, schedule)
@@ -335,6 +346,8 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
         return _Schedule(name, order.counts, partial(write, evaluator, op, order), share_elements(stage))
     rows = RowStage(evaluator, unit)
     name = "rows" if rows.bounded is None else rows.bounded.schedule
+    if rows.online is not None:
+        name += ", online softmax"
     # Blocks of rows between contractions may be moved back over rows that are already computed.
     return _Schedule(
         name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result())

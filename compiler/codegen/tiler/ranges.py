@@ -33,12 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import inf, isnan
-from struct import pack, unpack
 
 from ....dialect.dims import Size, add, multiply
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
-from ..structured.body_nodes import Node
+from ..structured.body_nodes import Node, number_of
 from .pages import is_in_pages
 from .schedule import Stage
 from .selections import WIDENINGS
@@ -130,14 +129,6 @@ def find_kept(stage: Stage, op: Op, column: int, row: int | None) -> Kept | None
     return _Masks(stage, column, row).kept(op, op.body)
 
 
-def _number(node: Node) -> float | None:
-    """Returns the value of a constant in f32."""
-    text = node.text.partition(" ")[0]
-    if node.kind != "constant" or node.type != "f32":
-        return None
-    return float(text) if not text.startswith("0x") else unpack("f", pack("I", int(text, 16)))[0]
-
-
 class _Masks:
     """The analysis of conditions on positions."""
 
@@ -152,7 +143,7 @@ class _Masks:
         for wanted, inside, low in ((True, then, otherwise), (False, otherwise, then)):
             if low.kind != "constant" or low.type != "f32":
                 continue
-            length = self.length(op, condition) if wanted and _number(low) == -inf else None
+            length = self.length(op, condition) if wanted and number_of(low) == -inf else None
             if length is not None:
                 return self._kept_before(low, op, length, inside)
             bounds = list(self._bounds(op, condition, wanted))
@@ -170,7 +161,7 @@ class _Masks:
         rows: dict[bool, list[Node]] = {False: [], True: []}
         lows: list[float] = []
         seen: list[float] = []
-        while node.kind == "arith.select" and (number := _number(node.operands[2])) is not None and not isnan(number):
+        while node.kind == "arith.select" and (number := number_of(node.operands[2])) is not None and not isnan(number):
             seen.append(number)
             same = self.length(op, node.operands[0], is_start=True) if number == -inf and start is None else None
             start = same or start
@@ -373,7 +364,7 @@ class _Uses:
 
     def _selects(self, op: Op, node: Node, *, is_start: bool = False) -> bool:
         """Returns whether a node is 0 after the length that masks the rows, or before the start."""
-        if self.kept.length is None or node.kind != "arith.select" or _number(node.operands[2]) != 0:
+        if self.kept.length is None or node.kind != "arith.select" or number_of(node.operands[2]) != 0:
             return False
         masked, length = self.kept.length
         own, bound = self.masks.length(op, node.operands[0], is_start=is_start), self.kept.start if is_start else length

@@ -1,13 +1,15 @@
 """Stages with reductions along rows. Without contractions they run row by row. Where contractions come before and after
 the reductions (attention), each op passes blocks of rows to the next on the stack.
 
-For attention, a work item is a block of 8 to 128 rows (`ROWS`, `MOST_ROWS`) of the queries. Three segments compute it:
+For attention, a work item is a block of 8 to 128 rows (`ROWS`, `MOST_ROWS`) of the queries, or a single one where no
+other row has the same keys. Three segments compute it:
 
     scores[i, j] = sum of q[i, k] * key[j, k]     register tiles; the rows of scores go to the stack
     weights[i]   = softmax of scores[i]           row by row, over the scores on the stack
     y[i, c]      = sum of weights[i, j] * v[j, c]   register tiles, which read the stack and write the result
 
 The scores of all rows are never in memory. The tiles of a block share panels of keys and values: see `stretches.py`.
+Where few whole rows fit on the stack, the segments run for each stretch of the keys: see `online_softmax.py`.
 
 The last block is shorter where the rows are not a multiple of a block. Its last tile is moved back, over rows that the
 tile before it computes too, with the same bits. For 73 rows, blocks of 64, and tiles of 4:
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import lcm
 
 from ....dialect.dims import Size, bounds, product
 from ...targets.vector_unit import VectorUnit
@@ -27,11 +30,13 @@ from .decoded_schedule import decoded_tiles
 from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
 from .nest import blocks, work_items
+from .online_softmax import STRETCH, OnlineSoftmax
 from .prefetch import LINE
 from .roles import Roles, assign_roles
-from .row_loops import Rows, in_whole_tiles
-from .rows import RowWriter
+from .row_loops import Rows, each_row, in_whole_tiles
+from .rows import AT_ONCE, RowWriter
 from .schedule import BLOCK_BYTES, ROWS, is_tiled, lane_loop, row_bytes
+from .softmaxes import find_softmax
 from .stretches import StretchedTiles, find_shared
 from .structure import Access, Op, Page, Unsupported
 from .text import Value, element_bytes
@@ -53,7 +58,7 @@ SPACING = 16
 
 
 class RowStage:
-    """The writer of a stage with reductions along rows."""
+    """The writer of a stage with reductions along rows. Raises Unsupported."""
 
     def __init__(self, evaluator: Evaluator, unit: VectorUnit) -> None:
         self.evaluator, self.unit = evaluator, unit
@@ -65,10 +70,16 @@ class RowStage:
         self.row = RowWriter(evaluator, self.outer, in_step=unit.rows_in_step)
         self.bounded: BoundedRows | None = None
         self.rows = 1
+        self.online: OnlineSoftmax | None = None
+        """The writer of stretches of rows, where whole rows leave too few of them to a block."""
         if self.tiles:
             steps = [self._roles(op).step for op in self.tiles]
             self.bounded = bound_rows(evaluator, self.outer, steps, single=self.single)
             self.rows = 1 if self.single else self._most_rows()
+            self.online = self._choose_online()
+            self.rows = self.rows if self.online is None else self.online.rows
+            if self.online is None and not self._fits_whole():
+                raise Unsupported("rows between contractions do not fit on the stack")
 
     def _roles(self, op: Op) -> Roles:
         """Returns the roles of a contraction in blocks of the stage's rows; tiles divide `ROWS`."""
@@ -91,16 +102,57 @@ class RowStage:
 
     def _most_rows(self) -> int:
         """Returns the rows of a block: a multiple of `ROWS`."""
+        return self._rows_within(BLOCK_BYTES // self._block_bytes())
+
+    def _block_bytes(self) -> int:
+        """Returns the bytes of `ROWS` whole rows of the longest result."""
+        return max(row_bytes(self.stage, op, set(self.outer)) for op in self.stage.ops)
+
+    def _fits_whole(self) -> bool:
+        """Returns whether a block of the fewest whole rows fits on the stack."""
+        return self._block_bytes() // (ROWS if self.single else 1) <= BLOCK_BYTES
+
+    def _rows_within(self, room: int) -> int:
+        """Returns the rows of a block where `room` times `ROWS` rows fit on the stack: a multiple of `ROWS`."""
         size = bounds(self.stage.sizes[self.outer[-1]])[1]
         others = bounds(product(self.stage.sizes[c] for c in self.outer[:-1]))[1]
-        length = max(row_bytes(self.stage, op, set(self.outer)) for op in self.stage.ops)
         limit = MOST_BOUNDED_ROWS if self.bounded is not None and self.bounded.by_row else MOST_ROWS
-        most = max(1, min(limit // ROWS, int(min(BLOCK_BYTES // length, size * others / (ROWS * FEWEST)))))
+        most = max(1, min(limit // ROWS, room, int(size * others / (ROWS * FEWEST))))
         if isinstance(size, int):
             # Equal blocks, as far as `ROWS` divides them.
             count = max(1, -(-size // (most * ROWS)))
             most = max(1, -(-size // (count * ROWS)))
         return most * ROWS
+
+    def _choose_online(self) -> OnlineSoftmax | None:
+        """Returns the writer of a softmax along stretches of the keys, where blocks have more rows then, or where whole
+        rows do not fit on the stack."""
+        softmax = find_softmax(self.stage)
+        if self.evaluator.strict or softmax is None or (self.single and self._fits_whole()):
+            return None
+        if softmax.hides and not (self.bounded is not None and self.bounded.rows.hidden):
+            return None
+        *scores, rows, _ = self._segments()
+        is_known = {op for op in rows if op.reduced} == {softmax.greatest, softmax.total}
+        if not is_known or not all(is_tiled(segment[0]) for segment in scores) or not is_tiled(softmax.product):
+            return None
+        product = self._roles(softmax.product)
+        if not self._is_carried(softmax.product, product):
+            return None
+        turn = lcm(AT_ONCE * self.writer.lanes, *(self._roles(segment[0]).step for segment in scores))
+        keys, columns = turn * max(1, STRETCH // turn), bounds(self.stage.sizes[product.lane])[1]
+        stored = [op for segment in scores for op in segment if self._is_read(op, self.stage.ops)]
+        room = BLOCK_BYTES // (4 * ROWS * (len(stored) * _apart(keys) + _apart(columns)))
+        most = 1 if self.single else self._rows_within(room)
+        if room == 0 or (most <= self.rows and self._fits_whole()):
+            return None
+        return OnlineSoftmax(self.evaluator, self.row, softmax, keys, most, self.outer[-1])
+
+    def _is_carried(self, op: Op, roles: Roles) -> bool:
+        """Returns whether the tiles of a contraction can carry on from earlier sums."""
+        if op.scaled is not None and op.scaled.quantized is not None:
+            return False
+        return self.single or (roles.row is not None and find_shared(self.stage, op, roles) is not None)
 
     def counts(self) -> list[Size]:
         sizes = [self.stage.sizes[c] for c in self.outer]
@@ -181,6 +233,9 @@ class RowStage:
             self._write_block(batch, row, count)
 
     def _write_block(self, batch: Iteration, row: Form, count: Rows) -> None:
+        if self.online is not None:
+            self._write_stretches(self.online, batch, row, count)
+            return
         segments = self._segments()
         self.evaluator.kept = {}
         for number, segment in enumerate(segments):
@@ -194,6 +249,28 @@ class RowStage:
             else:
                 self._write_rows(segment, sinks, kept, batch, row, count)
             self.evaluator.kept |= kept
+
+    def _write_stretches(self, online: OnlineSoftmax, batch: Iteration, row: Form, count: Rows) -> None:
+        """Writes a block whose scores are on the stack a stretch of keys at a time."""
+        softmax, evaluator = online.softmax, self.evaluator
+        *scores, rows, (product, *_) = self._segments()
+        results = self._rows_on_stack(product, row, count)
+        with online.stretches(results, batch, row, count):
+            evaluator.kept = {}
+            for number, segment in enumerate(scores):
+                later = [op for other in (*scores[number + 1 :], rows) for op in other]
+                read = [op for op in segment if self._is_read(op, later)]
+                kept = {id(op): self._rows_on_stack(op, row, count) for op in read}
+                self._tile(segment, (), kept, batch, row, count)
+                evaluator.kept |= kept
+            over = self._overwritten(rows, [product])
+            powers = self._rows_on_stack(over or softmax.powers, row, count)
+            with each_row(self.writer, count) as index:
+                online.take({**batch, self.outer[-1]: row + index}, powers)
+            evaluator.kept = {id(softmax.weights): powers}
+            self._tile([product], (), {id(product): results}, batch, row, count)
+            evaluator.kept = {}
+        online.finish(batch, row, count, self.bounded)
 
     def _write_rows(
         self,
@@ -246,15 +323,18 @@ class RowStage:
     def _rows_on_stack(self, op: Op, row: Form, count: Rows) -> Kept:
         inner = self._inner(op)
         strides: dict[int, Size] = {}
-        length = 1
+        length, shift = 1, constant(0)
         for c in reversed(inner):
             strides[c] = length
-            length *= bounds(self.stage.sizes[c])[1]
+            if self.online is not None and c == self.online.softmax.keys:
+                length, shift = length * self.online.keys, self.online.shift.times(length)
+            else:
+                length *= bounds(self.stage.sizes[c])[1]
         lanes = self.writer.lanes
         length = _apart(-(-length // lanes) * lanes) if inner else 1
         strides[self.outer[-1]] = length
         buffer = self.evaluator.stack("rows", op, length * self.rows)
-        return Kept(buffer, strides, row.times(-length))
+        return Kept(buffer, strides, row.times(-length) + shift)
 
     def _tile(
         self,
@@ -307,7 +387,8 @@ class RowStage:
 
             return lambda iteration, row, column, rows: decoded.cover_block(iteration, row, column, rows, finish)
         shared = find_shared(self.stage, op, roles)
-        if shared is None or self.rows < SHARING_ROWS:
+        is_carried = self.online is not None and op is self.online.softmax.product
+        if shared is None or (self.rows < SHARING_ROWS and not is_carried):
             return write
         stretched = BlockTiles(evaluator, op, roles, shared, DEPTH)
         return lambda iteration, row, column, rows: stretched.cover_block(iteration, row, column, rows, finish)

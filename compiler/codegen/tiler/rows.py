@@ -118,7 +118,7 @@ class RowWriter:
         size = self.stage.sizes[c]
         return isinstance(size, int) and c not in self.evaluator.spans and size <= self.most * self.lanes
 
-    def _chunks(self, c: int, iteration: Iteration, write: Callable[[Iteration, int], None]) -> None:
+    def chunks(self, c: int, iteration: Iteration, write: Callable[[Iteration, int], None]) -> None:
         """Calls `write(iteration, number)` for every vector of a class; `number` counts the vectors. Every vector
         begins at a multiple of its length, as spans do."""
         writer, lanes = self.writer, self.writer.lanes
@@ -180,6 +180,12 @@ class RowWriter:
         self.evaluator.kept |= self.pending
         self.pending = {}
 
+    def reduce(self, op: Op, iteration: Iteration, over: Mapping[Op, Kept] | None = None) -> None:
+        """Writes one reduction of a row. The values of the ops in `over` are stored there as they are computed."""
+        over = over or {}
+        self.over = {id(stored): kept for stored, kept in over.items()}
+        self._reduce(op, iteration, {id(stored): stored for stored in over})
+
     def _reduce(self, op: Op, iteration: Iteration, spilled: Mapping[int, Op]) -> None:
         fold = choose_fold(self.writer, op)
         lane, middle = self._lane(op)
@@ -191,7 +197,7 @@ class RowWriter:
                 strands[number % AT_ONCE] = self._step(fold, at, strands[number % AT_ONCE])
                 keep(at)
 
-            self._chunks(lane, iteration, step)
+            self.chunks(lane, iteration, step)
             count = -(-static_size(self.stage.sizes[lane]) // self.writer.lanes)
             # A strand without vectors would add its neutral element.
             strands = strands[: max(1, min(count, AT_ONCE))]
@@ -356,7 +362,7 @@ class RowWriter:
 
         def write() -> None:
             with self.writer.scope(indent=False):
-                self._chunks(lane, iteration, lambda at, _: store(at))
+                self.chunks(lane, iteration, lambda at, _: store(at))
 
         with_reciprocals(self.evaluator, ops, iteration, large, write)
         self._settle()

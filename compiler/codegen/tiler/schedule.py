@@ -70,11 +70,11 @@ class Stage:
         return Stage(list(self.ops), dict(self.classes), list(self.sizes))
 
 
-def plan_stages(kernel: Kernel) -> list[Stage]:
-    """Returns the stages of a kernel, in order."""
+def plan_stages(kernel: Kernel, most: int | None = None) -> list[Stage]:
+    """Returns the stages of a kernel, in order. `most` bounds the bytes of a block of rows between contractions."""
     stages: list[Stage] = []
     for op in _numbers_first(kernel.ops):
-        joined = _join(stages[-1], op) if stages else None
+        joined = _join(stages[-1], op, most) if stages else None
         if joined is None:
             stages.append(_start(op))
         else:
@@ -156,12 +156,12 @@ def _start(op: Op) -> Stage:
     return stage
 
 
-def _join(stage: Stage, op: Op) -> Stage | None:
+def _join(stage: Stage, op: Op, most: int | None) -> Stage | None:
     """Returns the stage with the op added, if the two can share loops and fusion is profitable."""
     if any(each.carried is not None for each in (*stage.ops, op)):
         return None
     joined = _unify(stage, op)
-    return joined if joined is not None and _worth(stage, op, joined) else None
+    return joined if joined is not None and _worth(stage, op, joined) and _fits(joined, most) else None
 
 
 def _unify(stage: Stage, op: Op) -> Stage | None:
@@ -325,8 +325,16 @@ def _worth(stage: Stage, op: Op, joined: Stage) -> bool:
             return False
     if not tiles:
         return True
-    # Rows of scores stay on the stack between the surrounding contractions.
-    return is_tiled(stage.ops[0]) and all(row_bytes(joined, o, outer) <= BLOCK_BYTES for o in joined.ops)
+    return is_tiled(stage.ops[0])
+
+
+def _fits(stage: Stage, most: int | None) -> bool:
+    """Returns whether `ROWS` rows between contractions have at most that many bytes."""
+    has_rows = any(op.reduced and not is_tiled(op) for op in stage.ops)
+    if most is None or not has_rows or not any(map(is_tiled, stage.ops)):
+        return True
+    outer = set(stage.outer)
+    return all(row_bytes(stage, op, outer) <= most for op in stage.ops)
 
 
 def row_bytes(stage: Stage, op: Op, outer: set[int]) -> int:

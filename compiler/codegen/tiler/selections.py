@@ -123,6 +123,6 @@ def _rebuild(op: Op, reads: tuple[Access, ...], replaced: Mapping[int, Node]) ->
         if node.kind == "read":
             node.number = used.index(node.number)
     op.reads = tuple(reads[number] for number in used)
-    for derived in ("product", "scaled", "combination"):
+    for derived in ("combination", "product", "factors", "scaled", "composed"):
         op.__dict__.pop(derived, None)
     return made
