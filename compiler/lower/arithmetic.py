@@ -201,15 +201,43 @@ def _floor_divide_float(s: Statements, x: Element, y: Element) -> Element:
 
 
 def _power_unsigned(s: Statements, x: Element, y: Element) -> Element:
-    """Computes the power by squaring, once per bit of the exponent."""
-    result, base, rest = _one(s, x), x, y
-    for bit in range(x.dtype.bits):
-        odd = s.compare("ne", s.op("arith.andi", rest, _one(s, x)), _zero(s, x))
+    """Computes the power modulo 2^n for elements of n bits, with squarings for the low bits of the exponent only.
+
+    The exponent is n * m + low. For odd x and n = 2^k, b = x^n is 1 modulo 2^(k + 2), so that few terms of the binomial
+    series of b^m = (1 + (b - 1))^m are not 0 modulo 2^n:
+
+        b^m = 1 + (b - 1) m (1 + (b - 1) (m - 1) / 2 (1 + (b - 1) (m - 2) / 3 (1 + ...)))
+
+    A division by j shifts b - 1 by the powers of 2 in j, and multiplies by the inverse of its odd part. The bits that
+    the shift loses are beyond n bits after the product with the factors in front. For even x, b is 0.
+    """
+    bits = x.dtype.bits
+    low_bits = bits.bit_length() - 1
+    zero, one = _zero(s, x), _one(s, x)
+    result, base, rest = one, x, y
+    for _ in range(low_bits):
+        odd = s.compare("ne", s.op("arith.andi", rest, one), zero)
         result = s.select(odd, s.op("arith.muli", result, base), result)
-        if bit + 1 < x.dtype.bits:
-            base = s.op("arith.muli", base, base)
-            rest = s.op("arith.shrui", rest, _one(s, x))
-    return result
+        base = s.op("arith.muli", base, base)
+        rest = s.op("arith.shrui", rest, one)
+    above, series = s.op("arith.subi", base, one), one
+    for j in reversed(range(1, -(-bits // (low_bits + 2)))):
+        shift = (j & -j).bit_length() - 1
+        factor = s.op("arith.shrui", above, _whole(s, x, shift)) if shift else above
+        if j >> shift > 1:
+            factor = s.op("arith.muli", factor, _whole(s, x, pow(j >> shift, -1, 1 << bits)))
+        times = s.op("arith.subi", rest, _whole(s, x, j - 1)) if j > 1 else rest
+        series = s.op("arith.addi", s.op("arith.muli", s.op("arith.muli", factor, times), series), one)
+    is_odd = s.compare("ne", s.op("arith.andi", x, one), zero)
+    whole = s.select(is_odd, series, s.select(s.compare("eq", rest, zero), one, zero))
+    return s.op("arith.muli", result, whole)
+
+
+def _whole(s: Statements, x: Element, number: int) -> Element:
+    """Returns a number modulo 2^n as a constant of the dtype of `x`, which has n bits."""
+    bits = x.dtype.bits
+    low, _ = x.dtype.integer_range
+    return s.constant((number - low) % (1 << bits) + low, x.dtype)
 
 
 def _power_signed(s: Statements, x: Element, y: Element) -> Element:
