@@ -141,8 +141,8 @@ class RowStage:
             return None
         turn = lcm(AT_ONCE * self.writer.lanes, *(self._roles(segment[0]).step for segment in scores))
         keys, columns = turn * max(1, STRETCH // turn), bounds(self.stage.sizes[product.lane])[1]
-        stored = [op for segment in scores for op in segment if self._is_read(op, self.stage.ops)]
-        room = BLOCK_BYTES // (4 * ROWS * (len(stored) * _apart(keys) + _apart(columns)))
+        stored = sum(len(self._read_behind([*scores, rows], number)) for number in range(len(scores)))
+        room = BLOCK_BYTES // (4 * ROWS * (stored * _apart(keys) + _apart(columns)))
         most = 1 if self.single else self._rows_within(room)
         if room == 0 or (most <= self.rows and self._fits_whole()):
             return None
@@ -258,8 +258,7 @@ class RowStage:
         with online.stretches(results, batch, row, count):
             evaluator.kept = {}
             for number, segment in enumerate(scores):
-                later = [op for other in (*scores[number + 1 :], rows) for op in other]
-                read = [op for op in segment if self._is_read(op, later)]
+                read = self._read_behind([*scores, rows], number)
                 kept = {id(op): self._rows_on_stack(op, row, count) for op in read}
                 self._tile(segment, (), kept, batch, row, count)
                 evaluator.kept |= kept
@@ -313,6 +312,11 @@ class RowStage:
             if same and source.result.element == result.result.element and not self._is_read(source, later):
                 return source
         return None
+
+    def _read_behind(self, segments: Sequence[Sequence[Op]], number: int) -> list[Op]:
+        """Returns the ops of a segment whose results later segments read."""
+        later = [op for other in segments[number + 1 :] for op in other]
+        return [op for op in segments[number] if self._is_read(op, later)]
 
     def _is_read(self, op: Op, later: Sequence[Op]) -> bool:
         return any(a.tensor.op is op for other in later for a in other.reads)
