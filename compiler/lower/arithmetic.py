@@ -223,21 +223,14 @@ def _power_unsigned(s: Statements, x: Element, y: Element) -> Element:
     above, series = s.op("arith.subi", base, one), one
     for j in reversed(range(1, -(-bits // (low_bits + 2)))):
         shift = (j & -j).bit_length() - 1
-        factor = s.op("arith.shrui", above, _whole(s, x, shift)) if shift else above
+        factor = s.op("arith.shrui", above, s.constant(shift, x.dtype)) if shift else above
         if j >> shift > 1:
-            factor = s.op("arith.muli", factor, _whole(s, x, pow(j >> shift, -1, 1 << bits)))
-        times = s.op("arith.subi", rest, _whole(s, x, j - 1)) if j > 1 else rest
+            factor = s.op("arith.muli", factor, s.constant(pow(j >> shift, -1, 1 << bits), x.dtype))
+        times = s.op("arith.subi", rest, s.constant(j - 1, x.dtype)) if j > 1 else rest
         series = s.op("arith.addi", s.op("arith.muli", s.op("arith.muli", factor, times), series), one)
     is_odd = s.compare("ne", s.op("arith.andi", x, one), zero)
     whole = s.select(is_odd, series, s.select(s.compare("eq", rest, zero), one, zero))
     return s.op("arith.muli", result, whole)
-
-
-def _whole(s: Statements, x: Element, number: int) -> Element:
-    """Returns a number modulo 2^n as a constant of the dtype of `x`, which has n bits."""
-    bits = x.dtype.bits
-    low, _ = x.dtype.integer_range
-    return s.constant((number - low) % (1 << bits) + low, x.dtype)
 
 
 def _power_signed(s: Statements, x: Element, y: Element) -> Element:
