@@ -4,7 +4,7 @@ the bits that it has with the same mask as an argument, whatever the numbers are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
+from nacre.runtime.loader import Model
 
 Floats = npt.NDArray[np.float32]
 
@@ -96,6 +97,16 @@ def schedules(source: str) -> list[tuple[str, ...]]:
     return sorted(kernel.report.schedules for kernel in kernels.values())
 
 
+def compare_with_argument(loaded: Sequence[Model], name: str, mask: Mask, rows: int, columns: int) -> None:
+    """Compares the bits of a masked model with those of the mask as an argument."""
+    keep, low = mask.keep(*np.ogrid[:rows, :columns]), np.float32(mask.low)
+    for kind, arrays in numbers(rows, columns).items():
+        expected = loaded[0].entries["given"](*arrays, keep, low)
+        for artifact in loaded:
+            actual = artifact.entries[name](*arrays)
+            np.testing.assert_array_equal(actual, expected, err_msg=f"{name}, {kind} numbers, {rows} by {columns}")
+
+
 CALLS = {("320", "320"): ((320, 320),), ("T", "S"): ((448, 512), (300, 512), (5, 384), (448, 320))}
 
 
@@ -106,12 +117,7 @@ def test_bits_are_those_of_a_mask_that_is_an_argument(shape: tuple[str, str], tm
     loaded = [nacre.load(tmp_path / "masks.so", threads=threads) for threads in (1, 2)]
     rest = product(CALLS[shape][1:], MASKS.items())
     for (i, j), (name, mask) in (*product(CALLS[shape][:1], ALL.items()), *rest):
-        keep, low = mask.keep(*np.ogrid[:i, :j]), np.float32(mask.low)
-        for kind, arrays in numbers(i, j).items():
-            expected = loaded[0].entries["given"](*arrays, keep, low)
-            for artifact in loaded:
-                actual = artifact.entries[name](*arrays)
-                np.testing.assert_array_equal(actual, expected, err_msg=f"{name}, {kind} numbers, {i} by {j}")
+        compare_with_argument(loaded, name, mask, i, j)
 
 
 def test_rows_are_bounded() -> None:

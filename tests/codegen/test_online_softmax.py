@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
-from codegen.test_bounded_rows import MASKS, model, numbers, schedules
+from codegen.test_bounded_rows import MASKS, compare_with_argument, model, schedules
 from codegen.test_own_lengths import AFTER, FIRST, GIVEN, LISTED, Floats, check, tensors
 from codegen.test_own_starts import GIVEN as GIVEN_STARTS
 from codegen.test_own_starts import KINDS as STARTS
@@ -154,14 +154,8 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
 
 @pytest.mark.parametrize("name", MASKS)
 def test_bits_are_those_of_a_mask_that_is_an_argument(masked: list[Model], name: str) -> None:
-    mask = MASKS[name]
     for rows, keys in ((448, 512), (300, 900), (700, 1500), (5, 384)):
-        keep, low = mask.keep(*np.ogrid[:rows, :keys]), np.float32(mask.low)
-        for kind, arrays in numbers(rows, keys).items():
-            expected = masked[0].entries["given"](*arrays, keep, low)
-            for each in masked:
-                actual = each.entries[name](*arrays)
-                np.testing.assert_array_equal(actual, expected, err_msg=f"{kind} numbers, {rows} by {keys}")
+        compare_with_argument(masked, name, MASKS[name], rows, keys)
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +262,7 @@ def test_strict_code_computes_whole_rows(tmp_path: Path) -> None:
     """The order of sums and the division of weights are those of the model, at the price of memory for scores."""
     text = HEAD + "model m(q: f32[T, 16], k: f32[S, 16], v: f32[S, 20]) -> f32[T, 20] { return softmax(q @ k.T) @ v }\n"
     strict = nacre.compile(text, tmp_path / "strict.so", strict=True)
+    assert strict.entries["m"].workspace_bytes(T=999, S=33333) > 999 * 33333 * 4
     rng = np.random.default_rng(1)
     q, k, v = (rng.standard_normal((n, w)).astype(np.float32) for n, w in ((50, 16), (1000, 16), (1000, 20)))
     np.testing.assert_allclose(np.asarray(strict(q, k, v)), attend(scores_of(q, k) * 4, v), atol=4e-6, rtol=0)
