@@ -79,7 +79,7 @@ def repeated_vector(setter: Setter) -> None:
 
 
 def lost_factor(setter: Setter) -> None:
-    """What earlier keys gave is not scaled where a later score is greater."""
+    """The sums over earlier keys are not scaled where a later score is greater."""
     setter.attribute(online_softmax.OnlineSoftmax, "_scale", lambda self, iteration, before: None)
 
 
