@@ -23,6 +23,8 @@ from .operations import captured_by, operations_in
 
 POSITION, YIELD = "linalg.index", "linalg.yield"
 _PREDICATE = re.compile(r"predicate = (\d+) ")
+FLOAT_BITS = {"f32": ("I", "f", 0), "f64": ("Q", "d", 0), "f16": ("H", "e", 0), "bf16": ("I", "f", 16)}
+"""How to read a float from its bits: an integer and a float for `struct`, and the distance between them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -183,8 +185,11 @@ def integer(node: Node) -> int | None:
 
 
 def number_of(node: Node) -> float | None:
-    """Returns the value of a constant in f32; None for any other node."""
+    """Returns the value of a constant of floats; None for any other node."""
     text = node.text.partition(" ")[0]
-    if node.kind != "constant" or node.type != "f32":
+    if node.kind != "constant" or node.type not in FLOAT_BITS:
         return None
-    return float(text) if not text.startswith("0x") else float(unpack("f", pack("I", int(text, 16)))[0])
+    if not text.startswith("0x"):
+        return float(text)
+    word, number, shift = FLOAT_BITS[node.type]
+    return float(unpack(number, pack(word, int(text, 16) << shift))[0])

@@ -27,8 +27,6 @@ from dataclasses import replace
 from math import lcm
 
 from ....dialect.dims import Size, bounds
-from ....dialect.types import F32
-from ...lower.text import literal
 from ..structured.body_nodes import Node
 from .evaluate import Evaluator, Iteration, Span
 from .forms import LANES, Form, constant, variable
@@ -42,8 +40,8 @@ from .text import ENDLESS, Value, Writer, stored_type
 
 SHORTEST = 256
 """The row length up to which rows are computed as a whole: in registers, that takes no longer."""
-FAR = 128.0
-"""exp is 0 for arguments further below 0 than this."""
+FAR = {"f32": 128.0, "f64": 768.0}
+"""exp is 0 for arguments further below 0 than this, by dtype."""
 
 
 class BoundedRows:
@@ -125,7 +123,7 @@ class BoundedRows:
         along = {*self.stage.outer, self.rows.column}
         inner = (c for c in self.stage.parallel(op) if c not in along and self.stage.sizes[c] != 1)
         lane = next(inner, None)
-        zero = writer.broadcast(writer.constant("0.0", "f32"))
+        zero = writer.broadcast(writer.number(0.0, op.body.type))
 
         def add_up(start: str) -> None:
             with writer.carrying(since, until, 1, [zero]) as loop:
@@ -135,7 +133,7 @@ class BoundedRows:
                 factor = writer.broadcast(self.evaluator.body(op, at, root=value))
                 (total,) = loop.values
                 sums = f"{factor.name}, {zero.name}, {total.name} : {writer.type(total)}"
-                loop.after = [Value(writer.let(f"vector.fma {sums}"), "f32", True)]
+                loop.after = [Value(writer.let(f"vector.fma {sums}"), total.type, True)]
             (total,) = loop.results
             nan = writer.let(f"arith.cmpf uno, {total.name}, {total.name} : {writer.type(total)}")
             some = writer.let(f"vector.reduction <or>, {nan} : {writer.vector_type('i1')} into i1")
@@ -300,17 +298,16 @@ class BoundedRows:
         if not doubts:
             return []
         greatest = self.evaluator.value(self.rows.greatest, iteration)
-        apart = self.writer.apply("arith.subf", "", [greatest, self._low()], "f32")
-        far = self.writer.constant(literal(FAR, F32), "f32")
-        low = self.writer.let(f"arith.cmpf ule, {apart.name}, {far.name} : f32")
+        type = greatest.type
+        apart = self.writer.apply("arith.subf", "", [greatest, self.writer.number(self._low(), type)], type)
+        far = self.writer.number(FAR[type], type)
+        low = self.writer.let(f"arith.cmpf ule, {apart.name}, {far.name} : {type}")
         return [Value(self.writer.let(f"arith.ori {doubts[0].name}, {low} : i1"), "i1")]
 
-    def _low(self) -> Value:
+    def _low(self) -> float:
         """Returns the greatest score that a mask selects."""
         low, lows = self.rows.kept.low, self.rows.kept.lows
-        if lows and self.rows.ended:
-            return self.writer.constant(literal(max(lows), F32), "f32")
-        return self.writer.constant(low.text, low.type)
+        return max(lows) if lows and self.rows.ended else low
 
 
 def bound_rows(

@@ -21,8 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from ....dialect.dims import Size, add, multiply
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
-from ....dialect.types import F32
-from ...lower.text import literal
 from ..structured.body_nodes import Node
 from ..structured.positions import Panel, linear
 from .branches import load_under, raise_alarm, watching
@@ -357,7 +355,7 @@ class Evaluator:
         value = float(divisor.text.split(" ")[0])
         if not 1e-37 < abs(value) < 1e37:
             return None
-        return self.writer.constant(literal(1 / value, F32), "f32")
+        return self.writer.number(1 / value, "f32")
 
     def _extract(self, node: Node, indices: Sequence[Value], guard: Value | None) -> Value:
         """Loads an element at a computed index, under a condition if there is one."""

@@ -8,9 +8,11 @@ powers and the product with the values relative to it. Two stretches of keys, J 
     l = sum of e                        l = l * c + sum of f
     y = sum of e[j] * v[j]              y = y * c + sum of f[j] * v[j]              result: y / l
 
+Powers and their products are in f32 or f64, also where the weights of the model are rounded to bf16 or f16.
+
 Powers are multiplied by a power of 2 that is less than 1 over the number of keys. The quotient stays the same, and no
-sum is greater than the greatest value. An infinite value whose weight is too small for f32 gives an infinity where the
-product with whole rows is NaN.
+sum is greater than the greatest value. An infinite value whose weight is too small for the dtype gives an infinity
+where the product with whole rows is NaN.
 
 Stretches begin at multiples of their length, also where a mask bounds the keys of a block, so that a row has the same
 bits in every block. A row whose scores so far are all -inf has the powers exp(-inf - 0) = 0. If none follow, its result
@@ -28,8 +30,6 @@ from dataclasses import replace
 from math import inf
 
 from ....dialect.dims import bounds
-from ....dialect.types import F32
-from ...lower.text import literal
 from ..structured.body_nodes import Node
 from .bounded import BoundedRows
 from .evaluate import Evaluator, Iteration, Kept, Span
@@ -38,7 +38,7 @@ from .row_loops import Rows, each_row
 from .rows import RowWriter
 from .softmaxes import Softmax
 from .structure import Buffer, Op
-from .text import Value
+from .text import Value, float_text
 
 STRETCH = 384
 """The keys of a stretch, or the next smaller multiple of the steps of its loops, at least one step."""
@@ -54,15 +54,15 @@ class OnlineSoftmax:
         self.writer, self.stage, self.of_row = evaluator.writer, evaluator.stage, of_row
         self.shift = constant(0)
         """The negated position of the present stretch."""
+        softmax.take_powers()
         power = softmax.powers.body
         (difference,) = power.operands
-        earlier = replace(difference, operands=(Node("start", "f32"), difference.operands[1]))
+        earlier = replace(difference, operands=(Node("start", softmax.element), difference.operands[1]))
         self.factor = replace(power, operands=(earlier,))
         """The factor that a greater score demands of earlier powers, as an expression in the body of the powers."""
-        share = Node(
-            "constant", "f32", text=literal(2.0 ** -(bounds(self.stage.sizes[softmax.keys])[1].bit_length()), F32)
-        )
-        softmax.powers.body = Node("arith.mulf", "f32", (power, share), location=power.location)
+        most = bounds(self.stage.sizes[softmax.keys])[1]
+        share = Node("constant", power.type, text=float_text(2.0 ** -most.bit_length(), power.type))
+        softmax.powers.body = Node("arith.mulf", power.type, (power, share), location=power.location)
 
     # Blocks
 
@@ -108,7 +108,7 @@ class OnlineSoftmax:
             for op in (softmax.greatest, softmax.total):
                 kept = self.carried[id(op)]
                 self.writer.store(kept.buffer, kept.at(at), evaluator.starting(op, at))
-            zero = self.writer.constant("0.0", "f32")
+            zero = self._number(0.0)
             self._over_product(at, lambda _, buffer, form: self.writer.store(buffer, form, zero))
 
     def _over_product(self, iteration: Iteration, write: Callable[[Iteration, Buffer, Form], None]) -> None:
@@ -130,8 +130,8 @@ class OnlineSoftmax:
         writer.store(greatest.buffer, greatest.at(iteration), after)
         evaluator.define(softmax.greatest, iteration, self._or_zero(after))
         # Before the first score, there is nothing to scale.
-        differs = writer.let(f"arith.cmpf une, {after.name}, {before.name} : f32")
-        follows = writer.let(f"arith.cmpf une, {before.name}, {self._none().name} : f32")
+        differs = writer.let(f"arith.cmpf une, {after.name}, {before.name} : {after.type}")
+        follows = writer.let(f"arith.cmpf une, {before.name}, {self._number(-inf).name} : {before.type}")
         with writer.when(writer.let(f"arith.andi {differs}, {follows} : i1")):
             self._scale(iteration, before)
         self.row.reduce(softmax.total, iteration, {softmax.powers: powers})
@@ -144,23 +144,23 @@ class OnlineSoftmax:
         factor = self.evaluator.body(softmax.powers, at, writer.broadcast(before), self.factor)
 
         def scale(buffer: Buffer, form: Form, by: Value) -> None:
-            writer.store(buffer, form, writer.apply("arith.mulf", "", [writer.load(buffer, form), by], "f32"))
+            writer.store(buffer, form, writer.apply("arith.mulf", "", [writer.load(buffer, form), by], by.type))
 
         self._over_product(iteration, lambda _, buffer, form: scale(buffer, form, factor))
-        one = writer.let(f"vector.extract {factor.name}[0] : f32 from {writer.type(factor)}")
+        one = writer.let(f"vector.extract {factor.name}[0] : {factor.type} from {writer.type(factor)}")
         total = self.carried[id(softmax.total)]
-        scale(total.buffer, total.at(iteration), Value(one, "f32"))
+        scale(total.buffer, total.at(iteration), Value(one, factor.type))
 
     def _or_zero(self, greatest: Value) -> Value:
         """Returns the number that is subtracted from scores: 0 where there is none yet."""
         writer = self.writer
-        zero = writer.constant("0.0", "f32")
-        is_none = writer.let(f"arith.cmpf oeq, {greatest.name}, {self._none().name} : f32")
-        return Value(writer.let(f"arith.select {is_none}, {zero.name}, {greatest.name} : f32"), "f32")
+        element = greatest.type
+        is_none = writer.let(f"arith.cmpf oeq, {greatest.name}, {self._number(-inf).name} : {element}")
+        number = writer.let(f"arith.select {is_none}, {self._number(0.0).name}, {greatest.name} : {element}")
+        return Value(number, element)
 
-    def _none(self) -> Value:
-        """Returns the greatest of no scores."""
-        return self.writer.constant(literal(-inf, F32), "f32")
+    def _number(self, number: float) -> Value:
+        return self.writer.number(number, self.softmax.element)
 
     def _is_empty(self, bounded: BoundedRows | None) -> str | None:
         """Returns whether the rows of a block have no weights, so that the sum of products is 0; None if they have."""
@@ -182,11 +182,11 @@ class OnlineSoftmax:
             sum = writer.load(total.buffer, total.at(at))
             empty = self._is_empty(bounded)
             if empty is not None:
-                one = writer.constant("1.0", "f32")
-                sum = Value(writer.let(f"arith.select {empty}, {one.name}, {sum.name} : f32"), "f32")
+                one = self._number(1.0)
+                sum = Value(writer.let(f"arith.select {empty}, {one.name}, {sum.name} : {sum.type}"), sum.type)
 
             def divide(here: Iteration, buffer: Buffer, form: Form) -> None:
-                quotient = writer.apply("arith.divf", "", [writer.load(buffer, form), sum], "f32")
+                quotient = writer.apply("arith.divf", "", [writer.load(buffer, form), sum], sum.type)
                 evaluator.define(softmax.product, here, quotient)
                 evaluator.write(self.stage.sinks, [here])
 

@@ -37,10 +37,10 @@ from math import inf, isnan
 from ....dialect.dims import Size, add, multiply
 from ....dialect.emitter import Index
 from ....dialect.lazy_dataclass import dataclass
-from ..structured.body_nodes import Node, number_of
+from ..structured.body_nodes import FLOAT_BITS, Node, number_of
 from .pages import is_in_pages
 from .schedule import Stage
-from .selections import WIDENINGS
+from .selections import ROUNDED, WIDENED, WIDENINGS, without
 from .structure import Access, Op
 
 _PREDICATES: Mapping[str, str] = {
@@ -79,7 +79,7 @@ class Kept:
     `begins` on, nodes of the same body that depend on the row; those outside of one of them are at most the greatest of
     `lows`. Those before `start`, which is the same for all rows, are `low` too."""
 
-    low: Node
+    low: float
     lower: tuple[Affine, ...]
     upper: tuple[Affine, ...]
     length: tuple[Op, Node] | None = None
@@ -137,24 +137,28 @@ class _Masks:
 
     def kept(self, op: Op, node: Node) -> Kept | None:
         """Returns the range of indices beyond which all elements of the op are one constant."""
+        node = without(node, WIDENED)
         if node.kind != "arith.select":
             return None
         condition, then, otherwise = node.operands
         for wanted, inside, low in ((True, then, otherwise), (False, otherwise, then)):
-            if low.kind != "constant" or low.type != "f32":
+            number = number_of(low)
+            if number is None:
                 continue
-            length = self.length(op, condition) if wanted and number_of(low) == -inf else None
+            length = self.length(op, condition) if wanted and number == -inf else None
             if length is not None:
-                return self._kept_before(low, op, length, inside)
+                return self._kept_before(number, op, length, inside)
             bounds = list(self._bounds(op, condition, wanted))
             inner = self.kept(op, inside)
-            if inner is not None and inner.low.text == low.text:
+            if inner is not None and inner.low == number:
                 bounds += [(True, a) for a in inner.lower] + [(False, a) for a in inner.upper]
             if bounds:
-                return Kept(low, tuple(a for below, a in bounds if below), tuple(a for below, a in bounds if not below))
+                return Kept(
+                    number, tuple(a for below, a in bounds if below), tuple(a for below, a in bounds if not below)
+                )
         return None
 
-    def _kept_before(self, low: Node, op: Op, length: Node, node: Node) -> Kept:
+    def _kept_before(self, low: float, op: Op, length: Node, node: Node) -> Kept:
         """Returns the range that a mask keeps before a length, with the bounds in the masks within a node, and the
         numbers that these masks select."""
         start: Node | None = None
@@ -313,14 +317,17 @@ class _Uses:
         if op.product is None:
             return False
         for weight, value in (op.product, op.product[::-1]):
+            if not self._is_read_of(op, without(weight, WIDENED), self.zero):
+                continue
             if self.kept.length is not None:
-                if self._is_read_of(op, weight, self.zero) and self._selects(op, value):
+                selection = without(value, WIDENED)
+                if self._selects(op, selection):
                     self.sums.append((op, value))
-                    has_start, inner = self._selected(op, value)
+                    has_start, inner = self._selected(op, selection)
                     self.started &= has_start
                     self.ended &= self._is_plain(op, inner)
                     return True
-            elif self._is_read_of(op, weight, self.zero) and self._is_plain(op, value):
+            elif self._is_plain(op, value):
                 self.sums.append((op, value))
                 return True
         return False
@@ -328,13 +335,14 @@ class _Uses:
     def _is_plain(self, op: Op, value: Node) -> bool:
         """Returns whether a value is a product of numbers in memory, so that a loop before the stage can check it."""
         reads = [op.reads[n.number] for n in value.walk() if n.kind == "read"]
-        kinds = ("read", "constant", "arith.mulf", *(WIDENINGS if self.kept.length is not None else ()))
-        plain = value.type == "f32" and all(n.kind in kinds for n in value.walk())
+        kinds = ("read", "constant", "arith.mulf", *WIDENINGS)
+        plain = value.type in FLOAT_BITS and all(n.kind in kinds for n in value.walk())
         return plain and not any(self.stage.holds(read.tensor) or is_in_pages(read) for read in reads)
 
     def _is_zero(self, op: Op, node: Node) -> bool:
         """Returns whether the value is 0 outside of the range: a weight, a weight divided by the sum of weights, or the
         exponential that computes weights."""
+        node = without(node, WIDENED, ROUNDED)
         if self._is_read_of(op, node, self.zero):
             return True
         if self._selects(op, node):

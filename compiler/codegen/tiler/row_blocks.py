@@ -19,11 +19,12 @@ tile before it computes too, with the same bits. For 73 rows, blocks of 64, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
 
 from ....dialect.dims import Size, bounds, product
+from ....dialect.lazy_dataclass import dataclass
 from ...targets.vector_unit import VectorUnit
 from .bounded import BoundedRows, bound_rows, heavy_first
 from .decoded_schedule import decoded_tiles
@@ -55,6 +56,17 @@ DEPTH = 128
 """The steps of a sum over copied vectors: they stay in the nearest cache."""
 SPACING = 16
 """The padding, in elements, between rows with lengths that are powers of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A run of a block's ops with the results in memory, those that later segments read, and a result on the stack that
+    the only one of them overwrites."""
+
+    ops: list[Op]
+    sinks: list[Op]
+    read: list[Op]
+    over: Op | None
 
 
 class RowStage:
@@ -105,8 +117,9 @@ class RowStage:
         return self._rows_within(BLOCK_BYTES // self._block_bytes())
 
     def _block_bytes(self) -> int:
-        """Returns the bytes of `ROWS` whole rows of the longest result."""
-        return max(row_bytes(self.stage, op, set(self.outer)) for op in self.stage.ops)
+        """Returns the bytes of the results that `ROWS` whole rows have on the stack."""
+        results = [op for segment in self._plan() for op in segment.read if segment.over is None]
+        return max(1, sum(row_bytes(self.stage, op, set(self.outer)) for op in results))
 
     def _fits_whole(self) -> bool:
         """Returns whether a block of the fewest whole rows fits on the stack."""
@@ -142,7 +155,8 @@ class RowStage:
         turn = lcm(AT_ONCE * self.writer.lanes, *(self._roles(segment[0]).step for segment in scores))
         keys, columns = turn * max(1, STRETCH // turn), bounds(self.stage.sizes[product.lane])[1]
         stored = sum(len(self._read_behind([*scores, rows], number)) for number in range(len(scores)))
-        room = BLOCK_BYTES // (4 * ROWS * (stored * _apart(keys) + _apart(columns)))
+        row = element_bytes(softmax.element) * (stored * _apart(keys) + _apart(columns))
+        room = BLOCK_BYTES // (ROWS * row)
         most = 1 if self.single else self._rows_within(room)
         if room == 0 or (most <= self.rows and self._fits_whole()):
             return None
@@ -222,6 +236,18 @@ class RowStage:
                 segments[-1].append(op)
         return segments
 
+    def _plan(self) -> list[_Segment]:
+        """Returns the segments of a block of whole rows."""
+        segments, planned, kept = self._segments(), list[_Segment](), list[Op]()
+        for number, ops in enumerate(segments):
+            later = [op for other in segments[number + 1 :] for op in other]
+            sinks = [op for op in ops if op in self.stage.sinks]
+            read = self._read_behind(segments, number)
+            is_alone = bool(read) and len({*map(id, read), *map(id, sinks)}) == 1
+            planned.append(_Segment(ops, sinks, read, self._overwritten(ops, later, kept) if is_alone else None))
+            kept += read
+        return planned
+
     def _has_loops_of(self, op: Op, tile: Op) -> bool:
         return set(self.stage.parallel(op)) == set(self.stage.parallel(tile))
 
@@ -236,18 +262,13 @@ class RowStage:
         if self.online is not None:
             self._write_stretches(self.online, batch, row, count)
             return
-        segments = self._segments()
         self.evaluator.kept = {}
-        for number, segment in enumerate(segments):
-            later = [op for other in segments[number + 1 :] for op in other]
-            sinks = [op for op in segment if op in self.stage.sinks]
-            read = [op for op in segment if self._is_read(op, later)]
-            over = self._overwritten(segment, later) if read and len({*map(id, read), *map(id, sinks)}) == 1 else None
-            kept = {id(op): self._rows_on_stack(over or op, row, count) for op in read}
-            if is_tiled(segment[0]):
-                self._tile(segment, sinks, kept, batch, row, count)
+        for segment in self._plan():
+            kept = {id(op): self._rows_on_stack(segment.over or op, row, count) for op in segment.read}
+            if is_tiled(segment.ops[0]):
+                self._tile(segment.ops, segment.sinks, kept, batch, row, count)
             else:
-                self._write_rows(segment, sinks, kept, batch, row, count)
+                self._write_rows(segment.ops, segment.sinks, kept, batch, row, count)
             self.evaluator.kept |= kept
 
     def _write_stretches(self, online: OnlineSoftmax, batch: Iteration, row: Form, count: Rows) -> None:
@@ -262,7 +283,7 @@ class RowStage:
                 kept = {id(op): self._rows_on_stack(op, row, count) for op in read}
                 self._tile(segment, (), kept, batch, row, count)
                 evaluator.kept |= kept
-            over = self._overwritten(rows, [product])
+            over = self._overwritten(rows, [product], [op for segment in scores for op in segment])
             powers = self._rows_on_stack(over or softmax.powers, row, count)
             with each_row(self.writer, count) as index:
                 online.take({**batch, self.outer[-1]: row + index}, powers)
@@ -298,15 +319,15 @@ class RowStage:
         if self.bounded is not None and doubts:
             (self.bounded.doubt,) = doubts
 
-    def _overwritten(self, segment: Sequence[Op], later: Sequence[Op]) -> Op | None:
-        """Returns a result that the only result of a row segment may overwrite: nothing after the segment reads it,
-        and its rows have the same shape."""
+    def _overwritten(self, segment: Sequence[Op], later: Sequence[Op], kept: Collection[Op]) -> Op | None:
+        """Returns one of the results on the stack that the only result of a row segment may overwrite: nothing after
+        the segment reads it, and its rows have the same shape."""
         if is_tiled(segment[0]):
             return None
         result = next(op for op in reversed(segment) if self._is_read(op, later))
         for access in (a for op in segment for a in op.reads):
             source = access.tensor.op
-            if source is None or source in segment or id(source) not in self.evaluator.kept:
+            if source is None or source in segment or source not in kept:
                 continue
             same = self.stage.parallel(source) == self.stage.parallel(result)
             if same and source.result.element == result.result.element and not self._is_read(source, later):

@@ -21,6 +21,7 @@ from ....dialect.lazy_dataclass import dataclass
 from ..structured.positions import plain
 from .strided import APART
 from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step
+from .text import element_bytes
 from .windows import is_window
 
 ROW_BYTES = 64 * 1024
@@ -343,4 +344,4 @@ def row_bytes(stage: Stage, op: Op, outer: set[int]) -> int:
     for c in stage.parallel(op):
         if c not in outer:
             inner *= bounds(stage.sizes[c])[1]
-    return ROWS * 4 * inner
+    return ROWS * element_bytes(op.result.element) * inner

@@ -20,7 +20,9 @@ from ..structured.positions import plain
 from .pages import move
 from .structure import Access, Kernel, Op
 
-WIDENINGS = ("arith.extf", "arith.sitofp")
+WIDENED, ROUNDED = "arith.extf", "arith.truncf"
+"""Conversions between floats."""
+WIDENINGS = (WIDENED, "arith.sitofp")
 """These operations convert numbers of fewer bits, and are exact."""
 
 
@@ -37,9 +39,23 @@ def take_selections(kernel: Kernel) -> None:
                     kernel.ops.remove(source)
 
 
-def drop_selection(op: Op, selection: Node) -> Node:
-    """Replaces a selection in the body of an op by the value that it selects, and returns this value."""
-    return _rebuild(op, op.reads, {id(selection): selection.operands[1]})[id(selection)]
+def without(node: Node, *conversions: str) -> Node:
+    """Returns the value that such conversions convert."""
+    while node.kind in conversions:
+        (node,) = node.operands
+    return node
+
+
+def drop_selection(op: Op, value: Node) -> Node:
+    """Replaces a selection, which may be widened, in the body of an op by the value that it selects. Returns what then
+    stands in place of `value`."""
+    selection = without(value, WIDENED)
+    return _rebuild(op, op.reads, {id(selection): selection.operands[1]})[id(value)]
+
+
+def replace_node(op: Op, node: Node, other: Node) -> None:
+    """Replaces a node in the body of an op by another one."""
+    _rebuild(op, op.reads, {id(node): other})
 
 
 def _is_taken(op: Op, several: bool) -> bool:

@@ -4,7 +4,7 @@
     greatest[i]   = max of x[i, j] along j
     powers[i, j]  = exp(x[i, j] - greatest[i])
     total[i]      = sum of powers[i, j] along j
-    weights[i, j] = powers[i, j] / total[i]         or 0 where a condition holds
+    weights[i, j] = powers[i, j] / total[i]         or 0 where a condition holds; may be rounded to bf16 or f16
     product[i, c] = sum of weights[i, j] * v[j, c] along j
 
 No other op reads `greatest`, `total`, `powers` or `weights`, and the scores do not depend on them. In exact arithmetic,
@@ -19,6 +19,7 @@ from math import inf
 from ....dialect.lazy_dataclass import dataclass
 from ..structured.body_nodes import Node, number_of
 from .schedule import Stage
+from .selections import ROUNDED, WIDENED, replace_node, without
 from .structure import Op
 
 
@@ -35,6 +36,22 @@ class Softmax:
     product: Op
     hides: bool
 
+    @property
+    def element(self) -> str:
+        """The dtype of the sums: f32, or f64."""
+        return self.product.result.element
+
+    def take_powers(self) -> None:
+        """Lets the product read powers in place of weights, in the dtype of the sums: it rounds no weights."""
+        read = next(n for n in self.product.body.walk() if n.kind == "read" and self._is_weight(n))
+        widened = [n for n in self.product.body.walk() if n.kind == WIDENED and n.operands[0] is read]
+        self.weights.result.element = read.type = self.element
+        for node in widened:
+            replace_node(self.product, node, read)
+
+    def _is_weight(self, node: Node) -> bool:
+        return self.product.reads[node.number].tensor.op is self.weights
+
 
 def find_softmax(stage: Stage) -> Softmax | None:
     """Returns the softmax of a stage whose other reductions come before it; None if there is none."""
@@ -47,7 +64,7 @@ def find_softmax(stage: Stage) -> Softmax | None:
 
 
 def _read_softmax(stage: Stage, greatest: Op, total: Op, product: Op) -> Softmax | None:
-    """Returns the softmax of three reductions in f32 along one class, each from its neutral element on."""
+    """Returns the softmax of three reductions along one class in one dtype, each from its neutral element on."""
     classes = {c for op in (greatest, total, product) for c in stage.reduced(op) if stage.sizes[c] != 1}
     kinds = [(op.combination or ("", op.body))[0] for op in (greatest, total, product)]
     starts = [_start(op) for op in (greatest, total, product)]
@@ -55,16 +72,17 @@ def _read_softmax(stage: Stage, greatest: Op, total: Op, product: Op) -> Softmax
         return None
     assert total.combination is not None
     powers = _source(stage, total, total.combination[1])
-    weights = next((w for f in product.product or () if (w := _source(stage, product, f)) is not None), None)
+    factors = [(_source(stage, product, without(f, WIDENED)), f) for f in product.product or ()]
+    weights = next((source for source, _ in factors if source is not None), None)
     if powers is None or weights is None or weights.reduced or powers.reduced:
         return None
-    body = weights.body
+    body = without(weights.body, ROUNDED)
     hides = body.kind == "arith.select"
     if hides:
         if number_of(body.operands[2]) != 0:
             return None
-        body = body.operands[1]
-    power, value = powers.body, [f for f in product.product or () if _source(stage, product, f) is not weights]
+        body = without(body.operands[1], ROUNDED)
+    power, value = powers.body, [f for source, f in factors if source is not weights]
     is_quotient = (
         body.kind == "arith.divf"
         and _is_read(weights, body.operands[0], powers)
@@ -77,8 +95,9 @@ def _read_softmax(stage: Stage, greatest: Op, total: Op, product: Op) -> Softmax
         and not _reads(powers, power.operands[0].operands[0], greatest)
     )
     is_product = len(value) == 1 and not _reads(product, value[0], weights)
-    ops = (greatest, powers, total, weights, product)
-    if not (is_quotient and is_power and is_product and all(op.result.element == "f32" for op in ops)):
+    ops = (greatest, powers, total, product)
+    elements = {op.result.element for op in ops}
+    if not (is_quotient and is_power and is_product and len(elements) == 1 and elements <= {"f32", "f64"}):
         return None
     (keys,) = classes
     return Softmax(keys, greatest, powers, total, weights, product, hides)

@@ -31,13 +31,15 @@ from typing import Any, NamedTuple
 from ....dialect.dims import Size, Symbol, multiply
 from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import FLOATS
-from ...lower.text import FunctionText
+from ...lower.text import FunctionText, literal
 from ..elementary.find import Elementary, find_elementary
 from ..isa import Instruction, find, supports
 from ..isa.instruction import ZERO
 from .forms import Form, constant
 from .strided import STEPS, load_strided
 from .structure import Buffer, Unsupported
+
+_FLOATS = {dtype.mlir: dtype for dtype in FLOATS}
 
 ENDLESS = 1 << 60
 """The size of memory with a known beginning and an unknown end."""
@@ -70,6 +72,11 @@ def stored_type(element: str) -> str:
 
 STACK_BYTES = 376 * 1024
 """The most bytes that a function allocates on the stack. Callers leave a kernel 384 KiB, also for what LLVM adds."""
+
+
+def float_text(number: float, type: str) -> str:
+    """Returns a float of a type as MLIR prints it."""
+    return literal(number, _FLOATS[type])
 
 
 def element_bytes(element: str) -> int:
@@ -296,6 +303,10 @@ class Writer:
         """Returns a scalar constant; `text` is its attribute as MLIR prints it."""
         literal = text if ":" in text or text in ("true", "false") else f"{text} : {type}"
         return Value(self.function.define("arith.constant", literal), type)
+
+    def number(self, number: float, type: str) -> Value:
+        """Returns a scalar constant of floats."""
+        return self.constant(float_text(number, type), type)
 
     def splat(self, text: str, type: str) -> str:
         """Returns a vector of one constant."""
