@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from nacre.compiler.codegen.structured.body_nodes import Node
 from nacre.compiler.codegen.structured.positions import Panel
-from nacre.compiler.codegen.tiler.selections import _positions
+from nacre.compiler.codegen.tiler.selections import positions_of
 from nacre.compiler.codegen.tiler.structure import Access, Op, Position, Tensor
 from nacre.dialect.emitter import Index, loop
 
@@ -24,7 +24,7 @@ def selection(*, loops: int = 2, reads: tuple[Access, ...] = READS, inside: Node
 
 def positions(op: Op, *index: Position) -> object:
     """The reader has the loops 5 and 6."""
-    return _positions(op, Access(Tensor((4, 8), "f32", op=op, axes=(0, 1)), index or (loop(5), loop(6))))
+    return positions_of(op, Access(Tensor((4, 8), "f32", op=op, axes=(0, 1)), index or (loop(5), loop(6))))
 
 
 def test_positions_in_loops_of_the_reader() -> None:

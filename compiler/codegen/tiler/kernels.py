@@ -66,6 +66,7 @@ from .selections import take_selections
 from .sharing import Sharing, share_elements, share_rows
 from .slices import Slices, plan_slices
 from .split_sums import is_split, write_split
+from .starts import take_starts
 from .structure import Kernel, Op, Sequential, Unsupported
 from .table_sums import TableSumStage, is_table_sum
 from .text import Writer, stored_type
@@ -159,6 +160,7 @@ def _write_kernel(kernel: Kernel, unit: VectorUnit, most: int | None, *, strict:
         raise Unsupported("nothing is computed")
     take_pages(kernel)
     take_selections(kernel)
+    take_starts(kernel)
     for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel, most), unit.caches)):
         writer = Writer(kernel.dims, _main(slices.stages[-1]).location, unit.features)
         schedule = _write_slices(writer, slices, unit, strict=strict)

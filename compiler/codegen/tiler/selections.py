@@ -33,7 +33,7 @@ def take_selections(kernel: Kernel) -> None:
         for number, access in reversed(list(enumerate(op.reads))):
             source = access.tensor.op
             if source is not None and _is_taken(source, len(sums) > 1) and _is_read_once(kernel, source):
-                positions = _positions(source, access)
+                positions = positions_of(source, access)
                 if positions is not None:
                     _take(op, number, source, positions)
                     kernel.ops.remove(source)
@@ -75,7 +75,7 @@ def _is_read_once(kernel: Kernel, source: Op) -> bool:
     return reads == 1 and not any(tensor is not None and tensor.op is source for tensor in others)
 
 
-def _positions(source: Op, access: Access) -> Mapping[int, Index] | None:
+def positions_of(source: Op, access: Access) -> Mapping[int, Index] | None:
     """Returns the index of each loop of an op at a read of its result, in terms of the reader's loops."""
     axes, positions = access.tensor.axes, dict[int, Index]()
     assert axes is not None, access

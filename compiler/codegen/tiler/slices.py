@@ -102,6 +102,8 @@ def _slice(kernel: Kernel, stages: Sequence[Stage], begin: int, end: int, caches
     for depth in range(min(map(len, candidates)), 0, -1):
         around = [tuple(c[:depth]) for c in candidates]
         sizes = {tuple(s.sizes[c] for c in cs) for s, cs in zip(run, around, strict=True)}
+        if any(_loses_rows(stage, cs) for stage, cs in zip(run, around, strict=True)):
+            continue
         if len(sizes) == 1 and bounds(product(next(iter(sizes))))[0] >= SLICES:
             made = _Planner(kernel, run, around, elsewhere, caches).plan()
             if made is not None:
@@ -117,6 +119,20 @@ def _candidates(stage: Stage) -> list[int]:
     lanes |= {stage.of(op, i) for op in stage.sinks for i in op.outer if op.written.step(i) == 1}
     found = [c for c in stage.outer if stage.sizes[c] != 1]
     return found[: next((i for i, c in enumerate(found) if c in lanes), len(found))]
+
+
+def _loses_rows(stage: Stage, around: Sequence[int]) -> bool:
+    """Returns whether slices take from a sum all loops in which several rows share the vectors that they read, as the
+    output channels of a convolution do."""
+    for op in stage.ops:
+        lane = lane_loop(op) if op.reduced else None
+        if lane is None:
+            continue
+        shared = [i for i in op.outer if i != lane and op.loops[i] != 1]
+        shared = [i for i in shared if not any(i in a.loops() for a in op.reads if lane in a.loops())]
+        if shared and {stage.of(op, i) for i in shared} <= set(around):
+            return True
+    return False
 
 
 def _takes_part(stage: Stage) -> bool:
