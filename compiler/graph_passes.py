@@ -29,13 +29,13 @@ _FAST = _optimizing(
     "qdq-propagation,narrow-weights,dce,pack-floats,fold-batch-norm,im2col,sub-pixel,channels-last,winograd,batch-last,"
     "ordered-last",
     "fold-parameters",
-    last="triangular-products,sparse-products,dce,",
+    last="turned-products,triangular-products,sparse-products,dce,",
 )
 _STRICT = _optimizing(
     "qdq-propagation{requantize=false},narrow-weights,dce,pack-floats,im2col,sub-pixel,channels-last,batch-last,"
     "ordered-last",
     "fold-parameters{stepwise=true}",
-    last="triangular-products,dce,",
+    last="turned-products,triangular-products,dce,",
 )
 
 GRAPH_PASSES: Mapping[int, str] = {

@@ -25,6 +25,7 @@ from .loops.hoist_invariants import HoistInvariants
 from .loops.parallel_order import ParallelOrder
 from .loops.sparse_products import SparseProducts
 from .loops.triangular_products import TriangularProducts
+from .loops.turned_products import TurnedProducts
 from .manager import Pass
 from .quantization.expand_block_quantized import ExpandBlockQuantized
 from .quantization.narrow_contractions import NarrowContractions
@@ -79,6 +80,7 @@ _ALL: tuple[type[Pass], ...] = (
     SplitSums,  # long sums of products with few results are computed in parts, which are added then
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     TriangularProducts,  # products with a triangular matrix leave out the steps where it is 0
+    TurnedProducts,  # products with a transposed matrix read the matrix itself, where that moves fewer elements
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # 3x3 convolutions are computed with fewer products, rounded differently
 )

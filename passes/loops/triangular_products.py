@@ -2,9 +2,7 @@
 
 %p = softmax(where(%mask, %s, -inf))        %p = softmax(where(%mask, %s, -inf))
 %y = matmul(%p, %v)                   ->    %y = matmul(%p, %v) {x_diagonal = 0}
-%t = transpose(%p)                          %a = transpose(%g)
-%z = matmul(%t, %g)                         %b = matmul(%a, %p) {y_diagonal = 0}
-                                            %z = transpose(%b)
+%z = matmul(%g, %p)                         %z = matmul(%g, %p) {y_diagonal = 0}
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import ClassVar
 
-from ...dialect.dims import bounds, product
+from ...dialect.dims import bounds
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.lazy_dataclass import dataclass
-from ...dialect.ops import OPERATORS, axis_order
+from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter, constant_array
 
@@ -32,8 +30,7 @@ class TriangularProducts(Pass):
     """Sets the attributes `x_diagonal` and `y_diagonal` of products with a matrix that is 0 above a diagonal.
 
     Such a matrix is the result of `tril`, is selected by a `triangular_mask`, or is the softmax of rows that -inf
-    masks. It stays triangular in products with constant numbers. A product with its transpose becomes the transpose of
-    a product with the matrix itself, where that moves fewer elements.
+    masks. It stays triangular in products with constant numbers.
 
     The kernel leaves out the steps of sums at which the matrix is 0, unless it multiplies them by an infinity or a NaN.
     """
@@ -54,7 +51,7 @@ class _Marker(Rewriter):
             return None
         if not node.output.type.dtype.is_float or node.attribute("into") is not None:
             return None
-        return self._mark(node) or self._turn(node)
+        return self._mark(node)
 
     def _mark(self, node: Node) -> Replacement | None:
         x, y = node.inputs
@@ -65,23 +62,6 @@ class _Marker(Rewriter):
                 values = b.apply("matmul", [x, y], {**dict(node.attributes), name: diagonal})
                 return Replacement(tuple(b.nodes), tuple(values))
         return None
-
-    def _turn(self, node: Node) -> Replacement | None:
-        """Rewrites the product with the transpose of a triangular matrix, which is larger than the other tensors."""
-        x, y = node.inputs
-        definition = self.definitions.get(x.name)
-        if definition is None or axis_order(definition) != _swapped(x.type.rank):
-            return None
-        (matrix,) = definition.inputs
-        moved = product(y.type.shape) + product(node.output.type.shape)
-        if self._diagonal(matrix, _STEPS) is None or bounds(product(x.type.shape))[0] <= bounds(moved)[1]:
-            return None
-        if not self.context.allow("turn", node):
-            return None
-        b = NodeBuilder(self.names, node)
-        (turned,) = b.apply("matmul", [b.matrix_transpose(y), matrix], dict(node.attributes))
-        value = b.matrix_transpose(turned)
-        return Replacement(tuple(b.nodes), (value,))
 
     # Analysis
 
@@ -136,8 +116,3 @@ class _Marker(Rewriter):
             return None
         diagonal = node.attribute("diagonal")
         return diagonal if isinstance(diagonal, int) else None
-
-
-def _swapped(rank: int) -> tuple[int, ...]:
-    """Returns the transpose of matrices."""
-    return (*range(rank - 2), rank - 1, rank - 2)

@@ -33,6 +33,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
         "marks `matmul`; these operators make triangular matrices, and keep their zeros",
         {"matmul", "where", "softmax", "tril", "triangular_mask", "multiply", "divide", "_KEEPING"},
     ),
+    "loops/turned_products.py": ("turns `matmul`", {"matmul"}),
     "loops/parallel_order.py": ("expands the three operators of order", {"sort", "argsort", "top_k"}),
     "quantization/expand_block_quantized.py": (
         "expands these operators, and writes `x @ dequantized.T` as `block_matmul`, also of blocks times scales",
