@@ -61,6 +61,7 @@ class MapStage:
         if self.few is not None:
             self.lane = self.few.around
         self.across = None if self.few is not None else self._choose_across()
+        self.height = self._choose_height()
         inner = (self.lane, self.across, None if self.few is None else self.few.lane)
         self.outer = [*around, *(c for c in self.order if c not in inner)]
         self.shared = self._choose_shared()
@@ -92,6 +93,13 @@ class MapStage:
                     if c != self.lane and self._step(op, access, c) == 1:
                         return c
         return None
+
+    def _choose_height(self) -> int:
+        """Returns the rows of a block of squares. Squares below each other read whole cache lines. Rows whose distance
+        is a power of two map to few cache sets, where half a line would not stay until the next block."""
+        lanes, size = self.writer.lanes, None if self.across is None else self.stage.sizes[self.across]
+        line = LINE // element_bytes(self.last.result.element)
+        return max(lanes, line) if isinstance(size, int) and size % line == 0 else lanes
 
     def _choose_shared(self) -> int | None:
         """Finds a class that changes no index of the lanes, where they read elements at indices from memory."""
@@ -126,7 +134,7 @@ class MapStage:
     def counts(self) -> list[Size]:
         counts = [blocks(self.stage.sizes[c], ROWS if c == self.shared else 1) for c in self.outer]
         if self.across is not None:
-            counts.append(blocks(self.stage.sizes[self.across], self.writer.lanes))
+            counts.append(blocks(self.stage.sizes[self.across], self.height))
         if self.lane is not None:
             counts.append(blocks(self.stage.sizes[self.lane], CHUNK * self.writer.lanes))
         return counts
@@ -151,8 +159,8 @@ class MapStage:
             elif self.across is None:
                 self._along([iteration], first, last)
             else:
-                row = writer.index(numbers[-2].times(writer.lanes))
-                self._turned(iteration, row, self._end(row, self.stage.sizes[self.across], writer.lanes), first, last)
+                row = writer.index(numbers[-2].times(self.height))
+                self._turned(iteration, row, self._end(row, self.stage.sizes[self.across], self.height), first, last)
 
     def _is_narrow(self) -> bool:
         """Returns whether the lanes of copies would be a small part of a vector."""
@@ -244,14 +252,15 @@ class MapStage:
                     yield view.buffer, first, step
 
     def _turned(self, iteration: Iteration, row: str, row_end: str, first: str, last: str) -> None:
-        """Writes a block of as many rows as lanes: whole squares are transposed, the rest is gathered."""
+        """Writes a block of rows: whole squares are transposed, the rest is gathered."""
         assert self.lane is not None and self.across is not None
         writer, lanes, lane, across = self.writer, self.writer.lanes, self.lane, self.across
         height = writer.let(f"arith.subi {row_end}, {row} : index")
-        whole_rows = writer.let(f"arith.cmpi eq, {height}, {writer.size(lanes)} : index")
+        whole_rows = writer.let(f"arith.cmpi eq, {height}, {writer.size(self.height)} : index")
         end = writer.let(f"arith.select {whole_rows}, {writer.rounded(first, last, lanes)}, {first} : index")
         with writer.loop(first, end, lanes) as column:
-            self._square(iteration, variable(row), variable(column))
+            for below in range(0, self.height, lanes):
+                self._square(iteration, variable(row).plus(below), variable(column))
         with writer.loop(row, row_end, 1) as single:
             at = {**iteration, across: variable(single)}
             with writer.loop(end, last, lanes) as column:
