@@ -41,6 +41,19 @@ def test_operations(tmp_path: Path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_the_least_integers_are_divided(tmp_path: Path) -> None:
+    x = np.array([-128, -128, -128, -127, 127, 127, -7, 7, -7, -8], np.int8)
+    y = np.array([3, -3, 127, 2, -128, -2, 2, -2, -2, 4], np.int8)
+    text = """func.func public @main(%x: tensor<10xi8>, %y: tensor<10xi8>) -> (tensor<10xi8>, tensor<10xi8>) {
+      %q = stablehlo.divide %x, %y : tensor<10xi8>
+      %r = stablehlo.remainder %x, %y : tensor<10xi8>
+      return %q, %r : tensor<10xi8>, tensor<10xi8>
+    }"""
+    quotient, rest = run(tmp_path, text, x, y)
+    np.testing.assert_array_equal(quotient, np.trunc(x.astype(np.float64) / y))
+    np.testing.assert_array_equal(rest, np.fmod(x.astype(np.int64), y))
+
+
 def test_axes_that_are_permuted_in_cycles(tmp_path: Path) -> None:
     """Orders that are not their own inverse."""
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

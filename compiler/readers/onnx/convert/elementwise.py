@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .....dialect.dims import bounds
 from .....dialect.types import F32, I64
 from ...writing.tensors import Tensor
+from ...writing.truncated import divide_truncated, remainder_of_dividend
 from ..writing.use import Convert, Converters, Use
 
 _UNARY: Mapping[str, str] = {
@@ -46,29 +46,7 @@ def divide(use: Use) -> Sequence[Tensor]:
     x, y, g = use.input(0), aligned(use), use.g
     if x.dtype.is_float:
         return [g.divide(x, y)]
-    return [divide_integers(use, x, y)]
-
-
-def divide_integers(use: Use, x: Tensor, y: Tensor) -> Tensor:
-    """Returns x / y rounded toward zero; the graph's `floor_divide` rounds down."""
-    g = use.g
-    quotient = g.floor_divide(x, y)
-    if x.dtype.is_signed and not (_never_negative(x) and _never_negative(y)):
-        # No magnitude is computed: the least integer has none.
-        is_lower = g.logical_and(_signs_differ(use, x, y), g.not_equal(g.multiply(quotient, y), x))
-        return g.where(is_lower, g.add(quotient, g.like(1, x)), quotient)
-    return quotient
-
-
-def _signs_differ(use: Use, x: Tensor, y: Tensor) -> Tensor:
-    g = use.g
-    return g.not_equal(g.less(x, g.like(0, x)), g.less(y, g.like(0, y)))
-
-
-def _never_negative(x: Tensor) -> bool:
-    if not x.dtype.is_signed:
-        return True
-    return x.sizes is not None and all(bounds(size)[0] >= 0 for size in x.sizes)
+    return [divide_truncated(g, x, y)]
 
 
 def _mod(use: Use) -> Sequence[Tensor]:
@@ -77,14 +55,7 @@ def _mod(use: Use) -> Sequence[Tensor]:
     if has_sign_of_x not in (0, 1):
         use.fail(f"has `fmod` = {has_sign_of_x}, expected 0 or 1", code="bad-attribute")
     # The remainder of C has the sign of x; the graph's has the sign of y.
-    if has_sign_of_x and x.dtype.is_float:
-        magnitude = g.remainder(g.abs(x), g.abs(y))
-        return [g.where(g.less(x, g.like(0, x)), g.negate(magnitude), magnitude)]
-    rest = g.remainder(x, y)
-    if not (has_sign_of_x and x.dtype.is_signed):
-        return [rest]
-    is_other = g.logical_and(_signs_differ(use, x, y), g.not_equal(rest, g.like(0, rest)))
-    return [g.where(is_other, g.subtract(rest, y), rest)]
+    return [remainder_of_dividend(g, x, y) if has_sign_of_x else g.remainder(x, y)]
 
 
 def _power(use: Use) -> Sequence[Tensor]:

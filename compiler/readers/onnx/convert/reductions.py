@@ -15,6 +15,7 @@ import numpy as np
 from .....dialect.dims import Size
 from .....dialect.types import BOOL, I64
 from ...writing.tensors import Tensor, known
+from ...writing.truncated import divide_truncated
 from ..writing.use import Convert, Converters, Use
 
 Reduce = Callable[[Use, Tensor, tuple[int, ...], bool], Tensor]
@@ -111,7 +112,7 @@ def _mean(use: Use, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     count = use.g.size(1)
     for axis in axes:
         count = use.g.multiply(count, use.g.size(x.shape[axis]))
-    return use.g.floor_divide(total, use.g.cast(count, dtype=x.dtype))
+    return divide_truncated(use.g, total, use.g.cast(count, dtype=x.dtype))
 
 
 def _extreme(name: str, of_booleans: str, empty: float) -> Reduce:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from .....dialect.types import BOOL, I64
 from ...writing.tensors import Tensor
+from ...writing.truncated import divide_truncated, remainder_of_dividend
 from ..writing.items import Item
 from ..writing.use import Convert, Converters, Use
 
@@ -45,24 +46,13 @@ def _binary(name: str, plain: str) -> Convert:
 def _divide(use: Use) -> Sequence[Tensor]:
     """Divides; quotients of integers are truncated."""
     x, y = use.operands
-    g = use.g
-    if x.dtype.is_float:
-        return [g.divide(x, y)]
-    if not x.dtype.is_signed or x.sizes is not None:
-        return [g.floor_divide(x, y)]
-    quotient = g.floor_divide(g.abs(x), g.abs(y))
-    differ = g.not_equal(g.less(x, g.like(0, x)), g.less(y, g.like(0, y)))
-    return [g.where(differ, g.negate(quotient), quotient)]
+    return [use.g.divide(x, y) if x.dtype.is_float else divide_truncated(use.g, x, y)]
 
 
 def _remainder(use: Use) -> Sequence[Tensor]:
     """Returns the remainder with the sign of the dividend."""
     x, y = use.operands
-    g = use.g
-    if not x.dtype.is_float and not x.dtype.is_signed:
-        return [g.remainder(x, y)]
-    rest = g.remainder(g.abs(x), g.abs(y))
-    return [g.where(g.less(x, g.like(0, x)), g.negate(rest), rest)]
+    return [remainder_of_dividend(use.g, x, y)]
 
 
 def _compare(use: Use) -> Sequence[Tensor]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .....dialect.types import I8, U8
 from ...writing.tensors import Tensor, known
+from ...writing.truncated import divide_truncated
 from ..writing.fixed_point import narrowed, scaled, shifted
 from ..writing.use import Convert, Converters, Use
 
@@ -92,9 +93,7 @@ def _divide(use: Use) -> Sequence[Tensor]:
     x, y, g = use.input(0), use.input(1), use.g
     if x.dtype.is_float:
         return [use.activated(g.divide(x, y))]
-    # Quotients of integers are truncated.
-    size = g.floor_divide(g.abs(x), g.abs(y))
-    return [use.activated(g.multiply(size, g.multiply(g.sign(x), g.sign(y))))]
+    return [use.activated(divide_truncated(g, x, y))]
 
 
 def _select(name: str) -> Convert:

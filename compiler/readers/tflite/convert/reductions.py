@@ -9,6 +9,7 @@ import numpy as np
 from .....dialect.dims import product
 from .....dialect.types import I32
 from ...writing.tensors import Tensor, known
+from ...writing.truncated import divide_truncated
 from ..writing.fixed_point import encode_factor, narrowed, shifted
 from ..writing.use import Convert, Converters, Use
 
@@ -35,8 +36,7 @@ def _mean(use: Use) -> Sequence[Tensor]:
             return [g.apply("mean", [x], attributes)[0]]
         total = g.apply("sum", [x], attributes)[0]
         divisor = g.size(product([x.shape[axis] for axis in _axes(use)]), x.dtype)
-        # Quotients of integers are truncated.
-        return [g.multiply(g.floor_divide(g.abs(total), divisor), g.sign(total))]
+        return [divide_truncated(g, total, divisor)]
     count = product([x.shape[axis] for axis in _axes(use)])
     if not isinstance(count, int) or count < 1:
         use.fail("averages quantized values along a size that differs between calls", code="data-dependent")

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from .....dialect.types import F32, F64, I16, I32, I64, DType
 from ...writing.tensors import Tensor
+from ...writing.truncated import divide_truncated, remainder_of_dividend
 from ..writing.use import Convert, Converters, Use
 
 Combine: TypeAlias = Callable[[Use, Tensor, Tensor], Tensor]
@@ -55,15 +56,9 @@ def _multiply(use: Use, x: Tensor, y: Tensor) -> Tensor:
 
 
 def truncated(use: Use, x: Tensor, y: Tensor) -> Tensor:
-    """Returns x / y rounded toward zero; the graph's `floor_divide` rounds down."""
+    """Returns x / y rounded toward zero."""
     g = use.g
-    if x.dtype.is_float:
-        return g.trunc(g.divide(x, y))
-    if not x.dtype.is_signed:
-        return g.floor_divide(x, y)
-    quotient = g.floor_divide(g.abs(x), g.abs(y))
-    differ = g.not_equal(g.less(x, g.like(0, x)), g.less(y, g.like(0, y)))
-    return g.where(differ, g.negate(quotient), quotient)
+    return g.trunc(g.divide(x, y)) if x.dtype.is_float else divide_truncated(g, x, y)
 
 
 def _divide_by_mode(use: Use) -> Sequence[Tensor]:
@@ -84,13 +79,8 @@ def _floor_divide(use: Use, x: Tensor, y: Tensor) -> Tensor:
 
 def _fmod(use: Use, x: Tensor, y: Tensor) -> Tensor:
     """Returns the remainder with the sign of x."""
-    g = use.g
-    if not x.dtype.is_float and not x.dtype.is_signed:
-        return g.remainder(x, y)
     wide = F32 if x.dtype.is_half else F64 if x.dtype.is_float else x.dtype
-    a, b = use.to(x, wide), use.to(y, wide)
-    rest = g.remainder(g.abs(a), g.abs(b))
-    return use.to(g.where(g.less(a, g.like(0, a)), g.negate(rest), rest), x.dtype)
+    return use.to(remainder_of_dividend(use.g, use.to(x, wide), use.to(y, wide)), x.dtype)
 
 
 def _remainder(use: Use, x: Tensor, y: Tensor) -> Tensor:
