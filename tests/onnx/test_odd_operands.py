@@ -209,3 +209,23 @@ def test_scales_of_the_call_give_the_declared_sizes() -> None:
 def test_an_axis_that_the_operand_lacks() -> None:
     """Softmax of version 11 sums over all axes from `axis` on. The operand has no such axis here."""
     assert code_of("net (float[2, 3] x) => (float[2, 3] y) { y = Softmax<axis = 5>(x) }", version=11) == "bad-axis"
+
+
+def test_the_mean_of_integers_is_truncated() -> None:
+    x = np.array([[-7, 0, 0], [5, 0, 3], [-128, -128, -128], [-1, -1, 0]], np.int32)
+    text = "net (int32[4, 3] x) => (int32[4] y) { y = ReduceMean<axes = [1], keepdims = 0>(x) }"
+    (found,) = results(model_of(text, 13), x)
+    np.testing.assert_array_equal(found, [-2, 2, -128, 0])
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_an_infinity_has_no_influence_beyond_its_neighbours(mode: str) -> None:
+    """Rows of integer positions have fewer terms than others."""
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 8)
+    x[0, 0, 0] = np.inf
+    text = f"""net (float[1, 1, 8] x) => (float[1, 1, 15] y) <int64[3] sizes = {{1, 1, 15}}> {{
+      y = Resize<mode = "{mode}", coordinate_transformation_mode = "align_corners">(x, , , sizes)
+    }}"""
+    (found,) = results(model_of(text), x)
+    assert not np.isfinite(found[0, 0, 0])
+    np.testing.assert_allclose(found[0, 0, 4:], np.arange(3, 8.5, 0.5), rtol=0.05)

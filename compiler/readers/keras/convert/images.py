@@ -10,6 +10,7 @@ import numpy as np
 
 from .....dialect.dims import Size
 from ...writing.tensors import Elements, Tensor
+from ...writing.weighted_sums import weighted_sums
 from ..writing.use import Converters, Use
 from .convolutions import spatial
 
@@ -17,18 +18,6 @@ MOST_WEIGHTS = 1 << 24
 """The maximum number of elements of a matrix of weights."""
 _SHARPNESS = -0.5
 """The coefficient of cubic interpolation."""
-
-
-def weighted(use: Use, x: Tensor, axis: int, weights: Elements) -> Tensor:
-    """Returns a tensor whose elements along an axis are sums of those of x with weights [new, old]."""
-    g = use.g
-    assert weights.shape[1] == x.shape[axis], (weights.shape, x.type)
-    last = x.rank - 1
-    order = (*(other for other in range(x.rank) if other != axis), axis)
-    turned = x if axis == last else g.transpose(x, axes=order)
-    made = g.matmul(turned, use.tensor(np.ascontiguousarray(weights.T.astype(np.float32)), "weights"))
-    back = tuple(order.index(position) for position in range(x.rank))
-    return made if axis == last else g.transpose(made, axes=back)
 
 
 def check_weights(use: Use, old: int, new: int) -> None:
@@ -57,7 +46,7 @@ def _resized(use: Use, x: Tensor, sizes: tuple[int, int], mode: str) -> Tensor:
         for axis, new in enumerate(sizes, first):
             old = _known(use, x.shape[axis])
             check_weights(use, old, new)
-            x = weighted(use, x, axis, _cubic(old, new))
+            x = weighted_sums(g, x, axis, _cubic(old, new))
         return x
     if use.channels_last:
         x = g.transpose(x, axes=(0, 3, 1, 2))

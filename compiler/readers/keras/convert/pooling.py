@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...writing.tensors import Tensor, known
+from ...writing.weighted_sums import weighted_sums
 from ..writing.use import Convert, Converters, Use
 from .convolutions import padding, spatial
-from .images import check_weights, weighted
+from .images import check_weights
 
 
 def _pool(kind: str, rank: int) -> Convert:
@@ -67,7 +68,7 @@ def _adaptive(kind: str, rank: int) -> Convert:
             if kind == "avg":
                 line = np.arange(old)
                 inside = (line >= starts[:, None]) & (line < stops[:, None])
-                x = weighted(use, x, axis, inside / inside.sum(1, keepdims=True))
+                x = weighted_sums(g, x, axis, inside / inside.sum(1, keepdims=True))
             else:
                 # Windows are as long as the longest one; shorter ones repeat their last element.
                 positions = np.minimum(starts[:, None] + np.arange((stops - starts).max()), stops[:, None] - 1)

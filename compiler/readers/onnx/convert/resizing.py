@@ -23,6 +23,7 @@ import numpy as np
 from .....dialect.dims import Size
 from .....dialect.types import F32
 from ...writing.tensors import Tensor, known
+from ...writing.weighted_sums import weighted_sums
 from ..writing.use import REQUIRED, Converters, Use
 from .resizing_in_call import finish_resize, resize_in_call
 
@@ -141,26 +142,11 @@ def _resampled(use: Use, x: Tensor, axes: Sequence[_Axis], mode: str, coordinate
             positions = weights.argmax(1) if axis.old else np.zeros(0)
             wide = g.gather(wide, known(positions.astype(np.int64)), axis=axis.axis)
         else:
-            wide = _weighted(use, wide, axis.axis, weights)
+            wide = weighted_sums(g, wide, axis.axis, weights)
         if outside.any():
             mask = known(outside.reshape(axis.new, *(1,) * (x.rank - axis.axis - 1)))
             beyond = mask if beyond is None else g.logical_or(beyond, mask)
     return finish_resize(use, wide, beyond, dtype)
-
-
-def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:
-    """Returns weighted sums of gathered slices, with as many terms as the row with the most nonzero weights."""
-    g = use.g
-    order = np.argsort(weights == 0, axis=1, kind="stable")
-    terms = int((weights != 0).sum(1).max(initial=1))
-    total: Tensor | None = None
-    for number in range(terms):
-        positions = order[:, number]
-        factors = np.take_along_axis(weights, positions[:, None], 1).reshape(-1, *(1,) * (x.rank - axis - 1))
-        part = g.multiply(g.gather(x, known(positions.astype(np.int64)), axis=axis), known(factors, x.dtype))
-        total = part if total is None else g.add(total, part)
-    assert total is not None
-    return total
 
 
 def _upsample(use: Use) -> Sequence[Tensor]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from .....dialect.dims import product, static_size
 from .....dialect.types import F32, I64
 from ...writing.tensors import Tensor, known
+from ...writing.weighted_sums import weighted_sums
 from ..writing.use import Converters, Use
+from .pooling import shares_of_windows
 
 
 def _wide(use: Use, x: Tensor) -> Tensor:
@@ -113,13 +113,7 @@ def _adaptive_average_pool(use: Use) -> Sequence[Tensor]:
         size, count = x.shape[axis], gradient.shape[axis]
         if not isinstance(size, int) or not isinstance(count, int):
             use.fail("averages windows of a symbolic size", code="data-dependent")
-        weights = np.zeros((count, size), x.dtype.numpy)
-        for i in range(count):
-            first, last = i * size // count, -(-(i + 1) * size // count)
-            weights[i, first:last] = 1 / (last - first)
-        order = (*(number for number in range(x.rank) if number != axis), axis)
-        back = tuple(order.index(number) for number in range(x.rank))
-        gradient = g.transpose(g.matmul(g.transpose(gradient, axes=order), known(weights)), axes=back)
+        gradient = weighted_sums(g, gradient, axis, shares_of_windows(size, count).T)
     return [gradient]
 
 

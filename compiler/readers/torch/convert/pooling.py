@@ -11,6 +11,7 @@ import numpy as np
 from .....dialect.dims import Size, divide_exactly, product, static_size
 from .....dialect.types import F32
 from ...writing.tensors import Tensor, known
+from ...writing.weighted_sums import weighted_sums
 from ..writing.use import Convert, Converters, Use
 
 
@@ -104,13 +105,16 @@ def _averaged_axis(use: Use, x: Tensor, axis: int, count: Size) -> Tensor:
         return g.mean(split, axis=(axis + 1,))
     if not isinstance(size, int) or not isinstance(count, int):
         use.fail("averages windows that depend on a symbolic size unevenly", code="data-dependent")
-    weights = np.zeros((size, count), x.dtype.numpy)
+    return weighted_sums(g, x, axis, shares_of_windows(size, count))
+
+
+def shares_of_windows(size: int, count: int) -> np.ndarray[Any, Any]:
+    """Returns the weights [count, size] of the averages."""
+    weights = np.zeros((count, size))
     for i in range(count):
         first, last = i * size // count, -(-(i + 1) * size // count)
-        weights[first:last, i] = 1 / (last - first)
-    order = [number for number in range(x.rank) if number != axis] + [axis]
-    back = tuple(order.index(number) for number in range(x.rank))
-    return g.transpose(g.matmul(g.transpose(x, axes=tuple(order)), known(weights)), axes=back)
+        weights[i, first:last] = 1 / (last - first)
+    return weights
 
 
 def _adaptive_max(rank: int) -> Convert:
