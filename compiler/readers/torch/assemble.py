@@ -119,7 +119,7 @@ def _results(program: Program, walk: Walk) -> dict[str, Tensor]:
         held = walk.found.get(node, MISSING) if type(node).__name__ == "Node" else node
         if held is not MISSING:
             word = unique(identifier(name) or "output", taken)
-            found[word] = held if isinstance(held, Tensor) else scalar(held)
+            found[word] = scalar(held)
             described = node.meta.get("val") if type(node).__name__ == "Node" else None
             for axis, count in walk.bounds.counts_of(described).items():
                 found[unique(f"{word}_size" if axis == 0 else f"{word}_size_{axis}", taken)] = count

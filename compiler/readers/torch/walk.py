@@ -16,7 +16,7 @@ from typing import Any
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from ....dialect.dims import DimError, Poly, floor_divide
 from ....dialect.operator import InferenceError
-from ....dialect.types import TensorType
+from ....dialect.types import F64, TensorType
 from ...base.shortened import shortened_code
 from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import BoundedTensor, Tensor
@@ -25,7 +25,7 @@ from .convert import find_converter, operator_names
 from .sizes import Sizes
 from .writing.arrays import DTYPES
 from .writing.package import load_torch
-from .writing.use import Use
+from .writing.use import Use, scalar
 
 
 class _Missing:
@@ -141,6 +141,8 @@ class Walk:
         if node.target is operator.getitem:
             results, number = positional
             return self._result(node, results, number, span)
+        if _is_real(node):
+            return self._real(node, positional, span)
         if node.target not in _ARITHMETIC:
             return self._decide(node, span)
         rule = _ARITHMETIC[node.target]
@@ -148,6 +150,17 @@ class Walk:
             message = f"`{name_of(node)}` of node `{_shown(node)}` computes with values that are known in a call only"
             raise DiagnosticError([Diagnostic("data-dependent", message, span)])
         return rule(*positional)
+
+    def _real(self, node: Any, operands: Sequence[Any], span: Span) -> Tensor:
+        """Returns a number that PyTorch computes from sizes, such as 1 / T, as an f64 scalar."""
+        name = name_of(node)
+        if name not in _REAL or not all(isinstance(each, (int, float, Poly, Tensor)) for each in operands):
+            message = f"`{name}` of node `{_shown(node)}` computes a number from sizes, which is not supported"
+            raise DiagnosticError([Diagnostic("unsupported-operator", message, span)])
+        g = self.writer
+        scalars = [scalar(each) for each in operands]
+        scalars = [each if each.dtype == F64 else g.cast(each, dtype=F64) for each in scalars]
+        return scalars[0] if name == "sym_float" else g.apply(_REAL[name], scalars, {})[0]
 
     def _result(self, node: Any, results: Any, number: Any, span: Span) -> Any:
         """Returns one of several results. Converters may leave out those that models rarely read; one that is not read
@@ -235,14 +248,23 @@ _ARITHMETIC: Mapping[Any, Callable[..., Any]] = {
     operator.mul: operator.mul,
     operator.neg: operator.neg,
     operator.floordiv: floor_divide,
-    operator.truediv: lambda x, y: x / y if not isinstance(x, Poly) and not isinstance(y, Poly) else None,
+    operator.truediv: operator.truediv,
     operator.pow: operator.pow,
 }
+_REAL: Mapping[str, str] = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "neg": "negate", "truediv": "divide", "pow": "power",
+    "_sym_sqrt": "sqrt", "sym_float": "cast",
+}  # fmt: skip
+"""Operators of the graph that compute a number from sizes, by the name of the function."""
 
 
 def _is_size_arithmetic(node: Any) -> bool:
     kind = type(node.meta.get("val")).__name__
-    return node.target in _ARITHMETIC or kind in ("SymInt", "SymBool")
+    return node.target in _ARITHMETIC or kind in ("SymInt", "SymBool", "SymFloat")
+
+
+def _is_real(node: Any) -> bool:
+    return type(node.meta.get("val")).__name__ == "SymFloat"
 
 
 def name_of(node: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from .....dialect.types import BOOL
 from ...writing.tensors import Tensor
@@ -25,7 +26,18 @@ def _attention(use: Use) -> Sequence[Tensor]:
     if mask is not None:
         operands.append(mask if mask.dtype == BOOL else use.to(mask, q.dtype))
     factor = None if scale is None else float(use.number("scale"))
-    return [g.attention(*operands, scale=factor, causal=causal)]
+    result = g.attention(*operands, scale=factor, causal=causal)
+    return [result if not use.has("attn_mask") else _of_allowed_rows(use, result, use.tensor("attn_mask"))]
+
+
+def _of_allowed_rows(use: Use, result: Tensor, mask: Tensor) -> Tensor:
+    """Returns the result with zeros in the rows of queries that the mask excludes from all keys, as PyTorch has it. The
+    operator of the graph gives the mean of the values there, or NaN for a mask of numbers."""
+    g = use.g
+    allowed = mask if mask.dtype == BOOL else g.not_equal(mask, g.like(-inf, mask))
+    if allowed.array is not None and allowed.array.any(-1).all():
+        return result
+    return g.where(g.any(allowed, axis=(allowed.rank - 1,), keepdims=True), result, g.like(0, result))
 
 
 CONVERTERS: Converters = {"scaled_dot_product_attention.default": _attention}

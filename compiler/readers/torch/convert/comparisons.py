@@ -79,13 +79,21 @@ def _bit_shift(name: str) -> Convert:
     return lambda use: [use.g.apply(name, [use.cast("self", use.dtype), use.cast("other", use.dtype)], {})[0]]
 
 
+_OF_NUMBERS = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+_SHIFTS = (
+    ("__lshift__", ("Tensor", "Scalar"), "shift_left"),
+    ("__rshift__", ("Tensor", "Scalar"), "shift_right"),
+    ("bitwise_left_shift", _OF_NUMBERS, "shift_left"),
+    ("bitwise_right_shift", _OF_NUMBERS, "shift_right"),
+)
+"""Names of shifts in PyTorch, their overloads, and their names in the graph."""
+
 CONVERTERS: Converters = {
     **{f"{short}.{form}": _compare(name) for short, name in _COMPARISONS.items() for form in ("Tensor", "Scalar")},
     **{f"bitwise_{name}.{form}": _bits(name) for name in _BITS for form in ("Tensor", "Scalar")},
     **{f"logical_{name}.default": _logic(f"logical_{name}") for name in _LOGIC},
     "logical_not.default": lambda use: [use.g.logical_not(truth(use, use.tensor()))],
-    "bitwise_left_shift.Tensor": _bit_shift("shift_left"),
-    "bitwise_right_shift.Tensor": _bit_shift("shift_right"),
+    **{f"{name}.{form}": _bit_shift(shift) for name, forms, shift in _SHIFTS for form in forms},
     "isnan.default": _of_float("isnan"),
     "isinf.default": _of_float("isinf"),
     "isfinite.default": _of_float("isfinite"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .....dialect.dims import INFINITY, Size, product
 from ...writing.tensors import Tensor, known, of_size
 from ..writing.use import Converters, Use
@@ -68,6 +70,18 @@ def _narrow(use: Use) -> Sequence[Tensor]:
     return [use.g.slice(x, starts=(*whole, start), stops=(*whole, start + length))]
 
 
+def _unfold(use: Use) -> Sequence[Tensor]:
+    """Gathers windows along an axis; the positions in a window become the last axis."""
+    x, g = use.tensor(), use.g
+    axis = use.axis("dimension")
+    if not x.rank:
+        return [g.broadcast_to(x, shape=use.shape)]
+    starts = g.multiply(g.iota(shape=(use.shape[axis], 1)), known(int(use.number("step"))))
+    taken = g.gather(x, g.add(starts, known(np.arange(use.number("size")))), axis=axis)
+    order = (*(number for number in range(taken.rank) if number != axis + 1), axis + 1)
+    return [g.transpose(taken, axes=order)]
+
+
 def _as_strided(use: Use) -> Sequence[Tensor]:
     """Gathers elements by their position in memory; the operand must be a whole tensor in row-major order."""
     x, g = use.tensor(), use.g
@@ -93,4 +107,5 @@ CONVERTERS: Converters = {
     "select_scatter.default": _select_scatter,
     "narrow.default": _narrow,
     "as_strided.default": _as_strided,
+    "unfold.default": _unfold,
 }

@@ -70,9 +70,7 @@ class Use:
 
     def tensor(self, name: str = "self") -> Tensor:
         held = self.arguments.get(name)
-        if isinstance(held, Tensor):
-            return held
-        if isinstance(held, (bool, int, float, Poly)):
+        if isinstance(held, (bool, int, float, Poly, Tensor)):
             return scalar(held)
         self.fail(f"takes a tensor as `{name}`", code="wrong-operands")
 
@@ -149,8 +147,10 @@ class Use:
         return DTYPES[self.promote([self.values[name] for name in names])]
 
 
-def scalar(value: float | int | bool | Poly) -> Tensor:
+def scalar(value: float | int | bool | Poly | Tensor) -> Tensor:
     """Returns a number as a tensor: a bool, an i64 or an f64."""
+    if isinstance(value, Tensor):
+        return value
     if isinstance(value, Poly) or (isinstance(value, int) and not isinstance(value, bool)):
         return of_size(value)
     return known(value)
