@@ -67,6 +67,12 @@ CASES: dict[str, Case] = {
     "remainders of i8": Case(
         torch.fmod, (torch.tensor([-128, 127, -128], dtype=torch.int8), DIVISORS[:3].to(torch.int8))
     ),
+    **{
+        f"the least divisor of rms_norm of {dtype}": Case(
+            lambda x: (F.rms_norm(x, (3,)), F.rms_norm(x[None], (6, 3))), (_normal(6, 3).to(dtype) / 256,)
+        )
+        for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    },
     "a factor": Case(lambda x: x * (1.0 / x.shape[0]) + x * (x.shape[0] * 2.5), (X,), (0,)),
     "a power": Case(lambda x: x * x.shape[0] ** -0.5 + x.shape[0] ** 0.5, (X,), (0,)),
     "a factor of the second summand": Case(lambda x: torch.add(x, x, alpha=1 / x.shape[0]), (X,), (0,)),

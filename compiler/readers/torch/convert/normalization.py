@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .....dialect.dims import product
-from .....dialect.types import F32, DType
+from .....dialect.types import F32, F64, DType
 from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 
@@ -158,10 +160,9 @@ def _mixed(use: Use, old: Tensor, new: Tensor) -> Tensor:
 def _rms_norm(use: Use) -> Sequence[Tensor]:
     x, g = use.tensor("input"), use.g
     count = len(use.sizes("normalized_shape"))
-    eps = use.arguments.get("eps")
-    eps = {"f16": 9.765625e-4, "bf16": 7.8125e-3, "f64": 2.220446049250313e-16}.get(
-        x.dtype.name, 1.1920928955078125e-07
-    ) if eps is None else float(eps)  # fmt: skip
+    # By default, eps is the epsilon of the dtype in which PyTorch computes: f32 for shorter floats.
+    least = np.finfo(np.float64 if x.dtype == F64 else np.float32).eps
+    eps = float(use.number("eps") if use.has("eps") else least)
     weight = use.optional("weight")
     if count == 1:
         operands = [x] if weight is None else [x, use.to(weight, x.dtype)]
