@@ -9,6 +9,7 @@ from math import inf, nan
 from typing import Any
 
 import nacre
+import numpy as np
 import pytest
 from nacre.dialect.interpreter import Interpreter, load_parameter
 
@@ -127,3 +128,23 @@ def test_a_number_among_the_results_is_f64() -> None:
     _, quarter = Interpreter(source.module, load_parameter).run("Program", [X[:5].numpy()])
     assert quarter.dtype == "float64"
     assert quarter == 1.25
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Any, pair: Sequence[Any], y: Any = None) -> Any:
+        return x + 2 * pair[0] + 3 * pair[1] + 4 * y + 5 * self.weight
+
+
+def test_the_same_tensor_is_an_example_of_several_arguments() -> None:
+    x, module = torch.zeros(3), Weighted()
+    for example in (x, module.weight):
+        source = nacre.from_torch(module, (example, [example, x]), {"y": example})
+        weights = source.weights["Weighted"]
+        assert weights is not None
+        arguments = [np.full(3, 10.0**power, np.float32) for power in range(4)]
+        (found,) = Interpreter(source.module, lambda p, w=weights: w.read(p.key)).run("Weighted", arguments)
+        np.testing.assert_array_equal(found, np.full(3, 4326.0))

@@ -32,12 +32,27 @@ def export(title: str, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
     try:
         with torch.no_grad(), warnings.catch_warnings(), _recurrent_layers():
             warnings.simplefilter("ignore")
-            return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+            args, kwargs = _distinct(module, (tuple(args), dict(kwargs)))
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:  # torch raises errors of many classes for programs that it cannot trace
         text = " ".join(str(error).split())
         raise DiagnosticError(
             [Diagnostic("not-exportable", f"`torch.export` cannot trace `{title}`: {text}")]
         ) from error
+
+
+def _distinct(module: Any, arguments: Any) -> Any:
+    """Returns arguments without repeated tensors. `torch.export` identifies arguments that are the same object: a
+    program that is traced with `(x, x)` reads only one of both."""
+    seen = {id(each) for each in (*module.parameters(), *module.buffers())}
+
+    def distinguish(argument: Any) -> Any:
+        found = argument.detach() if id(argument) in seen else argument
+        seen.add(id(argument))
+        return found
+
+    torch, pytree = load_torch(), load_torch("utils._pytree")
+    return pytree.tree_map_only(torch.Tensor, distinguish, arguments)
 
 
 @cache
