@@ -2,7 +2,8 @@
 
 PyTorch traces the model, and passes each graph of operators to `compile_graph`. A graph is compiled at its first call,
 when its parameters are known: they become weights of the artifact. If a parameter is replaced or written later, the
-graph is compiled again. Models that require gradients are refused.
+graph is compiled again. PyTorch does not count changes through `.data`, so these are not noticed. Models that require
+gradients are refused.
 """
 
 from __future__ import annotations
@@ -40,9 +41,16 @@ def _refuse_gradients(graph_module: Any, example_inputs: Sequence[Any]) -> NoRet
 def _prepare(graph_module: Any, example_inputs: Sequence[Any]) -> Any:
     tracing = load_torch("_guards").TracingContext.try_get()
     metadata = None if tracing is None else tracing.fw_metadata
-    static = frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset()
+    static = frozenset() if metadata is None else _constant_inputs(metadata)
     made = load_torch("_functorch.aot_autograd").make_boxed_func(CompiledGraph(graph_module, static))
     return made
+
+
+def _constant_inputs(metadata: Any) -> frozenset[int]:
+    """Returns the positions of parameters and buffers; a buffer that the graph writes is an argument."""
+    return frozenset(
+        number for number in metadata.static_input_indices or () if not metadata.input_info[number].mutates_data
+    )
 
 
 Key = tuple[tuple[int, int], ...]
@@ -51,7 +59,8 @@ Key = tuple[tuple[int, int], ...]
 
 @dataclass
 class CompiledGraph:
-    """A graph in core ATen. `static` are the positions of arguments that are parameters or buffers."""
+    """A graph in core ATen. `static` are the positions of arguments that become weights. Tensors that were made in
+    `torch.inference_mode` do not: PyTorch does not count their changes."""
 
     graph_module: Any
     static: frozenset[int]
@@ -60,6 +69,7 @@ class CompiledGraph:
     _held: list[Any] = field(default_factory=list)  # parameters stay alive, so that no other has their memory
 
     def __call__(self, *arguments: Any) -> list[Any]:
+        self.static -= {number for number in self.static if arguments[number].is_inference()}
         held = [each for number, each in enumerate(arguments) if number in self.static]
         key = tuple((each.data_ptr(), each._version) for each in held)
         if self._call is None or key != self._key:
@@ -85,7 +95,9 @@ class CompiledGraph:
     def _results(self, arguments: Sequence[Any]) -> list[Any]:
         assert self._call is not None
         tensors = [
-            each for number, each in enumerate(arguments) if number not in self.static and hasattr(each, "dtype")
+            each.detach()
+            for number, each in enumerate(arguments)
+            if number not in self.static and hasattr(each, "dtype")
         ]
         made = self._call(*tensors)
         outputs = self._outputs
