@@ -83,6 +83,22 @@ CASES: dict[str, Case] = {
     "bounds": Case(lambda x: x.clamp(min=-1.0 / x.shape[0], max=x.shape[0] / 7), (X,), (0,)),
     "an element": Case(lambda x: x.masked_fill(x > 0, -(x.shape[0] / 2)), (X,), (0,)),
     "a result": Case(lambda x: (x, torch.full((2,), x.shape[0] / 4)), (X,), (0,)),
+    "an element as a number": Case(
+        lambda x: x * x.sum().item() + torch.add(x, x, alpha=x[1, 2].item() / 2), (X,), (0,)
+    ),
+    "elements of constant masks": Case(
+        lambda x: (
+            x[:, torch.tensor([True, False, True])] * 2,
+            x[torch.tensor([[True, False, True]] + [[False, True, False]] * 5)].sum(),
+            x[torch.tensor([False] * 6)],
+            torch.tensor([0, 3, 4]).nonzero()[:, 0].float() @ x[:2],
+        ),
+        (X,),
+    ),
+    "interpolation at both ends": Case(
+        lambda x, y: [torch.lerp(x, y, weight) for weight in (0.0, 0.25, -0.7, 1.0, torch.arange(4) / 2)],
+        (torch.tensor([1e30, 1.0, inf, 3.0]), torch.tensor([1.0, inf, 2.0, 7.0])),
+    ),
     "windows along an axis": Case(lambda x: (x.unfold(0, 2, 1), x.unfold(1, 2, 3)), (X,), (0,)),
     "windows of a scalar": Case(lambda x: (x.unfold(0, 1, 1), x.unfold(0, 0, 1)), (torch.tensor(3.0),)),
     "windows of windows": Case(lambda x: x.unfold(0, 3, 2).unfold(1, 2, 1), (X,)),

@@ -6,7 +6,7 @@ PyTorch writes sizes as expressions of SymPy. Their symbols have ranges, which b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class Sizes:
     dims: dict[str, Symbol] = field(default_factory=dict)
     bound: bool = False  # all arguments have been read: no further dim may appear
     limits: Mapping[str, Size] = field(default_factory=dict)  # bounds of the sizes that depend on data
+    found: dict[str, Size] = field(default_factory=dict)  # sizes that depend on data that are known
     is_deciding: bool = False
 
     def of(self, value: Any) -> Size:
@@ -41,6 +42,12 @@ class Sizes:
         if isinstance(value, int):
             return int(value)
         return self._read(value.node.expr)
+
+    def bind(self, described: Sequence[Any], shape: Sequence[Size]) -> None:
+        """Gives the symbols of a shape that depends on data the sizes that are found, as those of a constant mask."""
+        for size, known in zip(described, shape, strict=True):
+            if not isinstance(size, int) and size.node.expr.is_Symbol and str(size.node.expr) not in self.dims:
+                self.found[str(size.node.expr)] = known
 
     def decide(self, expression: Any) -> bool | None:
         """Returns True if a comparison holds for all values of the dims, False if it holds for none, None otherwise."""
@@ -57,6 +64,8 @@ class Sizes:
         return _COMPARISONS[kind](low, high)
 
     def _symbol(self, name: str) -> Size:
+        if name in self.found:
+            return self.found[name]
         if name in self.limits:
             limit = self.limits[name]
             if not self.is_deciding:

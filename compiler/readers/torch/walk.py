@@ -194,6 +194,8 @@ class Walk:
         made = tuple(
             self.bounds.add(each, described) if isinstance(each, BoundedTensor) else each for each in converter(use)
         )
+        if makes_size and not self.bounds.counts_of(described):
+            self.sizes.bind(described.shape, made[0].shape)
         results = tuple(self._checked(use, each, type) for each, type in zip(made, types, strict=False))
         return results if isinstance(described, (list, tuple)) else results[0] if results else None
 
@@ -260,11 +262,12 @@ _REAL: Mapping[str, str] = {
 
 def _is_size_arithmetic(node: Any) -> bool:
     kind = type(node.meta.get("val")).__name__
-    return node.target in _ARITHMETIC or kind in ("SymInt", "SymBool", "SymFloat")
+    return node.target in _ARITHMETIC or kind in ("SymInt", "SymBool") or _is_real(node)
 
 
 def _is_real(node: Any) -> bool:
-    return type(node.meta.get("val")).__name__ == "SymFloat"
+    """Returns whether a node is a function of Python that computes a float."""
+    return type(node.meta.get("val")).__name__ == "SymFloat" and not hasattr(node.target, "_schema")
 
 
 def name_of(node: Any) -> str:

@@ -126,7 +126,11 @@ def _addcdiv(use: Use) -> Sequence[Tensor]:
 def _lerp(use: Use) -> Sequence[Tensor]:
     g = use.g
     x, y, weight = (use.cast(name, use.dtype) for name in ("self", "end", "weight"))
-    return [g.add(x, g.multiply(weight, g.subtract(y, x)))]
+    way = g.subtract(y, x)
+    # PyTorch starts from the nearer end, so that both ends are exact.
+    after = g.add(x, g.multiply(weight, way))
+    before = g.subtract(y, g.multiply(way, g.subtract(g.like(1, weight), weight)))
+    return [g.where(g.less(g.abs(weight), g.like(0.5, weight)), after, before)]
 
 
 def _hypotenuse(use: Use, x: Tensor, y: Tensor) -> Tensor:

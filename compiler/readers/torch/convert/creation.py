@@ -55,7 +55,10 @@ def _eye(use: Use) -> Sequence[Tensor]:
 
 
 def _item(use: Use) -> Sequence[Tensor]:
+    """Returns the only element. A float that is computed in a call is an f64 scalar; an integer could be a size."""
     x = use.tensor()
+    if x.array is None and x.dtype.is_float:
+        return [use.to(use.g.reshape(x, shape=()), F64)]
     if x.array is None:
         use.fail("reads a value that is computed in a call as a Python number", code="data-dependent")
     return [x.array.item()]
