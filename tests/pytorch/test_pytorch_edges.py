@@ -146,6 +146,16 @@ def test_a_number_among_the_results_is_f64() -> None:
     assert quarter == 1.25
 
 
+@pytest.mark.parametrize("scale", [None, 0.01])
+def test_products_of_f16_do_not_overflow_before_they_are_scaled(scale: float | None) -> None:
+    """Compiled, because the interpreter computes attention in f32."""
+    q = torch.tensor([100.0, -70.0, 80.0, 14.0]).half().diag().repeat(1, 9)
+    v = _normal(4, 5).half()
+    program = Program(lambda q, v: F.scaled_dot_product_attention(q, q, v, is_causal=True, scale=scale))
+    found = nacre.compile(nacre.from_torch(program, (q, v)))(q.numpy(), v.numpy())
+    torch.testing.assert_close(torch.from_numpy(found), program(q, v), rtol=0, atol=4e-3)
+
+
 class Weighted(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
