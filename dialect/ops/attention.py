@@ -11,7 +11,7 @@ from ..differentiate import by_decomposition
 from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, LateCases, Operand, Operator
-from ..types import BOOL, FLOATS, DType, TensorType, dtype_of
+from ..types import BOOL, F32, FLOATS, DType, TensorType, dtype_of
 from .support.accumulate import Numbers, widen
 from .support.arguments import bad_attribute
 from .support.common import broadcast_shapes, size_as
@@ -159,25 +159,40 @@ def least_score(dtype: DType) -> float:
     return float(ml_dtypes.finfo(dtype.numpy).min)  # type: ignore[no-untyped-call]  # the package has no types for it
 
 
+def score_dtype(dtype: DType) -> DType:
+    """Returns the dtype of the scores and of their softmax."""
+    return F32 if dtype.is_half else dtype
+
+
 def write_scores(
     b: Builder, q: Value, keys: Value, mask: Value | None, attributes: Attributes, hide: Callable[[Value], Value]
 ) -> Value:
-    """Writes the scores of all keys [..., d, S]; `hide` masks those after a query."""
-    dtype, width, scale = q.type.dtype, q.type.shape[-1], attributes["scale"]
+    """Writes the scores of all keys [..., d, S], in f32 for floats of 16 bits, which their products could exceed;
+    `hide` masks those after a query."""
+    dtype, width, scale = score_dtype(q.type.dtype), q.type.shape[-1], attributes["scale"]
     if scale is not None:
         factor = b.scalar(scale, dtype)
     elif isinstance(width, int):
         factor = b.scalar(max(width, 1) ** -0.5, dtype)
     else:
         factor = b.rsqrt(size_as(b, width, dtype))
-    scores = b.multiply(b.matmul(q, keys), factor)
+    scores = b.multiply(b.matmul(q, keys, into=None if dtype is q.type.dtype else dtype), factor)
     if attributes["causal"]:
         scores = hide(scores)
     if mask is None:
         return scores
     if mask.type.dtype == BOOL:
-        return b.where(mask, scores, b.scalar(least_score(dtype), dtype))
-    return b.add(scores, mask)
+        return b.where(mask, scores, b.scalar(least_score(q.type.dtype), dtype))
+    return b.add(scores, _to(b, mask, dtype))
+
+
+def write_weighted_sums(b: Builder, weights: Value, values: Value) -> Value:
+    """Writes the products of weights in the dtype of scores with values."""
+    return b.matmul(_to(b, weights, values.type.dtype), values)
+
+
+def _to(b: Builder, value: Value, dtype: DType) -> Value:
+    return value if value.type.dtype is dtype else b.cast(value, dtype=dtype)
 
 
 def separate_heads(b: Builder, operands: Sequence[Value]) -> list[Value]:
@@ -199,14 +214,14 @@ def separate_heads(b: Builder, operands: Sequence[Value]) -> list[Value]:
 def _decompose_attention(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
     result = infer_attention([x.type for x in operands], attributes)[0]
     q, k, v, *mask = separate_heads(b, operands)
-    rows, columns, dtype = q.type.shape[-2], k.type.shape[-2], q.type.dtype
+    rows, columns = q.type.shape[-2], k.type.shape[-2]
 
     def hide(scores: Value) -> Value:
         keep = b.triangular_mask(rows=rows, columns=columns, diagonal=columns - rows)
-        return b.where(keep, scores, b.scalar(least_score(dtype), dtype))
+        return b.where(keep, scores, b.scalar(least_score(q.type.dtype), scores.type.dtype))
 
     scores = write_scores(b, q, b.matrix_transpose(k), mask[0] if mask else None, attributes, hide)
-    total = b.matmul(b.softmax(scores, axis=-1), v)
+    total = write_weighted_sums(b, b.softmax(scores, axis=-1), v)
     return [total if total.type.shape == result.shape else b.reshape(total, shape=result.shape)]
 
 

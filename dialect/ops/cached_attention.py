@@ -30,7 +30,7 @@ from ..operator import (
     Operator,
 )
 from ..types import BOOL, FLOATS, I32, I64, DType, TensorType, dtype_of
-from .attention import infer_attention, least_score, separate_heads, write_scores
+from .attention import infer_attention, least_score, separate_heads, write_scores, write_weighted_sums
 from .support.accumulate import Numbers, widen
 from .support.common import size_as
 from .support.index_modes import WINDOW_MODE, clamped_array, index_operand
@@ -75,7 +75,7 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
     keys = b.matrix_transpose(operands[1])  # it undoes the transpose of keys that are stored [..., d, S]
     if q.type.rank != operands[0].type.rank:
         keys = b.unsqueeze(keys, axes=-3)
-    dtype, rows = q.type.dtype, q.type.shape[-2]
+    rows, least = q.type.shape[-2], least_score(q.type.dtype)
 
     def hide(scores: Value) -> Value:
         # Query i attends to the keys before i + length - (T - 1).
@@ -83,13 +83,13 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
         ends = b.maximum(ends, b.scalar(0, I64))
         outer = scores.type.rank - 2
         shape = (*lengths.type.shape, *(1,) * (outer - lengths.type.rank), rows)
-        return b.mask_after(scores, b.reshape(ends, shape=shape), axis=-1, fill=least_score(dtype), mode="clamp")
+        return b.mask_after(scores, b.reshape(ends, shape=shape), axis=-1, fill=least, mode="clamp")
 
     causal = attributes["causal"] and rows != 1
     scores = write_scores(b, q, keys, mask[0] if mask else None, {**attributes, "causal": causal}, hide)
     weights = b.softmax(b.mask_after(scores, lengths, axis=-1, fill=float("-inf"), mode="clamp"), axis=-1)
     weights = b.mask_after(weights, lengths, axis=-1, mode="clamp")
-    total = b.matmul(weights, b.mask_after(v, lengths, axis=-2, mode="clamp"))
+    total = write_weighted_sums(b, weights, b.mask_after(v, lengths, axis=-2, mode="clamp"))
     return [total if total.type.shape == result.shape else b.reshape(total, shape=result.shape)]
 
 

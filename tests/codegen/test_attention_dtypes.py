@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import ml_dtypes
 import nacre
@@ -62,13 +63,15 @@ def loaded(
     return dtype, bound, [nacre.load(path, threads=threads) for threads in (1, 2)]
 
 
-def attend(q: Array, k: Array, v: Array, mask: Array | None) -> Doubles:
-    """Returns the attention of scores that are rounded as the model's operators round them; weights are exact."""
-    dtype, accumulated = q.dtype, np.promote_types(q.dtype, np.float32)
-    scores = (q.astype(accumulated) @ k.astype(accumulated).swapaxes(-1, -2)).astype(dtype)
-    scores = (scores * dtype.type(0.25)).astype(dtype)
+def attend(q: Array, k: Array, v: Array, mask: Array | None, *, is_operator: bool = False) -> Doubles:
+    """Returns the attention of scores that are rounded as the model's operators round them; weights are exact, and so
+    are the scores of the operator."""
+    dtype, accumulated = q.dtype, np.promote_types(q.dtype, np.float64 if is_operator else np.float32)
+    scored = accumulated if is_operator else dtype
+    scores = (q.astype(accumulated) @ k.astype(accumulated).swapaxes(-1, -2)).astype(scored)
+    scores = (scores * scored.type(q.shape[-1] ** -0.5)).astype(scored)
     if mask is not None:
-        scores = (scores + mask).astype(dtype)
+        scores = (scores + mask).astype(scored)
     exact = scores.astype(np.float64)
     weights = np.exp(exact - exact.max(-1, keepdims=True))
     return np.asarray(weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64))
@@ -112,7 +115,7 @@ def test_a_single_row(loaded: tuple[str, str, Sequence[Model]]) -> None:
         rng = np.random.default_rng(keys + n)
         shapes = (2, 1, 16), (2, keys, 16), (2, keys, 20)
         q, k, v = (rng.standard_normal(shape).astype(DTYPES[dtype]) for shape in shapes)
-        expected = attend(q, k[:, :n], v[:, :n], None) if n else np.zeros((2, 1, 20))
+        expected = attend(q, k[:, :n], v[:, :n], None, is_operator=True) if n else np.zeros((2, 1, 20))
         k[:, n:], v[:, n:] = np.nan, np.nan
         result = wide(artifacts[0].entries["single"](q, np.ascontiguousarray(k.swapaxes(1, 2)), v, np.asarray(n)))
         np.testing.assert_allclose(result, expected, rtol=2 * step, atol=4 * step)
@@ -160,6 +163,28 @@ def test_lengths(loaded: tuple[str, str, Sequence[Model]]) -> None:
                 ):
                     np.testing.assert_array_equal(wide(found), expected, err_msg=f"{rows} rows of {size} at {at}")
             k[:, :, n:], v[:, n:] = 1, 1
+
+
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("keys", [5, 700])
+def test_scores_of_the_operator_are_not_rounded(level: int, keys: int, tmp_path: Path) -> None:
+    """The products of queries and keys in f16 are beyond its range before they are scaled."""
+    arguments = f"q: f16[2, 9, 36], k: f16[2, {keys}, 36], v: f16[2, {keys}, 20]"
+    source = f"""language 1
+    model whole({arguments}) -> f16[2, 9, 20] {{ return attention(q, k, v) }}
+    model cached({arguments}, n: i64) -> f16[2, 9, 20] {{ return cached_attention(q, k, v, n) }}
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv(CHECK_PASSES, raising=False)
+        loaded = nacre.compile(source, tmp_path / "model.so", opt_level=level)
+    rng = np.random.default_rng(2)
+    q, k, v = (rng.standard_normal((2, n, w)).astype(np.float16) for n, w in ((9, 36), (keys, 36), (keys, 20)))
+    q, k = (each + np.float16(50) for each in (q, k))
+    assert (q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2)).min() > 65504
+    expected = attend(q, k, v, None, is_operator=True)
+    for result in (loaded.entries["whole"](q, k, v), loaded.entries["cached"](q, k, v, np.asarray(keys))):
+        # Scores of 15,000 have errors of 1e-3 in f32.
+        np.testing.assert_allclose(wide(result), expected, rtol=2**-9, atol=0.01)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -9,8 +9,8 @@ from ..structured.body_nodes import Node, position_of, predicate_of
 from ..structured.operations import iterators
 from .body_values import number_of, read_body
 
-_LEAST = {"f16": -6e4, "bf16": -1e38, "f32": -1e38}
-"""A score of a masked key is below this number."""
+_LEAST = -6e4
+"""A score of a masked key is below this number, so that its weight is 0 in a row with a score above half of it."""
 _BEFORE = {2: ("<", False), 3: ("<=", False), 4: ("<", True), 5: ("<=", True)}
 """The signed comparisons, and whether their sides are exchanged."""
 
@@ -36,7 +36,7 @@ def find_causal(op: Any) -> Causal | None:
             continue
         condition, value, other = value.operands
         low = number_of(other)
-        if low is None or not low < _LEAST.get(other.type, -float("inf")):
+        if low is None or not low < _LEAST:
             return None
         found = _find_bound(condition, key, low)
         if found is not None:

@@ -296,7 +296,7 @@ class _Uses:
         if op.reduced or not self._is_zero(op, op.body):
             return False
         self.zero.append(op)
-        if self._selects(op, op.body):
+        if self._selects(op, without(op.body, WIDENED, ROUNDED)):
             self.hidden.append(op)
         return True
 
