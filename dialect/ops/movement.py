@@ -42,7 +42,8 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=lambda i: order[i]))
 
 
-def _swapped(rank: int) -> tuple[int, ...]:
+def matrix_order(rank: int) -> tuple[int, ...]:
+    """Returns the axes of a transpose of matrices."""
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
@@ -89,7 +90,7 @@ def _infer_matrix_transpose(types: Sequence[TensorType], attributes: Attributes)
     (x,) = types
     if x.rank < 2:
         raise InferenceError("rank-mismatch", f"`matrix_transpose` takes matrices, not {x}", operand=0)
-    return (x.with_shape(x.shape[a] for a in _swapped(x.rank)),)
+    return (x.with_shape(x.shape[a] for a in matrix_order(x.rank)),)
 
 
 matrix_transpose = Operator(
@@ -99,8 +100,8 @@ matrix_transpose = Operator(
     infer=_infer_matrix_transpose,
     reference=lambda x: np.swapaxes(x, -1, -2),
     gradient=lambda b, use: [b.matrix_transpose(use.gradient)],
-    lower=lambda e, operands, attributes, types: [_transposed(e, operands[0], _swapped(types[0].rank), types[0])],
-    axis_order=lambda x, attributes: _swapped(x.rank),
+    lower=lambda e, operands, attributes, types: [_transposed(e, operands[0], matrix_order(types[0].rank), types[0])],
+    axis_order=lambda x, attributes: matrix_order(x.rank),
     cases=LateCases(lambda: (Case(((3, 5),)), Case(((2, 3, 4),)), Case(((1, 1),)), Case(((0, 2),)))),
     properties=_STRIDED | {"involution"},
 )

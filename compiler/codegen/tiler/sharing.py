@@ -46,7 +46,9 @@ def _read_behind(stage: Stage, kept: Op) -> set[Buffer]:
     pending = [op for op in behind if op.reduced or op in stage.sinks]
     found: set[Buffer] = set()
     while pending:
-        for access in pending.pop().reads:
+        op = pending.pop()
+        starts = [Access(op.start, op.map)] if op.start is not None else []
+        for access in (*op.reads, *starts):
             source = access.tensor.op
             if source is None or not stage.holds(access.tensor):
                 found |= {access.tensor.view.buffer} if access.tensor.view is not None else set()

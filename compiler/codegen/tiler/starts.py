@@ -5,7 +5,8 @@
     ->
     result[n, c, y, x] = bias[c] + sum of ...
 
-The start becomes a view of the memory of `bias` with strides of 0, and is never in memory itself.
+The start becomes a view of the memory of `bias` with strides of 0, and is never in memory itself. This holds for
+elements that are read as they are, by sums of the same dtype; a converted or a computed bias is stored first.
 """
 
 from __future__ import annotations
