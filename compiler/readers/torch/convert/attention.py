@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import frexp, inf
+from math import inf
 
-from .....dialect.types import BOOL, F16
+from .....dialect.types import BOOL
 from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 
@@ -22,28 +22,12 @@ def _attention(use: Use) -> Sequence[Tensor]:
     if causal and rows != columns:
         # PyTorch aligns the causal mask with the first row, the operator of the graph aligns it with the last row.
         mask, causal = g.triangular_mask(rows=rows, columns=columns, dtype=BOOL), False
-    factor = None if scale is None else float(use.number("scale"))
-    if q.dtype == F16:
-        q, factor = _scaled_ahead(use, q, factor)
     operands = [q, k, v]
     if mask is not None:
         operands.append(mask if mask.dtype == BOOL else use.to(mask, q.dtype))
+    factor = None if scale is None else float(use.number("scale"))
     result = g.attention(*operands, scale=factor, causal=causal)
     return [result if not use.has("attn_mask") else _of_allowed_rows(use, result, use.tensor("attn_mask"))]
-
-
-def _scaled_ahead(use: Use, q: Tensor, factor: float | None) -> tuple[Tensor, float | None]:
-    """Returns the queries times a power of two, and the rest of the factor of the scores, which is 1 to 2. PyTorch does
-    not round products of queries and keys to f16, where they may overflow before they are scaled."""
-    width = q.shape[-1]
-    if factor is None and isinstance(width, int) and width:
-        factor = width**-0.5
-    if factor is None:
-        return q, factor
-    rest, exponent = frexp(factor)
-    if exponent > 0:
-        return q, factor
-    return use.g.multiply(q, use.g.like(2.0 ** (exponent - 1), q)), 2 * rest
 
 
 def _of_allowed_rows(use: Use, result: Tensor, mask: Tensor) -> Tensor:
