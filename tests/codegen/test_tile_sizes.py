@@ -123,7 +123,7 @@ def test_blocks_are_turned_along_the_neighbours_of_an_operand() -> None:
     for order, across, outer in (((0, 2, 1), 1, [0]), ((1, 2, 0), 0, [1])):
         found = map_of(stage_of(shape, tensor("y", shape), (tensor("x", shape, order), (0, 1, 2))))
         assert (found.lane, found.across, found.outer) == (2, across, outer)
-        assert found.counts() == [shape[outer[0]], -(-shape[across] // found.height), -(-50 // (CHUNK * LANES))]
+        assert found.counts() == [shape[outer[0]], -(-shape[across] // LANES), -(-50 // (CHUNK * LANES))]
     # An operand without the lanes, and one that is the same all along them, need no turning.
     plain = stage_of(shape, tensor("y", shape), (tensor("x", (40,)), (1,)), (tensor("z", (30, 40)), (0, 1)))
     assert map_of(plain).across is None
