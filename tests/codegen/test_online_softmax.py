@@ -53,7 +53,7 @@ LENGTHS += FIRST.format(type="f32", low="-inf") + GIVEN
 def load(source: str, folder: Path, **options: object) -> list[Model]:
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv(CHECK_PASSES, raising=False)
-        nacre.compile(HEAD + source, folder / "model.so", **options)  # type: ignore[arg-type]
+        nacre.compile(HEAD + source, folder / "model.so", **options)  # type: ignore[arg-type]  # any option
     return [nacre.load(folder / "model.so", threads=threads) for threads in (1, 2)]
 
 

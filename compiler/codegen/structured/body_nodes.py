@@ -24,7 +24,8 @@ from .operations import captured_by, operations_in
 POSITION, YIELD = "linalg.index", "linalg.yield"
 _PREDICATE = re.compile(r"predicate = (\d+) ")
 FLOAT_BITS = {"f32": ("I", "f", 0), "f64": ("Q", "d", 0), "f16": ("H", "e", 0), "bf16": ("I", "f", 16)}
-"""How to read a float from its bits: an integer and a float for `struct`, and the distance between them."""
+"""The formats of floats. `struct` packs the bits in the first format, shifted left by the third entry, and unpacks the
+float in the second format. A bf16 is the upper half of an f32."""
 
 
 @dataclass(eq=False, slots=True)
