@@ -130,8 +130,7 @@ def _moves_as_one(stage: Stage, op: Op, outer: int, inner: int) -> bool:
     accesses = [a for a in op.reads if not stage.holds(a.tensor)]
     if op in stage.sinks:
         accesses.append(op.written)
-    if op.start is not None and op.start.splat is None:
-        accesses.append(Access(op.start, op.map))
+    accesses += op.started
     steps = [(a.step(loops[outer]), a.step(loops[inner])) for a in accesses]
     return all(x is not None and y is not None and x == multiply(y, stage.sizes[inner]) for x, y in steps)
 

@@ -47,8 +47,7 @@ def _read_behind(stage: Stage, kept: Op) -> set[Buffer]:
     found: set[Buffer] = set()
     while pending:
         op = pending.pop()
-        starts = [Access(op.start, op.map)] if op.start is not None else []
-        for access in (*op.reads, *starts):
+        for access in (*op.reads, *op.started):
             source = access.tensor.op
             if source is None or not stage.holds(access.tensor):
                 found |= {access.tensor.view.buffer} if access.tensor.view is not None else set()
@@ -81,8 +80,7 @@ def _reads(stage: Stage) -> tuple[_Reads, set[Buffer]]:
     elsewhere: set[Buffer] = set()
     for op in stage.ops:
         accesses = [access for access in op.reads if not stage.holds(access.tensor)]
-        if op.start is not None and op.start.splat is None:
-            accesses.append(Access(op.start, op.map))
+        accesses += op.started
         for access in accesses:
             if access.tensor.view is not None:
                 reads.setdefault(access.tensor.view.buffer, []).append((op, access))

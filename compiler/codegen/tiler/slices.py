@@ -146,8 +146,7 @@ def accesses(stage: Stage) -> Iterable[tuple[Op, Access]]:
     """Yields a stage's reads from memory, then its writes."""
     for op in stage.ops:
         yield from ((op, access) for access in op.reads if not stage.holds(access.tensor))
-        if op.start is not None and op.start.splat is None:
-            yield op, Access(op.start, op.map)
+        yield from ((op, access) for access in op.started)
         for node in op.body.walk():
             if node.tensor is not None:
                 yield op, Access(node.tensor, ())

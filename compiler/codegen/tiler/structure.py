@@ -263,6 +263,11 @@ class Op:
     def written(self) -> Access:
         return Access(self.result, self.map)
 
+    @property
+    def started(self) -> tuple[Access, ...]:
+        """The access to the initial values of a sum, if they are in memory."""
+        return () if self.start is None or self.start.splat is not None else (Access(self.start, self.map),)
+
     @cached_property
     def product(self) -> tuple[Node, Node] | None:
         """The factors, where the body adds a product of floats to the accumulator."""
