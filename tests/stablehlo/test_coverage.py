@@ -223,6 +223,9 @@ def _functions() -> dict[str, tuple[Callable[..., Any], list[Any]]]:
     halves = np.array([0.5, 1.5, -0.5, -2.5, 0.49999997, -0.2, np.nan, np.inf, 8388609], np.float32)
     edges = np.array([0, -0.0, np.inf, -np.inf, np.nan, 65519, 65520, 240, 250, 6e-5, 1e-7], np.float32)
     starts = np.array([0, 1, 3, -5, 9], np.int32)
+    octets = rng.integers(-128, 128, (4, 7)).astype(np.int8)
+    images = rng.standard_normal((2, 5, 6, 3)).astype(np.float32)
+    filters = rng.standard_normal((2, 3, 1, 6)).astype(np.float32)
     branches = [lambda x: x, lambda x: x * 2, jnp.exp]
     scatter = lax.ScatterDimensionNumbers((1,), (0,), (0,))
     gather = lax.GatherDimensionNumbers((1,), (0,), (0,))
@@ -236,6 +239,51 @@ def _functions() -> dict[str, tuple[Callable[..., Any], list[Any]]]:
 
     def pooled(x: Any) -> Any:
         return lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (2, 2), ((1, 1), (0, 0))).sum()
+
+    def least(x: Any) -> Any:
+        return (lax.reduce_window(x, jnp.inf, lax.min, (2, 2), (2, 1), "SAME") * jnp.arange(4)).sum()
+
+    def windows(x: Any, n: Any) -> Any:
+        """Minima, with an initial value that counts, and of integers."""
+        return (
+            lax.reduce_window(x, jnp.inf, lax.min, (2, 3), (1, 2), "SAME"),
+            lax.reduce_window(x, 0.25, lax.max, (2, 3), (1, 2), "SAME"),
+            lax.reduce_window(x, 2.5, lax.add, (2, 3), (1, 2), "SAME"),
+            lax.reduce_window(n, jnp.int32(1), lax.min, (2, 2), (1, 1), "SAME"),
+            lax.cummin(n, 0, reverse=True),
+            lax.cummax(n, 1),
+        )
+
+    def segments(x: Any, n: Any) -> Any:
+        return jax.ops.segment_max(x, n, 4), jax.ops.segment_min(x, n, 4), jax.ops.segment_prod(x, n, 4)
+
+    def updated(x: Any, n: Any) -> Any:
+        flags = jnp.zeros(4, bool)
+        return x.at[n].multiply(2), x.at[:, n[:2]].max(0.5), x.at[n].apply(jnp.tanh), flags.at[n].max(n > 0)
+
+    def convolved(x: Any, w: Any) -> Any:
+        """A convolution of 3 groups of channels, and of 2 parts of the batch."""
+        axes = ("NHWC", "HWIO", "NHWC")
+        grouped = lax.conv_general_dilated(x, w, (1, 2), "SAME", dimension_numbers=axes, feature_group_count=3)
+        return grouped, lax.conv_general_dilated(
+            x[..., :1], w, (1, 1), "VALID", dimension_numbers=axes, batch_group_count=2
+        )
+
+    def convolved_gradients(x: Any, w: Any) -> Any:
+        return jax.grad(lambda x, w: jnp.sin(convolved(x, w)[0]).sum(), argnums=(0, 1))(x, w)
+
+    def wide(a: Any, b: Any, dtype: Any) -> Any:
+        """Products whose sums are in a wider dtype than that of the factors."""
+        return (
+            lax.dot(a, b, preferred_element_type=dtype),
+            jnp.einsum("ij,jk->ki", a, b, preferred_element_type=dtype),
+            lax.conv_general_dilated(a[None], b[..., None], (1,), "VALID", preferred_element_type=dtype),
+        )
+
+    def widened(a: Any, b: Any, h: Any) -> Any:
+        exact = wide(a, b, jnp.int32), wide(a, b, jnp.float32), wide(h, h.T, jnp.float32)
+        mixed = lax.dot_general(h, x[:4], (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+        return exact, mixed, lax.dot_general(a, b.astype(jnp.uint8), (((1,), (0,)), ((), ())), None, jnp.int32)
 
     return {
         "argmax": (lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 1), jnp.argmax(x)), [ties]),
@@ -260,6 +308,19 @@ def _functions() -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         "round": (lax.round, [halves]),
         "precision": (lambda x: [lax.reduce_precision(x, *each) for each in ((8, 7), (5, 10), (4, 3))], [edges]),
         "gradient of a pool": (jax.grad(pooled), [x]),
+        "gradient of minima": (jax.grad(least), [x]),
+        "windows": (windows, [x, places]),
+        "segments": (segments, [x, np.array([2, 0, 2, 9, -1], np.int32)]),
+        "updates": (updated, [x, np.array([3, 1, 3, 9, -1], np.int32)]),
+        "convolutions in groups": (convolved, [images, filters]),
+        "gradients of convolutions in groups": (convolved_gradients, [images, filters]),
+        "sort by keys": (
+            lambda a, b, c: (lax.sort((a, b, c), num_keys=2), lax.sort((b, a), dimension=0), jnp.lexsort((b, a), 0)),
+            [places, np.round(x[:, :3]), x[:, 1:]],
+        ),
+        "rows without repetitions": (lambda a: jnp.unique(a % 2, axis=0, size=6), [places]),
+        "wide sums": (widened, [octets, octets.T, jnp.asarray(x, jnp.bfloat16)]),
+        "arithmetic shift": (lax.shift_right_arithmetic, [bits.view(np.uint32), np.array([1, 3, 32, 0, 5], np.uint32)]),
         "infinities": (lambda x: (jnp.isinf(x), jnp.isposinf(x), jnp.isneginf(x)), [edges]),
     }
 
@@ -268,7 +329,9 @@ _NAMES = (
     "argmax", "cumulative", "cumulative integers", "switch -4", "switch 1", "switch 9", "scan", "gather outside",
     "scatter outside", "scatter elements", "scatter columns", "scatter a slice", "batched gather", "batched windows",
     "batched scatter", "dynamic slice", "random", "inverse of erf", "bits", "bits of bytes", "logical shift", "round",
-    "precision", "gradient of a pool", "infinities",
+    "precision", "gradient of a pool", "gradient of minima", "windows", "segments", "updates", "convolutions in groups",
+    "gradients of convolutions in groups", "sort by keys", "rows without repetitions", "wide sums",
+    "arithmetic shift", "infinities",
 )  # fmt: skip
 
 

@@ -50,6 +50,35 @@ def transform(x: Any) -> Any:
     return x + jax.nn.gelu(norm(x) @ LAYER["up"]) @ LAYER["down"]
 
 
+def windows(x: Any) -> Any:
+    """Running sums along a symbolic axis, and windows without padding over it."""
+    flags = jnp.cumsum(x[:, 0] > 0)
+    largest = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (2, 1), (1, 1), "VALID")
+    totals = jax.lax.reduce_window(x, 0.0, jax.lax.add, (2, 2), (1, 2), ((1, 1), (0, 0)))
+    return (
+        jnp.cumsum(x, 0)[-1] + jax.lax.cumsum(x, 0, reverse=True)[0],
+        jnp.cumsum(x, 0),
+        jax.lax.cumprod(x, 0),
+        flags,
+        largest,
+        totals,
+    )
+
+
+@pytest.mark.parametrize("rows", [2, 3, 8])
+def test_windows_over_a_symbolic_axis(rows: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+    source = nacre.from_jax(windows, x, shapes=["n, 4"])
+    model = nacre.compile(source, tmp_path / "net.so", opt_level=0)
+    for found, expected in zip(model.windows(x), windows(jnp.asarray(x)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_windows_whose_size_is_a_dim_are_refused() -> None:
+    with pytest.raises(DiagnosticError, match="has windows or padding that depend on dims"):
+        nacre.from_jax(lambda x: jax.lax.cummax(x, 0), np.zeros((3, 4), np.float32), shapes=["n, 4"])
+
+
 @pytest.mark.parametrize(
     ("function", "symbolic", "shapes"),
     [

@@ -412,3 +412,42 @@ def test_a_missing_file_is_a_diagnostic(tmp_path: Path) -> None:
 def test_the_table_of_operations_is_current() -> None:
     page = STABLEHLO.path.read_text(encoding="utf-8")
     assert page == STABLEHLO.current()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("%r = stablehlo.compare LT, %b, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>", [3, 2, 1]),
+        ("%r = stablehlo.compare GT, %b, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>", [1, 2, 3]),
+        ("%r = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>", [3, 2, 1]),
+    ],
+)
+def test_a_comparator_may_swap_its_elements(body: str, expected: list[float], tmp_path: Path) -> None:
+    text = _sorted(body)
+    (found,) = run(tmp_path, text, np.array([2, 3, 1], np.float32))
+    np.testing.assert_array_equal(found, expected)
+
+
+def _sorted(body: str) -> str:
+    return f"""func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
+      %y = "stablehlo.sort"(%x) <{{dimension = 0 : i64, is_stable = true}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          {body}
+          stablehlo.return %r : tensor<i1>
+      }}) : (tensor<3xf32>) -> tensor<3xf32>
+      return %y : tensor<3xf32>
+    }}"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%r = stablehlo.compare LE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+        "%r = stablehlo.compare LT, %a, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+        "%n = stablehlo.negate %a : tensor<f32>\n"
+        "          %r = stablehlo.compare LT, %n, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+    ],
+)
+def test_other_comparators_are_refused(body: str, tmp_path: Path) -> None:
+    with pytest.raises(DiagnosticError, match="compares elements by neither"):
+        run(tmp_path, _sorted(body))

@@ -182,7 +182,7 @@ class _Walk:
                 self.is_elementwise = was_elementwise
 
         items = tuple(held[number] for number in operation.operands)
-        use = Use(operation, self.writer, items, span, run_block, run_elementwise, self._call)
+        use = Use(operation, self.writer, items, span, run_block, run_elementwise, self._call, self._body_of)
         converter = find_converter_of(operation, items)
         assert converter is not None, operation.name
         for _, record in operation.results:
@@ -200,14 +200,19 @@ class _Walk:
             assert self.is_elementwise or _fits(item, record), f"{operation.name} gives {item}, expected {record}"
         return made
 
-    def _call(self, name: str, operands: Sequence[Item]) -> list[Item]:
+    def _body_of(self, name: str) -> BlockRecord:
         function = self.functions.get(name)
-        if function is None or self.depth >= _DEEPEST:
-            reason = "is not in the file" if function is None else f"is called more than {_DEEPEST} deep"
-            raise _error("bad-call", f"the function `{name}` {reason}")
+        if function is None:
+            raise _error("bad-call", f"the function `{name}` is not in the file")
+        return function.body
+
+    def _call(self, name: str, operands: Sequence[Item]) -> list[Item]:
+        body = self._body_of(name)
+        if self.depth >= _DEEPEST:
+            raise _error("bad-call", f"the function `{name}` is called more than {_DEEPEST} deep")
         self.depth += 1
         try:
-            return self.block(function.body, operands, {})
+            return self.block(body, operands, {})
         finally:
             self.depth -= 1
 

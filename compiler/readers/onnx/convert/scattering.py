@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from .....dialect.types import I64
-from ...writing.tensors import Tensor, known
+from ...writing.ordered_updates import update_in_order
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 
 _REDUCTIONS = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
@@ -46,29 +45,10 @@ def _scattered(use: Use, x: Tensor, indices: Tensor, updates: Tensor, reduction:
     operator = _REDUCTIONS.get(reduction)
     if operator is None:
         use.fail(f"has the reduction {reduction!r}", code="bad-attribute")
-    return _one_by_one(use, x, indices, updates, operator)
-
-
-def _one_by_one(use: Use, x: Tensor, indices: Tensor, updates: Tensor, operator: str) -> Tensor:
-    """Applies the updates in order, in a loop, because indices may repeat."""
-    g, depth = use.g, indices.shape[-1]
+    depth = indices.shape[-1]
     if not isinstance(depth, int) or not depth:
         use.fail(f"has indices of length {depth}", code="data-dependent")
-    rows = indices.type.elements // depth
-    rest = x.shape[depth:]
-    flat_indices = g.reshape(indices, shape=(rows, depth))
-    flat_updates = g.reshape(updates, shape=(rows, *rest))
-
-    def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
-        step, total = arguments
-        index = g.gather(flat_indices, step, axis=0)
-        update = g.gather(flat_updates, step, axis=0)
-        old = g.gather_nd(total, index)
-        new = g.apply(operator, [old, update], {})[0]
-        return [g.scatter_nd(total, g.unsqueeze(index, axes=(0,)), g.unsqueeze(new, axes=(0,)))]
-
-    region = g.region([known(np.int64(0)).type, x.type], body)
-    return g.control("scan", [x], {"carried": 1, "count": rows}, [region], [x.type])[0]
+    return update_in_order(g, x, indices, updates, lambda old, new: g.apply(operator, [old, new], {})[0])
 
 
 CONVERTERS: Converters = {

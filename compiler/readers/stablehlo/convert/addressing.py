@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from .....dialect.dims import Size
 from .....dialect.types import BOOL, I64
+from ...writing.ordered_updates import update_in_order
 from ...writing.tensors import Tensor
-from ..writing.records import BlockRecord
+from ..writing.items import flatten
 from ..writing.use import Converters, Use
 
 
@@ -132,7 +133,6 @@ def _scatter(use: Use) -> Sequence[Tensor]:
         use.fail(f"writes {len(use.operands) // 3} tensors together")
     x, indices, updates = use.operands
     lists = use.lists("scatter_dimension_numbers")
-    operator = _combination(use, use.record.regions[0])
     batching = _pairs(lists, "input_batching_dims", "scatter_indices_batching_dims")
     found = _addresses(use, indices, lists.get("scatter_dims_to_operand_dims", ()), batching)
     removed = {*lists.get("inserted_window_dims", ()), *(axis for axis, _ in batching)}
@@ -149,21 +149,26 @@ def _scatter(use: Use) -> Sequence[Tensor]:
     kept = [*(axis for axis, _ in windows), *order[len(found.axes) :]]
     updates = _turned(use, updates, (*outer, *(axis_of[axis] for axis in kept)))
     indices = outside_if_negative(use, _windows(use, found, windows))
-    made = use.g.apply(operator, [front, indices, updates], {"mode": "drop"})[0]
+    made = _combined(use, front, indices, updates)
     return [_turned(use, made, tuple(order.index(axis) for axis in range(x.rank)))]
 
 
-def _combination(use: Use, body: BlockRecord) -> str:
-    """Returns the operator for a body that returns the update, or the sum of the element and the update."""
+def _combined(use: Use, x: Tensor, rows: Tensor, updates: Tensor) -> Tensor:
+    """Combines updates with the elements at rows of positions by the body of the operation."""
+    g, body = use.g, use.record.regions[0]
     (old, _), (new, _) = body.arguments
     *operations, last = body.operations
     if not operations and last.operands[0] == new:
-        return "scatter_nd"
-    if len(operations) == 1 and operations[0].name == "add" and set(operations[0].operands) == {old, new}:
-        if use.x.dtype == BOOL:
-            use.fail("adds truth values")
-        return "scatter_nd_add"
-    use.fail("combines elements by an operation other than an addition")
+        return g.scatter_nd(x, rows, updates, mode="drop")
+    is_sum = len(operations) == 1 and operations[0].name == "add" and set(operations[0].operands) == {old, new}
+    if is_sum and x.dtype != BOOL:
+        return g.scatter_nd_add(x, rows, updates, mode="drop")
+
+    def combine(element: Tensor, update: Tensor) -> Tensor:
+        (made,) = flatten(use.run_elementwise(body, [element, update]))
+        return made if made.shape == element.shape else g.broadcast_to(made, shape=element.shape)
+
+    return update_in_order(g, x, rows, updates, combine, mode="drop")
 
 
 def _torch_index_select(use: Use) -> Sequence[Tensor]:

@@ -11,6 +11,7 @@ from ..writing.assertions import assert_sizes
 from ..writing.items import Item, flatten, rebuild
 from ..writing.records import BlockRecord
 from ..writing.use import Converters, Use
+from .windows import dynamic_reduce_window
 
 
 def _call(use: Use) -> Sequence[Item]:
@@ -76,6 +77,8 @@ def _custom_call(use: Use) -> Sequence[Item]:
     if target == "shape_assertion":
         assert_sizes(use)
         return []
+    if target == "stablehlo.dynamic_reduce_window":
+        return dynamic_reduce_window(use)
     if target == "Sharding":
         return use.items
     use.fail(f"calls `{target}`, which is not part of StableHLO", code="unsupported-operator")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .....dialect.types import BOOL, I64
+from .....dialect.types import BOOL, I8, I16, I32, I64, U8, U16, U32, U64, DType
 from ...writing.tensors import Tensor
 from ...writing.truncated import divide_truncated, remainder_of_dividend
 from ..writing.items import Item
@@ -20,8 +20,9 @@ _UNARY: Mapping[str, str] = {
 }  # fmt: skip
 _BINARY: Mapping[str, str] = {
     "add": "add", "atan2": "atan2", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply",
-    "power": "power", "shift_left": "shift_left", "shift_right_arithmetic": "shift_right", "subtract": "subtract",
+    "power": "power", "shift_left": "shift_left", "subtract": "subtract",
 }  # fmt: skip
+_SIGNED: Mapping[DType, DType] = {U8: I8, U16: I16, U32: I32, U64: I64}
 _TRUTH: Mapping[str, str] = {
     "add": "logical_or", "multiply": "logical_and", "maximum": "logical_or", "minimum": "logical_and",
     "and": "logical_and", "or": "logical_or", "xor": "logical_xor",
@@ -53,6 +54,14 @@ def _remainder(use: Use) -> Sequence[Tensor]:
     """Returns the remainder with the sign of the dividend."""
     x, y = use.operands
     return [remainder_of_dividend(use.g, x, y)]
+
+
+def _shift_right_arithmetic(use: Use) -> Sequence[Tensor]:
+    """Shifts copies of the highest bit in, also for unsigned integers."""
+    g, signed = use.g, _SIGNED.get(use.dtype)
+    if signed is None:
+        return [g.shift_right(*use.operands)]
+    return [g.bitcast(g.shift_right(*(g.bitcast(each, dtype=signed) for each in use.operands)), dtype=use.dtype)]
 
 
 def _compare(use: Use) -> Sequence[Tensor]:
@@ -106,6 +115,7 @@ _PLAIN: Converters = {
     **{name: _binary(name, f"bitwise_{name}") for name in ("and", "or", "xor")},
     "divide": _divide,
     "remainder": _remainder,
+    "shift_right_arithmetic": _shift_right_arithmetic,
     "compare": _compare,
     "convert": _convert,
     "clamp": _clamp,

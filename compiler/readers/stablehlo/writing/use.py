@@ -23,8 +23,8 @@ RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Item]], list[Item]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """An operation for its converter. `call` converts a function of the file, by name. `run_elementwise` converts a
-    block that computes single elements, and applies it to whole tensors."""
+    """An operation for its converter. `call` converts a function of the file, by name, and `body_of` returns its
+    block. `run_elementwise` converts a block that computes single elements, and applies it to whole tensors."""
 
     record: OperationRecord
     g: GraphWriter
@@ -33,6 +33,7 @@ class Use:
     run_block: RunBlock
     run_elementwise: RunBlock
     call: Callable[[str, Sequence[Item]], list[Item]]
+    body_of: Callable[[str], BlockRecord]
 
     def fail(self, message: str, *, code: str = "unsupported-attribute", help: str = "") -> NoReturn:
         raise DiagnosticError([Diagnostic(code, f"`{self.record.name}` {message}", self.span, help=help)])

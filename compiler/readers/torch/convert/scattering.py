@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import BOOL, I64
+from ...writing.ordered_updates import update_in_order
 from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 from .indexing import columns_of, cut, indices_of, is_adjacent, to_front
 
-_COMBINE = {"sum": "add", "prod": "multiply", "mean": "add", "amax": "maximum", "amin": "minimum"}
+_COMBINE = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
+_COMBINE_TRUTH = {"prod": "logical_and", "amax": "logical_or", "amin": "logical_and"}
 
 
 def _rows(use: Use, x: Tensor, index: Tensor, axis: int) -> Tensor:
@@ -98,33 +100,12 @@ def _scatter_reduce(use: Use) -> Sequence[Tensor]:
     if reduce in ("sum", "mean"):
         total = _added(use, start, rows, updates)
     else:
-        total = _one_by_one(use, start, rows, updates, _COMBINE[reduce])
+        operator = (_COMBINE_TRUTH if x.dtype == BOOL else _COMBINE)[reduce]
+        total = update_in_order(g, start, rows, updates, lambda old, new: g.apply(operator, [old, new], {})[0])
     if reduce == "mean":
         divisor = g.cast(g.maximum(count, known(1)), dtype=x.dtype)
         total = g.divide(total, divisor) if x.dtype.is_float else g.floor_divide(total, divisor)
     return [_shaped(use, total)]
-
-
-def _one_by_one(use: Use, x: Tensor, rows: Tensor, updates: Tensor, operator: str) -> Tensor:
-    """Applies the updates in order, in a loop, because positions may repeat."""
-    g, depth = use.g, rows.shape[-1]
-    assert isinstance(depth, int), rows
-    count = updates.type.elements
-    flat_rows = g.reshape(rows, shape=(count, depth))
-    flat_updates = g.reshape(updates, shape=(count,))
-    if x.dtype == BOOL:
-        operator = {"multiply": "logical_and", "minimum": "logical_and", "maximum": "logical_or"}.get(
-            operator, operator
-        )
-
-    def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
-        step, total = arguments
-        index = g.gather(flat_rows, step, axis=0)
-        new = g.apply(operator, [g.gather_nd(total, index), g.gather(flat_updates, step, axis=0)], {})[0]
-        return [g.scatter_nd(total, g.unsqueeze(index, axes=(0,)), g.unsqueeze(new, axes=(0,)))]
-
-    region = g.region([known(0, I64).type, x.type], body)
-    return g.control("scan", [x], {"carried": 1, "count": count}, [region], [x.type])[0]
 
 
 def _index_put(use: Use) -> Sequence[Tensor]:
