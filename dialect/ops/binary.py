@@ -86,6 +86,13 @@ def binary(
     )
 
 
+def _power_gradients(x: Term, y: Term, result: Term, gradient: Term) -> tuple[Term, Term]:
+    """x ** 0 is 1 everywhere, but x ** -1 is infinite at 0. 0 ** y is 0 for a positive y, but the logarithm of 0 is
+    infinite."""
+    by_x = y.equal(0).select(0.0, y * x.power(y - 1))
+    return gradient * by_x, gradient * x.equal(0).select(0.0, result * x.log())
+
+
 def _reference_power(x: Any, y: Any) -> Any:
     if x.dtype.kind not in "iu":
         # numpy computes the square root for an exponent of 1/2, which differs from `pow` for -0 and -inf.
@@ -132,7 +139,7 @@ OPERATORS = (
            np.remainder, "mod",
            lambda x, y, r, g: (g, -g * (x / y).floor()), domain=_APART),
     binary("power", "x ** y; for integers, 0 where the exponent is negative, unless x is 1 or -1", _reference_power,
-           "pow", lambda x, y, r, g: (g * y * x.power(y - 1), g * x.equal(0).select(0.0, r * x.log())), domain=_APART),
+           "pow", _power_gradients, domain=_APART),
     binary("maximum", "the greater of x and y; NaN where either is NaN", greater_of, "max", _pick("greater"),
            properties=[*_COMMUTATIVE, "selecting", "exact", "extreme"]),
     binary("minimum", "the lesser of x and y; NaN where either is NaN", lesser_of, "min", _pick("less"),
