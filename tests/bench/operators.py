@@ -7,52 +7,49 @@ in one process, and the ratio is the median of the rounds' ratios: the peer's ti
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
-import torch
-from measure import Contender, Plan, Timing, interleave, summarize
+from beside_torch import (
+    OURS,
+    TORCH,
+    Measured,
+    Sweep,
+    format_note,
+    format_ratio,
+    listed,
+    measure,
+    options,
+    parse,
+    torch_contender,
+    use_one_core,
+)
+from measure import Contender
 from nacre.compiler.tools.explorer.graph import Graph
-from nacre.compiler.tools.profile.machine import processor
 from nacre.dialect.graph import Constant, Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import BF16, Array, TensorType
+from nacre.dialect.types import Array, TensorType
 from nacre.runtime.loader import Entry
 from workloads.operators import USUAL, VARIANTS, Usual
 
-OURS, TORCH, ONNXRUNTIME = "nacre", "torch", "onnxruntime"
+ONNXRUNTIME = "onnxruntime"
 OPSET = 21
-BUSY = "Other work ran on the machine at the same time; ratios vary by about 0.1 from run to run.\n"
-NEAR = 1e-3
-"""A result that is further from PyTorch's, as a share of the largest number, is of another operator."""
-BFLOAT = 2**-7
-"""The same for results in bf16: two units."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The measurement of one operator. `wrong` is the contender whose results differ from PyTorch's, if one is."""
+    """The measurement of one operator."""
 
     name: str
     operands: str
-    timings: Mapping[str, Timing]
-    wrong: str = ""
-
-    def ratio(self, peer: str) -> float | None:
-        return self.timings[peer].ratio if peer in self.timings else None
+    measured: Measured
 
 
 def all_usual() -> dict[str, tuple[str, Usual]]:
@@ -92,27 +89,6 @@ def make_arrays(usual: Usual) -> list[Array]:
     return [given.array(random) for given in usual.operands]
 
 
-def torch_contender(usual: Usual, arrays: Sequence[Array]) -> Contender:
-    operands = [_tensor(array) for array in arrays]
-
-    def call() -> Any:
-        with torch.inference_mode():
-            return usual.torch(*operands)
-
-    return Contender(TORCH, call, lambda results: [_array(tensor) for tensor in _listed(results)])
-
-
-def _tensor(array: Array) -> torch.Tensor:
-    """The tensor shares the array's memory: the speed of the caches depends on the pages by 5%."""
-    if array.dtype == BF16.numpy:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
-def _array(tensor: torch.Tensor) -> Array:
-    return tensor.view(torch.int16).numpy().view(BF16.numpy) if tensor.dtype == torch.bfloat16 else tensor.numpy()
-
-
 def onnx_contender(usual: Usual, arrays: Sequence[Array]) -> Contender | None:
     form = usual.onnx
     if form is None or usual.then:
@@ -150,41 +126,13 @@ def _passed(usual: Usual, arrays: Sequence[Array]) -> list[Array]:
     return [array for given, array in zip(usual.operands, arrays, strict=True) if not given.weight]
 
 
-def _listed(results: Any) -> list[Any]:
-    return list(results) if isinstance(results, (tuple, list)) else [results]
-
-
-def is_near(contender: Contender, expected: Sequence[Array], *, signed: bool = True) -> bool:
-    """Returns whether the results are those of another contender, but for their signs unless they are `signed`."""
-    results = contender.results()
-    if len(results) < len(expected):
-        return False
-    for result, wanted in zip(results, expected, strict=False):
-        if result.shape != wanted.shape:
-            return False
-        got, exact = (a.astype(np.float64) if signed else np.abs(a, dtype=np.float64) for a in (result, wanted))
-        # A code may be rounded the other way, a bfloat be off by a unit.
-        step = 1.0 if wanted.dtype == np.int8 else 0.0
-        near = BFLOAT if wanted.dtype == BF16.numpy else NEAR
-        allowed = step + near * np.abs(exact).max(initial=1e-30)
-        if not np.abs(got - exact).max(initial=0.0) <= allowed:
-            return False
-    return True
-
-
-def measure(name: str, usual: Usual, entry: Entry, plan: Plan, *, cpu_time: bool) -> Line:
+def measure_line(name: str, usual: Usual, entry: Entry, sweep: Sweep) -> Line:
     arrays = make_arrays(usual)
     shapes = ", ".join(f"{given.dtype}{list(given.shape)}" for given in usual.operands)
     passed = _passed(usual, arrays)
-    peer = torch_contender(usual, arrays)
-    contenders = [Contender(OURS, lambda: entry(*passed), _listed), peer]
+    contenders = [Contender(OURS, lambda: entry(*passed), listed), torch_contender(usual.torch, arrays)]
     contenders += [c for c in (_if_known(lambda: onnx_contender(usual, arrays)),) if c is not None]
-    expected = peer.results()
-    wrong = [c.name for c in contenders if not is_near(c, expected, signed=usual.signed)]
-    if cpu_time:
-        contenders = [c.timed_by(time.thread_time) for c in contenders]
-    times = interleave([c for c in contenders if c.name not in wrong or c.name == OURS], plan)
-    return Line(name, shapes, summarize(times.seconds, OURS), ", ".join(wrong))
+    return Line(name, shapes, measure(contenders, sweep, signed=usual.signed))
 
 
 def _if_known(make: Callable[[], Contender | None]) -> Contender | None:
@@ -208,59 +156,32 @@ def format_lines(lines: Sequence[Line], note: str) -> Iterator[str]:
     yield ""
     yield f"| operator | operands | ours | {TORCH} | {ONNXRUNTIME} |"
     yield "|---|---|---|---|---|"
-    for line in sorted(lines, key=lambda line: line.ratio(TORCH) or 0.0):
-        cells = [_ratio(line.ratio(peer)) for peer in (TORCH, ONNXRUNTIME)]
-        own = line.timings[OURS].median * 1e6
+    for line in sorted(lines, key=lambda line: line.measured.ratio(TORCH) or 0.0):
+        cells = [format_ratio(line.measured.ratio(peer)) for peer in (TORCH, ONNXRUNTIME)]
+        own = line.measured.timings[OURS].median * 1e6
         yield f"| {line.name} | {line.operands} | {own:.1f} us | {cells[0]} | {cells[1]} |"
     for line in lines:
-        if line.wrong:
+        if line.measured.wrong:
             yield ""
-            yield f"`{line.name}`: the results of {line.wrong} differ from those of {TORCH}."
-
-
-def _ratio(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
-
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--rounds", type=int, default=9, metavar="N")
-    parser.add_argument("--slot", type=float, default=0.01, metavar="SECONDS", help="of each contender in each round")
-    parser.add_argument("--cpu-time", action="store_true", help="time of the calling thread, not of the clock")
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
-    given = parser.parse_args(arguments)
-    known = all_usual()
-    given.chosen = [name for name in known if not given.names or any(fnmatch.fnmatch(name, p) for p in given.names)]
-    if not given.chosen:
-        parser.error(f"no operator is called {' or '.join(given.names)}")
-    return given
+            yield f"`{line.name}`: the results of {', '.join(line.measured.wrong)} differ from those of {TORCH}."
 
 
 def main() -> int:
-    given = parse()
-    torch.set_num_threads(1)
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    known, lines = all_usual(), []
+    known = all_usual()
+    given = parse(options(__doc__), known)
+    use_one_core()
+    lines = []
     with TemporaryDirectory(prefix="nacre-bench-") as folder:
         entries = compile_all(given.chosen, Path(folder))
     for name in given.chosen:
-        line = measure(name, known[name][1], entries[name], Plan(given.rounds, given.slot), cpu_time=given.cpu_time)
+        line = measure_line(name, known[name][1], entries[name], given.sweep)
         lines.append(line)
-        ratios = "  ".join(f"{peer} {_ratio(line.ratio(peer)):>6}" for peer in (TORCH, ONNXRUNTIME))
-        wrong = f"  differs: {line.wrong}" if line.wrong else ""
-        print(f"{name:28} {line.timings[OURS].median * 1e6:9.1f} us  {ratios}{wrong}", flush=True)
-    clock = "thread CPU time" if given.cpu_time else "wall time"
-    versions = ", ".join(f"{package} {version(package)}" for package in (TORCH, ONNXRUNTIME))
-    note = (
-        f"One thread of {processor()}, {clock}, median of {given.rounds} rounds beside {versions}.\n"
-        "A number is the peer's time over ours, so that above 1 we are faster.\n"
-        f"{BUSY if given.cpu_time else ''}"
-        "`python tests/bench/operators.py --markdown FILE` writes this file."
-    )
-    text = "\n".join(format_lines(lines, note)) + "\n"
+        ratios = "  ".join(f"{p} {format_ratio(line.measured.ratio(p)):>6}" for p in (TORCH, ONNXRUNTIME))
+        wrong = f"  differs: {', '.join(line.measured.wrong)}" if line.measured.wrong else ""
+        print(f"{name:28} {line.measured.timings[OURS].median * 1e6:9.1f} us  {ratios}{wrong}", flush=True)
+    note = format_note(given.sweep, (TORCH, ONNXRUNTIME), "operators.py")
     if given.markdown:
-        given.markdown.write_text(text)
+        given.markdown.write_text("\n".join(format_lines(lines, note)) + "\n")
     return 0
 
 

@@ -13,17 +13,9 @@ from nacre.dialect.types import Array
 pytest.importorskip("torch", reason="the uses are calls of PyTorch")
 pytest.importorskip("onnxruntime", reason="the uses are calls of ONNX Runtime")
 
+from beside_torch import Sweep, is_near, torch_contender
 from measure import Contender, Plan
-from operators import (
-    all_usual,
-    compile_all,
-    format_lines,
-    is_near,
-    make_arrays,
-    measure,
-    torch_contender,
-    write_function,
-)
+from operators import all_usual, compile_all, format_lines, make_arrays, measure_line, write_function
 from workloads.operators import MISSING, USUAL
 
 SLOW = {"conv1d", "conv2d", "conv3d", "conv_weight_gradient"} | {f"conv_transpose{rank}d" for rank in (1, 2, 3)}
@@ -49,13 +41,13 @@ def test_use_computes_the_same_as_torch(name: str) -> None:
     interpreter = Interpreter(Module("test", functions=(function,)), no_parameters)
     passed = [a for a, given in zip(arrays, usual.operands, strict=True) if not given.weight]
     results = interpreter.run(function, passed)
-    expected = torch_contender(usual, arrays).results()
+    expected = torch_contender(usual.torch, arrays).results()
     assert is_near(Contender("reference", lambda: results, list), expected, signed=usual.signed)
 
 
 def test_a_line_is_measured(tmp_path: Path) -> None:
     entry = compile_all(["relu"], tmp_path)["relu"]
-    line = measure("relu", USUAL["relu"], entry, Plan(1, 0.001), cpu_time=True)
-    assert set(line.timings) == {"nacre", "torch", "onnxruntime"} and not line.wrong
+    line = measure_line("relu", USUAL["relu"], entry, Sweep(Plan(1, 0.001), cpu_time=True))
+    assert set(line.measured.timings) == {"nacre", "torch", "onnxruntime"} and not line.measured.wrong
     *_, row = format_lines([line], "a note")
     assert row.startswith("| relu | f32[256, 1024] | ")
