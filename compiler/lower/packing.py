@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ...dialect.dims import static_size
 from ...dialect.emitter import ZERO, Index, IndexMap
 from ...dialect.lazy_dataclass import dataclass
-from ...dialect.types import ANY, BF16, F32, I8, I32, U8, U32, Array, DType, TensorType
+from ...dialect.types import ANY, BF16, F32, F64, I8, I32, U8, U32, Array, DType, TensorType
 from ..targets.vector_unit import PanelSizes
 from .records import Structured
 from .shapes import PanelIndex, panel_indices, plain_loop
@@ -41,6 +42,7 @@ LEAST_COLUMNS = 8
 """The least number of columns that makes panels profitable."""
 FACTORS: Mapping[DType, tuple[DType, ...]] = {
     F32: (F32, U32, *(dtype for dtype in ANY if dtype.is_short)),
+    F64: (F64,),
     I32: tuple(dtype for dtype in ANY if I32 in dtype.sums_in),
 }
 """The dtypes of packed weights, by the dtype in which products are summed. Quantized values, their scales and the words
@@ -165,6 +167,8 @@ def choose_packing(
     group = _choose_group(total, type.dtype, others, loops[summed[-1]])
     # The scales of a block-quantized weight have panels of the same columns as its quantized values.
     is_wide = group > 1 or _is_grouped(op, total, others)
+    if total is F64:
+        sizes = replace(sizes, lanes=sizes.lanes // 2)
     return Packing(batch, (*summed, *still), lane, _choose_width(size, WIDE if is_wide else sizes), group)
 
 

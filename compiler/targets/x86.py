@@ -64,7 +64,19 @@ X86 = Family(
         (frozenset(), SSE),
     ),
     used=frozenset(
-        {"sse2", "ssse3", "fma", "avx2", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avx512fp16", "avx512vbmi"}
+        {
+            "sse2",
+            "ssse3",
+            "f16c",
+            "fma",
+            "avx2",
+            "avx512f",
+            "avx512bw",
+            "avx512vnni",
+            "avx512bf16",
+            "avx512fp16",
+            "avx512vbmi",
+        }
         | {"avxvnni", "amx-tile", "amx-int8", "amx-bf16"}
     ),
     base=frozenset({"sse2"}),

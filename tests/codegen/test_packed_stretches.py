@@ -50,7 +50,7 @@ def test_many_rows_share_stretches_of_a_panel(
 
 
 def test_the_numbers_of_rows_with_other_code_are_reported() -> None:
-    build = Build(read_model(product("1..512", 64, 48)), Options(targets=parse_targets("x86-64-v3")))
+    build = Build(read_model(product("1..512", 64, 192)), Options(targets=parse_targets("x86-64-v3")))
     (kernels,) = build.generate(build.lower(build.optimize())).kernels.values()
     (kernel,) = kernels.values()
     assert {4, FEWEST_ROWS, BLOCK_ROWS} <= {*kernel.report.steps}

@@ -24,9 +24,10 @@ MODELS = {
     "rows": "x: f32[B, T]) -> f32[B, T] { return softmax(x)",
     "rows of sums": "x: f32[B, 3, T]) -> f32[B, 3] { return sum(x, axis=2)",
     "tile of sums": "x: f32[B, T]) -> f32[T] { return sum(x, axis=0)",
-    "tile": "x: f32[B, 64], w: f32[64, T]) -> f32[B, T] { return x @ w",
+    "tile": "x: f32[B, 24], w: f32[24, T]) -> f32[B, T] { return x @ w",
     "tile of bytes": "x: u8[B, 24], w: i8[24, 32]) -> i32[B, 32] { return matmul(x, w, into=i32)",
     "copied tile": "x: f32[B, 64], w: f32[24, 64]) -> f32[B, 24] { return relu(x @ w.T)",
+    "copied tile, or in place": "x: f32[B, 64], w: f32[64, T]) -> f32[B, T] { return x @ w",
     "rows of attention": "q: f32[2, B, 16], k: f32[2, B, 16], v: f32[2, B, 16]) -> f32[2, B, 16] {\n"
     "  return attention(q, k, v)",
     "rows, online softmax": "q: f32[2, T, 16], k: f32[2, T, 16], v: f32[2, T, 16]) -> f32[2, T, 16] {\n"

@@ -110,27 +110,28 @@ def test_this_cpu_has_the_features_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "bytes", "features"),
     [
-        ("znver4", 64, "ssse3 avx2 fma avx512f avx512bw avx512vbmi avx512vnni avx512bf16"),
-        ("x86-64-v4-vnni-bf16", 64, "ssse3 avx2 fma avx512f avx512bw avx512vnni avx512bf16"),
+        ("znver4", 64, "ssse3 f16c avx2 fma avx512f avx512bw avx512vbmi avx512vnni avx512bf16"),
+        ("x86-64-v4-vnni-bf16", 64, "ssse3 f16c avx2 fma avx512f avx512bw avx512vnni avx512bf16"),
         # Its products of bfloats by AVX-512 are slow.
         (
             "sapphirerapids",
             64,
-            "ssse3 avx2 fma avx512f avx512bw avx512fp16 avx512vbmi avx512vnni avxvnni amx-tile amx-int8 amx-bf16",
+            "ssse3 f16c avx2 fma avx512f avx512bw avx512fp16 avx512vbmi avx512vnni avxvnni amx-tile amx-int8 amx-bf16",
         ),
         (
             "sapphirerapids+avx512bf16-amx-int8",
             64,
-            "ssse3 avx2 fma avx512f avx512bw avx512fp16 avx512vbmi avx512vnni avxvnni avx512bf16 amx-tile amx-bf16",
+            "ssse3 f16c avx2 fma avx512f avx512bw avx512fp16 avx512vbmi avx512vnni avxvnni avx512bf16 "
+            "amx-tile amx-bf16",
         ),
-        ("x86-64-v3+avx512f", 64, "ssse3 avx2 fma avx512f"),
-        ("knl", 64, "ssse3 avx2 fma avx512f"),
-        ("haswell", 32, "ssse3 avx2 fma"),
-        ("znver4-avx512f", 32, "ssse3 avx2 fma"),
-        ("alderlake", 32, "ssse3 avx2 fma avxvnni"),
-        ("bdver2", 16, "ssse3 fma"),
+        ("x86-64-v3+avx512f", 64, "ssse3 f16c avx2 fma avx512f"),
+        ("knl", 64, "ssse3 f16c avx2 fma avx512f"),
+        ("haswell", 32, "ssse3 f16c avx2 fma"),
+        ("znver4-avx512f", 32, "ssse3 f16c avx2 fma"),
+        ("alderlake", 32, "ssse3 f16c avx2 fma avxvnni"),
+        ("bdver2", 16, "ssse3 f16c fma"),
         ("sandybridge", 16, "ssse3"),
-        ("haswell-fma", 16, "ssse3 avx2"),
+        ("haswell-fma", 16, "ssse3 f16c avx2"),
         ("x86-64", 16, ""),
     ],
 )

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 
 from .instruction import Instruction
 from .neon import NEON
-from .x86 import COMPRESSING, COMPUTING_HALVES, ROUNDING_BFLOATS, X86
+from .x86 import COMPRESSING, COMPUTING_HALVES, CONVERTING_HALVES, ROUNDING_BFLOATS, X86
 
 FUSED = frozenset({"fma"})
 """The features of a target that computes x * y + z in one instruction."""
@@ -22,6 +22,7 @@ _FEATURES: Mapping[str, frozenset[str]] = {
     "round-to-bfloat": ROUNDING_BFLOATS,
     "compress": COMPRESSING,
     "compute-in-f16": COMPUTING_HALVES,
+    "convert-halves": CONVERTING_HALVES,
 }
 """The features with an instruction for an operation that MLIR has too."""
 

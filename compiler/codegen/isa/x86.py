@@ -88,6 +88,9 @@ ROUNDING_BFLOATS = frozenset({"avx512bf16"})
 COMPRESSING = frozenset({"avx512f"})
 """The features with an instruction that stores the lanes of a mask side by side."""
 
+CONVERTING_HALVES = frozenset({"f16c"})
+"""The features with a conversion of f16 to f32, which has an operand in memory for vectors only."""
+
 COMPUTING_HALVES = frozenset({"avx512fp16"})
 """The features with arithmetic on vectors of f16."""
 

@@ -38,8 +38,8 @@ from .selections import drop_selection
 from .structure import Buffer, Op
 from .text import ENDLESS, Value, Writer, stored_type
 
-SHORTEST = 256
-"""The row length up to which rows are computed as a whole: in registers, that takes no longer."""
+SHORTEST = 32
+"""The row length up to which rows are computed as a whole: bounds would leave out no more than a tile or two."""
 FAR = {"f32": 128.0, "f64": 768.0}
 """exp is 0 for arguments further below 0 than this, by dtype."""
 

@@ -13,7 +13,6 @@ The work items of 2 blocks of rows (b) and 3 panels (p), where a block of rows s
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from math import prod
 
 from ....dialect.dims import bounds
@@ -23,12 +22,13 @@ from .dots import WORD
 from .evaluate import Evaluator
 from .order import PART, Order
 from .paired import PAIR, PairedTiles, TurnedPairs, takes_pairs
+from .panel_rows import cover_copied
 from .roles import Roles, even_groups
 from .schedule import Stage, turned_read
 from .stretches import StretchedTiles, find_shared
 from .structure import Op
 from .text import STACK_BYTES, element_bytes
-from .tiles import Tiles, rows_from, tile_work_items
+from .tiles import rows_from, tile_work_items
 from .turned import TurnedTiles
 
 BLOCK_ROWS = 512
@@ -37,8 +37,10 @@ FEWEST_ROWS = 64
 """The fewest rows that make a copy of columns profitable, and the fewest of a block that is lowered."""
 FEWEST_PAIRED_ROWS = 4
 """The same for copies as words, which the tiles of other rows would have to widen each. If the rows are known in the
-call only, it is compared with the most of them: two or three rows take about as long with the copy as without it. A
-call with one row has code of its own without the copy, which would take two fifths more time."""
+call only, it is compared with the most of them."""
+FEWEST_COPIED = 2
+"""The fewest rows of a call that copies words. Two or three rows take about as long with the copy as without it; with
+one row, the copy would take two fifths more time."""
 FEWEST_ITEMS = 16
 """Blocks are lowered where there would be fewer work items, which threads divide among them. For 128 to 2048 rows, 16
 items take one thread up to 8 % longer, and 64 items up to 11 %."""
@@ -58,6 +60,8 @@ class Copies:
     number: int
     depth: int
     is_paired: bool = False
+    fewest: int = 0
+    """The fewest rows of a call that copies panels: tiles of fewer rows read the columns where they are."""
 
 
 def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
@@ -69,6 +73,7 @@ def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
         return None
     roles = replace(roles, block=choose_block(stage, roles))
     is_paired = takes_pairs(evaluator, op, number)
+    fewest = FEWEST_COPIED if is_paired else 0 if turned_read(op) is not None else FEWEST_ROWS
     element = (element_bytes(WORD) // PAIR if is_paired else element_bytes(op.result.element)) * roles.width
     sums = roles.block * roles.width * element_bytes(op.result.element)
     room = min(STACK_BYTES - evaluator.writer.stack_bytes, roles.caches.own // PART)
@@ -76,13 +81,13 @@ def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
     steps, lanes = op.loops[loop], evaluator.writer.lanes
     whole = min(WHOLE_BYTES, room) // element - lanes
     if isinstance(steps, int) and steps <= whole:
-        return Copies(roles, number, max(steps, 1), is_paired)
+        return Copies(roles, number, max(steps, 1), is_paired, fewest)
     part = min(STRETCH_BYTES, room - sums) // element - lanes
     if part < FEWEST_STEPS:
         return None
     # Whole vectors of steps, since a transposition is by squares of vectors.
     depth = even_groups(steps, part) if isinstance(steps, int) else part
-    return Copies(roles, number, min(-(-depth // lanes), part // lanes) * lanes, is_paired)
+    return Copies(roles, number, min(-(-depth // lanes), part // lanes) * lanes, is_paired, fewest)
 
 
 def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
@@ -94,11 +99,11 @@ def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
     access, (loop,) = op.reads[number], op.summed
     if any(isinstance(position, Panel) for position in access.index) or access.step(loop) is None:
         return None
-    (rows, most_rows), (steps, _) = (bounds(size) for size in (stage.sizes[roles.row], op.loops[loop]))
+    (_, most_rows), (steps, _) = (bounds(size) for size in (stage.sizes[roles.row], op.loops[loop]))
     if takes_pairs(evaluator, op, number):
         return None if most_rows < FEWEST_PAIRED_ROWS or steps < FEWEST_STEPS else number
     near = access.step(loop) == roles.width and stage.sizes[roles.lane] == roles.width
-    return None if near or rows < FEWEST_ROWS or steps < FEWEST_STEPS else number
+    return None if near or most_rows < FEWEST_ROWS or steps < FEWEST_STEPS else number
 
 
 def choose_block(stage: Stage, roles: Roles, most: int = BLOCK_ROWS) -> int:
@@ -106,11 +111,11 @@ def choose_block(stage: Stage, roles: Roles, most: int = BLOCK_ROWS) -> int:
     if roles.row is None:
         return 1
     size = stage.sizes[roles.row]
-    if not isinstance(size, int):
-        return most if bounds(size)[1] > most else max(int(bounds(size)[1]), roles.rows)
-    block, fixed = even_groups(max(size, 1), most), [stage.sizes[c] for c in roles.outer]
+    rows = bounds(size)[1]
+    block = even_groups(max(size, 1), most) if isinstance(size, int) else int(min(max(rows, 1), most))
+    fixed = [stage.sizes[c] for c in roles.outer]
     others = -(-bounds(stage.sizes[roles.lane])[0] // roles.step) * prod(bounds(s)[0] for s in fixed)
-    while block >= 2 * FEWEST_ROWS and others * -(-size // block) < FEWEST_ITEMS:
+    while block >= 2 * FEWEST_ROWS and others * -(-rows // block) < FEWEST_ITEMS:
         block = -(-block // 2)
     return -(-block // roles.rows) * roles.rows
 
@@ -120,12 +125,6 @@ def write_copied(evaluator: Evaluator, op: Op, copies: Copies, order: Order, beg
     kinds = (PairedTiles, TurnedPairs) if copies.is_paired else (StretchedTiles, TurnedTiles)
     tiles = kinds[turned_read(op) is not None](evaluator, op, roles, copies.number, copies.depth)
 
-    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
-        rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
-        many = partial(tiles.cover_block, iteration, row, column, rows, evaluator.finish)
-        if copies.is_paired and roles.row is not None and bounds(stage.sizes[roles.row])[0] <= 1:
-            is_one = f"arith.cmpi eq, {writer.size(stage.sizes[roles.row])}, {writer.size(1)} : index"
-            alone = partial(Tiles(evaluator, op, roles).cover, iteration, row, column, 1, evaluator.finish)
-            writer.either(writer.let(is_one), alone, many)
-        else:
-            many()
+    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
+        rows = 1 if roles.row is None else rows_from(writer, stage.sizes[roles.row], roles.block, row)
+        cover_copied(tiles, copies.fewest, panels, (iteration, row, column, rows))

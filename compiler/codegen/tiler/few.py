@@ -108,12 +108,7 @@ def _write(evaluator: Evaluator, few: Few, iteration: Iteration, start: str, lef
 
 def interleave(writer: Writer, values: Sequence[Value]) -> list[Value]:
     """Returns the vectors of the first elements of all values, then of the second ones, and so on."""
-    lanes, count, type = writer.lanes, len(values), writer.type(values[0])
-
-    def shuffle(left: Value, right: Value, picks: Sequence[int]) -> Value:
-        name = writer.let(f"vector.shuffle {left.name}, {right.name} {list(picks)} : {type}, {type}")
-        return Value(name, left.type, True)
-
+    lanes, count, shuffle = writer.lanes, len(values), writer.shuffle
     results = []
     for k in range(count):
         # Element e of vector k is position (k * lanes + e) / count of value (k * lanes + e) % count.

@@ -50,7 +50,8 @@ from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
 from .nest import blocks
 from .order import Order
-from .packed_stretches import Block, PackedStretches, cover_packed, plan_packed, write_in_place
+from .packed_stretches import FEWEST_ROWS, PackedStretches, plan_packed
+from .panel_rows import Block, cover_copied, write_in_place
 from .prefetch import Panels
 from .roles import Roles, even_groups
 from .row_loops import Rows, each_row, in_tiles
@@ -430,4 +431,4 @@ def _exact_panel(
     if copies is None:
         return lambda block: write_in_place(evaluator, op, roles, fetched, block)
     stretches = PackedStretches(evaluator, op, copies)
-    return lambda block: cover_packed(stretches, fetched, block)
+    return lambda block: cover_copied(stretches, FEWEST_ROWS, fetched, block)

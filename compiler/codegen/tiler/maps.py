@@ -296,9 +296,6 @@ def transpose(writer: Writer, rows: list[Value]) -> list[Value]:
             left, right = values[i], values[i | step]
             low = [k if not k & step else lanes + (k ^ step) for k in range(lanes)]
             high = [(k | step) if not k & step else lanes + k for k in range(lanes)]
-            type = writer.type(left)
-            for number, picks in ((i, low), (i | step, high)):
-                name = writer.let(f"vector.shuffle {left.name}, {right.name} {picks} : {type}, {type}")
-                values[number] = Value(name, left.type, True)
+            values[i], values[i | step] = writer.shuffle(left, right, low), writer.shuffle(left, right, high)
         step *= 2
     return values

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 from ....dialect.dims import bounds
 from ...targets.vector_unit import VectorUnit
@@ -26,13 +25,13 @@ from .evaluate import Evaluator, Iteration, Span
 from .forms import Form, variable
 from .order import PART as PART_OF_OWN
 from .order import Order
-from .prefetch import Panels
+from .panel_rows import cover_copied
 from .roles import Roles, even_groups
-from .row_loops import Rows, in_tiles
+from .row_loops import Rows
 from .stretches import LINE, StretchedTiles, find_shared
 from .structure import Op
 from .text import element_bytes
-from .tiles import Tiles, rows_from, tile_work_items
+from .tiles import rows_from, tile_work_items
 
 BLOCK_ROWS = 128
 """The most rows of a work item: a stretch of them stays in the second cache."""
@@ -40,8 +39,6 @@ FEWEST_ROWS = 32
 """The fewest rows that make a copy profitable."""
 PART = 4
 """A stretch takes all but one of so many parts of the first cache; the rows of a tile pass through the other one."""
-Block = tuple[Iteration, Form, Form, Rows]
-"""A position of the outer classes, the first row and column of a block of a panel, and its rows."""
 STEPS = 4
 """The steps that one iteration of a sum takes, where they divide the stretches."""
 
@@ -120,30 +117,4 @@ def write_packed(evaluator: Evaluator, op: Op, copies: Copies, order: Order, beg
     tiles = PackedStretches(evaluator, op, copies)
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
         rows = rows_from(writer, stage.sizes[roles.row], roles.block, row)
-        cover_packed(tiles, panels, (iteration, row, column, rows))
-
-
-def cover_packed(tiles: PackedStretches, panels: Panels, block: Block) -> None:
-    """Writes a block of rows of a panel: with stretches, or in place in a call of few rows."""
-    evaluator, writer, roles = tiles.evaluator, tiles.writer, tiles.roles
-    assert roles.row is not None, tiles.op.location
-    size = tiles.stage.sizes[roles.row]
-    many = partial(tiles.cover_block, *block, evaluator.finish)
-    if bounds(size)[0] >= FEWEST_ROWS:
-        many()
-    else:
-        few = partial(write_in_place, evaluator, tiles.op, roles, panels, block)
-        writer.steps.add(FEWEST_ROWS)
-        is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(FEWEST_ROWS)} : index"
-        writer.either(writer.let(is_few), few, many)
-
-
-def write_in_place(evaluator: Evaluator, op: Op, roles: Roles, panels: Panels, block: Block) -> None:
-    """Writes a block of rows, which read the panel where it is. They are too few to share prefetches of the next
-    one."""
-    (iteration, row, column, rows), tiles = block, Tiles(evaluator, op, roles, replace(panels, turns=()))
-
-    def write(first: Form, count: int) -> None:
-        tiles.cover(iteration, row + first, column, count, evaluator.finish)
-
-    in_tiles(evaluator.writer, rows, roles.rows, write)
+        cover_copied(tiles, FEWEST_ROWS, panels, (iteration, row, column, rows))

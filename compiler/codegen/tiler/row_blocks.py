@@ -138,8 +138,8 @@ class RowStage:
         return most * ROWS
 
     def _choose_online(self) -> OnlineSoftmax | None:
-        """Returns the writer of a softmax along stretches of the keys, where blocks have more rows then, or where whole
-        rows do not fit on the stack."""
+        """Returns the writer of a softmax along stretches of the keys, where blocks have more rows then, where whole
+        rows do not fit on the stack, or where the weights are rounded: the product would widen them in each step."""
         softmax = find_softmax(self.stage)
         if self.evaluator.strict or softmax is None or (self.single and self._fits_whole()):
             return None
@@ -158,7 +158,7 @@ class RowStage:
         row = element_bytes(softmax.element) * (stored * _apart(keys) + _apart(columns))
         room = BLOCK_BYTES // (ROWS * row)
         most = 1 if self.single else self._rows_within(room)
-        if room == 0 or (most <= self.rows and self._fits_whole()):
+        if room == 0 or (most <= self.rows and self._fits_whole() and not softmax.rounds):
             return None
         return OnlineSoftmax(self.evaluator, self.row, softmax, keys, most, self.outer[-1])
 

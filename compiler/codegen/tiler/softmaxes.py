@@ -41,6 +41,11 @@ class Softmax:
         """The dtype of the sums: f32, or f64."""
         return self.product.result.element
 
+    @property
+    def rounds(self) -> bool:
+        """Whether the weights are rounded to a shorter dtype."""
+        return self.weights.result.element != self.element
+
     def take_powers(self) -> None:
         """Lets the product read powers in place of weights, in the dtype of the sums: it rounds no weights."""
         read = next(n for n in self.product.body.walk() if n.kind == "read" and self._is_weight(n))

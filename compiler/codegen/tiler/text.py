@@ -135,6 +135,8 @@ class Writer:
         """The remembered values in scope."""
         self.without: set[str] = set()
         """The features of the CPU that LLVM does not use for the function."""
+        self._halves: dict[str, Value] = {}
+        """The numbers in f16 by the names of the scalars in f32 that they were converted to."""
         self._bound: dict[str, str] = {}
         self._hidden: dict[str, str] = {}
         self._count = 0
@@ -332,8 +334,23 @@ class Writer:
             return self._lanes_of(value)
         if value.vector:
             return value
+        if value.name in self._halves:
+            # Converted after it: a scalar's conversion depends on the previous content of its register.
+            return self.apply("arith.extf", "", [self.broadcast(self._halves[value.name])], value.type)
         type = self.vector_type(value.type)
         return Value(self.let(f"vector.broadcast {value.name} : {value.type} to {type}"), value.type, True)
+
+    def shuffle(self, left: Value, right: Value, picks: Sequence[int]) -> Value:
+        """Returns the vector of some elements of two vectors, which are numbered one after the other. 16-bit floats are
+        shuffled as integers: LLVM would move them one by one."""
+        stored = stored_type(left.type) if left.type in _FLOATS else left.type
+        type, names = self.vector_type(stored), [left.name, right.name]
+        if stored != left.type:
+            names = [self.let(f"arith.bitcast {name} : {self.vector_type(left.type)} to {type}") for name in names]
+        name = self.let(f"vector.shuffle {names[0]}, {names[1]} {list(picks)} : {type}, {type}")
+        if stored != left.type:
+            name = self.let(f"arith.bitcast {name} : {type} to {self.vector_type(left.type)}")
+        return Value(name, left.type, True)
 
     def scalar(self, value: Value) -> Value:
         """Returns a scalar value by its name."""
@@ -373,7 +390,15 @@ class Writer:
         suffix = f" {{{attributes}}}" if attributes else ""
         written = INSTRUCTIONS.get(name, name) if vector else name
         text = f'"{written}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
-        return Value(self.let(text), type, vector)
+        applied = Value(self.let(text), type, vector)
+        if (
+            name == "arith.extf"
+            and values[0].type == "f16"
+            and not vector
+            and supports("convert-halves", self.features)
+        ):
+            self._halves[applied.name] = values[0]
+        return applied
 
     def multiply_add(self, left: str, right: str, total: str, type: str) -> str:
         """Returns left * right + total of floats, rounded once where the CPU has a fused instruction."""

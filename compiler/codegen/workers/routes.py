@@ -63,8 +63,9 @@ _BUFFERIZED = Stage(
 _TILE = Stage("tiled", (":tile",))
 _FAST_MATH = Stage("fast-math", (":fast-math", _INLINE), tiled=())
 _LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
-# A launch of a GPU may still have structured ops, a kernel of the tiler has none.
-_TILED_LOOPS = replace(_LOOPS, tiled=(":report-parts",))
+# A launch of a GPU may still have structured ops, a kernel of the tiler has none. The passes of LLVM for tiled kernels
+# hoist nothing.
+_TILED_LOOPS = replace(_LOOPS, tiled=("func.func(loop-invariant-code-motion)", ":report-parts"))
 _TO_LLVM = (
     "math, vector? convert-vector-to-scf{full-unroll=true}",
     "expand-strided-metadata,lower-affine,convert-scf-to-cf",
