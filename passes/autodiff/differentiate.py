@@ -22,6 +22,7 @@ from ..manager import Context
 from ..rewrite import Names
 from ..simplify.unroll_repeat import UnrollRepeat
 from ..simplify.unused_values import dependencies, names_of
+from .equal_nodes import merge_equal
 from .region_gradients import RegionGradients
 
 RESULT = "gradient"
@@ -42,7 +43,8 @@ def append_gradients(
     nodes: Sequence[Node], loss: Value, wanted: Sequence[Value], name: Callable[[str], str]
 ) -> tuple[tuple[Node, ...], list[Value | None]]:
     """Returns the nodes followed by those that compute the gradients of a scalar loss, and the gradients; None for a
-    value that the loss does not depend on. Nodes that no wanted gradient needs are not among them.
+    value that the loss does not depend on, and for one that is equal to an earlier one, which has the gradient of both.
+    Nodes that no wanted gradient needs are not among them.
 
     Assumes that there is no `repeat`. Raises GradientError at a node without a gradient.
     """
@@ -51,7 +53,8 @@ def append_gradients(
     regions = RegionGradients(b)
     forward = regions.prepare(nodes)
     one = b.scalar(1.0, loss.type.dtype)
-    gradients = pull_back(b, forward, {loss: one}, wanted, regions.rules)
+    unique, equal = merge_equal(forward)
+    gradients = pull_back(b, unique, {equal.get(loss.name, loss): one}, wanted, regions.rules)
     needed = dependencies(b.nodes, {g.name for g in gradients if g is not None})
     backward = tuple(node for node in b.nodes if not needed.isdisjoint(names_of(node.outputs)))
     return (*_without_unused_starts(forward, backward, regions), *backward), gradients

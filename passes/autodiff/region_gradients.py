@@ -34,6 +34,7 @@ from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import I64, TensorType
 from ..analysis.factors import gathered_axis
+from .equal_nodes import merge_equal
 
 Pairs = list[tuple[Value, Value]]
 
@@ -152,8 +153,10 @@ class RegionGradients:
     # --- shared ---
 
     def _copy(self, region: Region, values: dict[str, Value]) -> tuple[Node, ...]:
-        """Appends a copy of the body, whose loops are prepared; `values` maps its names to those of the copy."""
-        body = self.prepare(copy_nodes(self.b, region.body, values))
+        """Appends a copy of the body, with prepared loops, without equal nodes; `values` maps its names to those of the
+        copy."""
+        body, equal = merge_equal(self.prepare(copy_nodes(self.b, region.body, values)))
+        values |= {name: equal.get(value.name, value) for name, value in values.items()}
         self.b.nodes += body
         return body
 

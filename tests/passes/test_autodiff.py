@@ -283,6 +283,35 @@ def test_unneeded_gradients_are_not_computed() -> None:
     assert "cos" not in ops and ops.count("matmul") == 1 and "sinh" not in ops, ops
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return sum(sin(x @ w) * exp(x @ w))",
+        "y = if c { sum(sin(x @ w) * exp(x @ w)) } else { sum(x) }\n return y",
+        "scan t in 0..T with h = x { h = sin(h @ w) * exp(h @ w) }\n return sum(h)",
+    ],
+    ids=["function", "branch", "loop"],
+)
+def test_equal_values_are_differentiated_once(body: str) -> None:
+    """The product is written twice: its gradients by x and by w are two products more, and not four."""
+    text = f"dim T in 0..9\n model m(x: f32[2, 3], w: f32[3, 3], c: bool, n: f32[T]) -> loss: f32 {{ {body} }}"
+    slopes = Slopes(read(text), "m", ["x", "w"], {})
+    check(slopes, make(np.random.default_rng(6), x=(2, 3), w=(3, 3), n=(3,)) | {"c": np.asarray(True)})
+    recomputed = 0 if body.startswith("return") else 1
+    products = [n for n in walk(slopes.differentiated.function("m").body) if n.op in ("matmul", "einsum")]
+    assert len(products) == 2 + recomputed + 2
+
+
+def test_a_parameter_that_is_read_twice() -> None:
+    text = """
+    block Twice(x: f32[3]) -> f32[3] { param weight: f32[3]
+      return x * weight }
+    model m(x: f32[3]) -> loss: f32 { use twice = Twice
+      return sum(sin(twice(x)) + twice(cos(x))) }"""
+    weight = np.array([0.5, -1.0, 2.0])
+    check(Slopes(read(text), "m", ["x", "twice.weight"], {"twice.weight": weight}), {"x": np.array([0.1, 0.2, 0.3])})
+
+
 def test_loops_without_gradients_keep_nothing() -> None:
     text = """
     dim T in 1..64
