@@ -183,7 +183,7 @@ def _fit(
     notes += [note for note in size_notes(context, traced, label) if note not in notes]
     help_text = ""
     if code == "dtype-mismatch":
-        help_text = f"`cast({context.reporter.text(span) or '...'}, {pattern.dtype})` converts it"
+        help_text = context.reporter.conversion(span, pattern.dtype)
     elif code == "shape-mismatch" and frame is not inner:
         help_text = _other_hypers(context, frame, inner, pattern, value, declared)
         help_text = help_text or _undefined_name(inner, declared, axes)

@@ -16,6 +16,7 @@ from ....dialect.diagnostics import Diagnostic, Note, Span
 from ....dialect.dims import Extreme, FloorDiv, Poly, Size, Symbol, bounds
 from ....dialect.graph import Parameter, State
 from ....dialect.lazy_dataclass import dataclass
+from ....dialect.types import DType
 from ....passes.selection import Selector
 from . import syntax
 from .divided_steps import Division
@@ -103,6 +104,11 @@ class Reporter:
             return ""
         line = lines[span.line - 1]
         return line[span.column - 1 : span.end_column - 1] if span.end_line == span.line else line[span.column - 1 :]
+
+    def conversion(self, span: Span, dtype: DType) -> str:
+        """Returns a help that proposes to convert an expression to a dtype."""
+        text = self.text(span) if span.end_line == span.line else ""
+        return f"`cast({text or '...'}, {dtype})` converts it"
 
 
 @dataclass(slots=True)

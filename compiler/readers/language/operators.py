@@ -353,7 +353,7 @@ def _conversion(context: Context, first: tuple[Value, Span], second: tuple[Value
     """Returns a help that converts the operand with the smaller dtype."""
     (a, _), (b, _) = first, second
     target, changed = (a, second) if _rank(a.type.dtype) >= _rank(b.type.dtype) else (b, first)
-    return f"`cast({context.reporter.text(changed[1]) or '...'}, {target.type.dtype})` converts it"
+    return context.reporter.conversion(changed[1], target.type.dtype)
 
 
 def _rank(dtype: DType) -> tuple[bool, bool, int]:

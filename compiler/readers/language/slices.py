@@ -144,7 +144,7 @@ def _update(
     if value.type != type:
         help_text = ""
         if value.type.dtype != type.dtype:
-            help_text = f"`cast({context.reporter.text(span) or '...'}, {type.dtype})` converts it"
+            help_text = context.reporter.conversion(span, type.dtype)
         message = f"this part of `{statement.name.name}` is {type}, not {value.type}"
         return report("shape-mismatch" if not help_text else "dtype-mismatch", message, span, help=help_text)
     return value

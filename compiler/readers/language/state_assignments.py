@@ -43,7 +43,7 @@ def assign_state(context: Context, frame: Frame, name: syntax.Name, value: AnyVa
 def _refuse_type(context: Context, what: str, type: TensorType, value: Value, span: Span) -> Poison:
     help_text = ""
     if value.type.dtype != type.dtype:
-        help_text = f"`cast({context.reporter.text(span) or '...'}, {type.dtype})` converts it"
+        help_text = context.reporter.conversion(span, type.dtype)
     elif value.type.rank == 0:
         help_text = f"`broadcast_to(x, ({', '.join(map(format_size, type.shape))}))` repeats a scalar"
     return context.reporter.error("state-type", f"{what} is {type}, not {value.type}", span, help=help_text)

@@ -110,6 +110,8 @@ def _formula(context: Context, frame: Frame, node: syntax.Expression, name: str,
     if not initial_fits(type, formula.result.type):
         message = f"the state is {type} and cannot begin with {formula.result.type}"
         help_text = "an initial value has the dtype of the state and the sizes of its last axes"
+        if formula.result.type.dtype != type.dtype:
+            help_text = context.reporter.conversion(node.span, type.dtype)
         return context.reporter.error("state-type", message, node.span, help=help_text)
     # Without spans, so that two declarations of one state agree.
     parameters = tuple(replace(parameter, span=None) for parameter in formula.parameters)

@@ -91,6 +91,8 @@ def initial_value(
         if value.type.dtype != type.dtype or leading < 0 or type.shape[leading:] != value.type.shape:
             message = f"the parameter is {type} and cannot begin with {value.type}"
             help_text = "an initial value has the dtype of the parameter and the sizes of its last axes"
+            if value.type.dtype != type.dtype:
+                help_text = context.reporter.conversion(node.initial.span, type.dtype)
             return context.reporter.error("state-type", message, node.initial.span, help=help_text)
         if leading:
             value = context.writer.emit("broadcast_to", (value,), {"shape": type.shape}, span=node.initial.span)[0]

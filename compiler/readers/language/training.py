@@ -19,7 +19,7 @@ from ....dialect.diagnostics import Note
 from ....dialect.differentiate import GradientError
 from ....dialect.graph import Node, Value
 from ....dialect.lazy_dataclass import dataclass
-from ....dialect.types import F32, F64
+from ....dialect.types import BF16, F16, F32, F64
 from ....passes.selection import Selector
 from . import syntax
 from .accumulation import Accumulation
@@ -258,19 +258,29 @@ def _find_block(context: Context, frame: Frame, node: syntax.Update) -> BlockVal
 
 
 def _apply(context: Context, frame: Frame, update: _Update, name: str, state: KeptState, gradient: Value) -> None:
-    """Calls an update, and makes its result the value of the parameter after the call."""
-    path = InstancePath().child(update.block.name).child(name)
-    instance = Instance(update.block, update.hypers, path, update.node.span)
-    span = update.node.span
-    first = [Given(state.argument, span), Given(gradient, span)]
+    """Calls an update, and makes its result the value of the parameter after the call. An update in f32 has parameters
+    of 16 bits converted to f32, and its result is rounded."""
+    type, span, block = state.argument.type, update.node.span, update.block.block
+    given = block.parameters[0].type.dtype.name
+    is_widened = given == str(F32) and type.dtype in (BF16, F16)
+    if given != str(type.dtype) and not is_widened:
+        message = f"`{update.block.name}` updates parameters in {given}, and `{name}` is {type}"
+        help_text = f'`group "{name}" with` a copy of the block in {type.dtype}, or `freeze "{name}"`'
+        context.reporter.error("bad-update", message, span, help=help_text)
+        return
+    make = Maker(context, frame, span)
+    first = [Given(make.cast(value, F32) if is_widened else value, span) for value in (state.argument, gradient)]
+    instance = Instance(update.block, update.hypers, InstancePath().child(update.block.name).child(name), span)
     result = call_instance(context, frame, instance, [*first, *update.arguments], span)
     if contains_error(result):
         return
-    if not isinstance(result, Value) or result.type != state.argument.type:
-        message = f"`{update.block.name}` returns {describe(result)}, not the new value of a {state.argument.type}"
+    wanted = first[0].value
+    assert isinstance(wanted, Value), wanted
+    if not isinstance(result, Value) or result.type != wanted.type:
+        message = f"`{update.block.name}` returns {describe(result)}, not the new value of a {wanted.type}"
         context.reporter.error("bad-update", message, span)
         return
-    state.current = result
+    state.current = make.cast(result, type.dtype)
 
 
 def bare_results(context: Context, frame: Frame, step: syntax.Train) -> list[tuple[syntax.Result, Value | Poison]]:

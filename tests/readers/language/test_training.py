@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from nacre.compiler.readers.language.elaborate import load_module
 from nacre.compiler.readers.language.imports import LIBRARY, OPTIMIZERS
-from nacre.dialect.types import Array
+from nacre.dialect.types import BF16, F16, Array, DType
 from training_session import HEAD, Session, read
 
 STEPS = 5
@@ -372,6 +372,29 @@ def test_a_compiled_step_follows_the_interpreter(level: int, tmp_path: Path) -> 
         np.testing.assert_allclose(session.states[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(session.entries["predict"](x), reference("predict", x), rtol=1e-4, atol=1e-5)
     assert int(session.states["net.dropped.calls"]) == int(reference.states["net.dropped.calls"])
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("level", [0, 2])
+def test_an_update_in_f32_rounds_a_parameter_of_16_bits(dtype: DType, level: int, tmp_path: Path) -> None:
+    """The states of the update are in f32, and only the new value of the parameter is rounded."""
+    text = f"""language 1
+    train step(x: {dtype}[4], lr: f32) -> loss: f32 {{
+      param weight: {dtype}[4] = cast(1.0, {dtype})
+      loss = cast(sum(x * weight), f32)
+      minimize loss with sgd<momentum=0.9>(lr=lr)
+    }}"""
+    session = nacre.compile(text, tmp_path / "m.so", opt_level=level).session()
+    x, rate = np.array([0.3, -1.7, 2e-3, 5.1], dtype.numpy), np.float32(0.1)
+    weight, velocity = np.ones(4, dtype.numpy), np.zeros(4, np.float32)
+    for _ in range(STEPS):
+        session.step(x, rate)
+        velocity = np.float32(0.9) * velocity + x.astype(np.float32)
+        exact = weight.astype(np.float64) - rate.astype(np.float64) * velocity
+        weight = session.states["weight"]
+        step = np.spacing(np.abs(exact).astype(dtype.numpy)).astype(np.float64)
+        assert weight.dtype == dtype.numpy and np.all(np.abs(weight - exact) <= 0.501 * step)
+    assert session.states["sgd.weight.direction.velocity"].dtype == np.float32
 
 
 def test_a_state_with_an_initial_value_leaves_the_parameters_of_its_block_alone() -> None:
