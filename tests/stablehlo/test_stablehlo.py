@@ -428,14 +428,50 @@ def test_a_comparator_may_swap_its_elements(body: str, expected: list[float], tm
     np.testing.assert_array_equal(found, expected)
 
 
-def _sorted(body: str) -> str:
-    return f"""func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
+CANONICAL = """%z = stablehlo.constant dense<0.0> : tensor<f32>
+          %nan = stablehlo.constant dense<0x7FC00000> : tensor<f32>""" + "".join(
+    f"""
+          %{x}n = stablehlo.compare NE, %{x}, %{x}, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          %{x}e = stablehlo.compare EQ, %{x}, %z, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          %{x}z = stablehlo.select %{x}e, %z, %{x} : tensor<i1>, tensor<f32>
+          %{x}c = stablehlo.select %{x}n, %nan, %{x}z : tensor<i1>, tensor<f32>"""
+    for x in "ab"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            "%r = stablehlo.compare LT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+            [4, 3, 1, 6, 0, 5, 2],
+        ),
+        (
+            "%r = stablehlo.compare GT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+            [2, 5, 0, 1, 6, 3, 4],
+        ),
+        (
+            CANONICAL + "%r = stablehlo.compare LT, %ac, %bc, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+            [3, 0, 1, 6, 5, 2, 4],
+        ),
+    ],
+    ids=["ascending", "descending", "canonical"],
+)
+def test_total_orders_have_signs_of_zeros_and_nans(body: str, expected: list[int], tmp_path: Path) -> None:
+    x = np.array([0.0, -0.0, np.nan, -np.inf, -np.nan, 1.0, -0.0], np.float32)
+    assert np.signbit(x[4]) and not np.signbit(x[2])
+    (found,) = run(tmp_path, _sorted(body, 7), x)
+    np.testing.assert_array_equal(found.view(np.int32), x[expected].view(np.int32))
+
+
+def _sorted(body: str, size: int = 3) -> str:
+    return f"""func.func public @main(%x: tensor<{size}xf32>) -> tensor<{size}xf32> {{
       %y = "stablehlo.sort"(%x) <{{dimension = 0 : i64, is_stable = true}}> ({{
         ^bb0(%a: tensor<f32>, %b: tensor<f32>):
           {body}
           stablehlo.return %r : tensor<i1>
-      }}) : (tensor<3xf32>) -> tensor<3xf32>
-      return %y : tensor<3xf32>
+      }}) : (tensor<{size}xf32>) -> tensor<{size}xf32>
+      return %y : tensor<{size}xf32>
     }}"""
 
 
@@ -446,8 +482,46 @@ def _sorted(body: str) -> str:
         "%r = stablehlo.compare LT, %a, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>",
         "%n = stablehlo.negate %a : tensor<f32>\n"
         "          %r = stablehlo.compare LT, %n, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+        "%c = stablehlo.constant dense<5.0> : tensor<f32>\n"
+        "%f = stablehlo.compare GT, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+        "%g = stablehlo.compare GT, %b, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+        "%m = stablehlo.select %f, %c, %a : tensor<i1>, tensor<f32>\n"
+        "%n = stablehlo.select %g, %c, %b : tensor<i1>, tensor<f32>\n"
+        "%r = stablehlo.compare LT, %m, %n : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+        CANONICAL + "%r = stablehlo.compare LT, %a, %bc : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+        CANONICAL.replace("dense<0.0>", "dense<1.0>")
+        + "%r = stablehlo.compare LT, %ac, %bc : (tensor<f32>, tensor<f32>) -> tensor<i1>",
     ],
 )
 def test_other_comparators_are_refused(body: str, tmp_path: Path) -> None:
     with pytest.raises(DiagnosticError, match="compares elements by neither"):
         run(tmp_path, _sorted(body))
+
+
+@pytest.mark.parametrize(("result", "expected"), [("a", [4, 8, 12, 16]), ("c", [4, 1, 12, 9])])
+def test_a_sum_that_a_body_does_not_return_is_not_scattered(result: str, expected: list[float], tmp_path: Path) -> None:
+    text = f"""func.func public @main(%x: tensor<4xf32>, %i: tensor<3x1xi32>, %u: tensor<3xf32>) -> tensor<4xf32> {{
+      %y = "stablehlo.scatter"(%x, %i, %u) <{{scatter_dimension_numbers = #stablehlo.scatter<
+        inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+        ^bb0(%a: tensor<f32>, %c: tensor<f32>):
+          %t = stablehlo.add %a, %c : tensor<f32>
+          stablehlo.return %{result} : tensor<f32>
+      }}) : (tensor<4xf32>, tensor<3x1xi32>, tensor<3xf32>) -> tensor<4xf32>
+      return %y : tensor<4xf32>
+    }}"""
+    rows, updates = np.array([[3], [1], [4]], np.int32), np.array([9, 1, 9], np.float32)
+    (found,) = run(tmp_path, text, np.array([4, 8, 12, 16], np.float32), rows, updates)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_body_must_return_what_it_combines(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<4xf32>, %s: tensor<f32>) -> tensor<f32> {
+      %y = "stablehlo.reduce"(%x, %s) <{dimensions = array<i64: 0>}> ({
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %t = stablehlo.add %a, %b : tensor<f32>
+          stablehlo.return %a : tensor<f32>
+      }) : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+      return %y : tensor<f32>
+    }"""
+    with pytest.raises(DiagnosticError, match="returns something else"):
+        run(tmp_path, text, np.ones(4, np.float32), np.zeros((), np.float32))

@@ -161,6 +161,7 @@ def _combined(use: Use, x: Tensor, rows: Tensor, updates: Tensor) -> Tensor:
     if not operations and last.operands[0] == new:
         return g.scatter_nd(x, rows, updates, mode="drop")
     is_sum = len(operations) == 1 and operations[0].name == "add" and set(operations[0].operands) == {old, new}
+    is_sum = is_sum and last.operands[0] == operations[0].results[0][0]
     if is_sum and x.dtype != BOOL:
         return g.scatter_nd_add(x, rows, updates, mode="drop")
 

@@ -21,12 +21,14 @@ REDUCERS: Mapping[str, tuple[str, str]] = {
 
 
 def reducer(use: Use, body: BlockRecord) -> str:
-    """Returns the name of the only operation of a body, applied to its two arguments."""
-    operations = body.operations
+    """Returns the name of the only operation of a body, applied to its two arguments, which it returns."""
+    *operations, last = body.operations
     names = {number for number, _ in body.arguments}
-    if len(operations) != 2 or set(operations[0].operands) != names or operations[0].name not in REDUCERS:
-        listed = ", ".join(f"`{operation.name}`" for operation in operations[:-1])
+    if len(operations) != 1 or set(operations[0].operands) != names or operations[0].name not in REDUCERS:
+        listed = ", ".join(f"`{operation.name}`" for operation in operations)
         use.fail(f"combines elements by {listed}; single operations {', '.join(REDUCERS)} are supported")
+    if last.operands[0] != operations[0].results[0][0]:
+        use.fail(f"combines elements by `{operations[0].name}`, but returns something else")
     return operations[0].name
 
 
