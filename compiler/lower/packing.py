@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -168,7 +167,7 @@ def choose_packing(
     # The scales of a block-quantized weight have panels of the same columns as its quantized values.
     is_wide = group > 1 or _is_grouped(op, total, others)
     if total is F64:
-        sizes = replace(sizes, lanes=sizes.lanes // 2)
+        sizes = sizes.of_f64
     return Packing(batch, (*summed, *still), lane, _choose_width(size, WIDE if is_wide else sizes), group)
 
 

@@ -43,13 +43,19 @@ class PanelSizes:
     cache, that costs up to a quarter of the speed, since the other parts of a cache line are loaded again later.
 
     `decoded` tells whether products in bf16 dequantize a weight for a matrix unit. They then read quantized values in
-    the groups that another product needs.
+    the groups that another product needs. Panels of f64 have multiples of `lanes_of_f64` columns.
     """
 
     lanes: int = 16
     most: int = 3
     narrow: int = 0
     decoded: bool = False
+    lanes_of_f64: int = 8
+
+    @property
+    def of_f64(self) -> PanelSizes:
+        """The sizes of panels of f64."""
+        return replace(self, lanes=self.lanes_of_f64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +111,8 @@ class VectorUnit:
 
     @property
     def panels(self) -> PanelSizes:
-        """The panels of f32 that fit its tiles."""
-        return PanelSizes(self.lanes(32), self.vectors, self.narrow_panels)
+        """The panels that fit its tiles."""
+        return PanelSizes(self.lanes(32), self.vectors, self.narrow_panels, lanes_of_f64=self.lanes(64))
 
     def exact(self) -> VectorUnit:
         """Returns the unit without instructions that flush denormal numbers to zero, and without rounded factors."""

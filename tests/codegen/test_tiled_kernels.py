@@ -10,6 +10,7 @@ from nacre.compiler.codegen.llvm.machine import vector_features
 from nacre.compiler.codegen.tiler.structure import Unsupported
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.families import FAMILIES
 from nacre.compiler.targets.target import parse_targets
 from nacre.compiler.targets.vector_unit import VectorUnit
 
@@ -30,6 +31,22 @@ model single(x: f32[4], i: i64[1], u: f32) -> f32[4] { return scatter_nd(x, i, u
 model joined(x: f8e4m3[B, 7]) -> f8e4m3[B+1, 7] { return concat([x, full((1, 7), 0.5, dtype=f8e4m3)], axis=0) }
 model between(x: f32[B, 7]) -> f32[B+2, 7] { return concat([full((1, 7), 1.0), x, full((1, 7), 0.5)], axis=0) }
 """
+WEIGHTS = """dim B in 0..20
+
+model product(x: DTYPE[B, 33]) -> DTYPE[B, 100] {
+  param w: DTYPE[33, 100]
+  return x @ w
+}
+model turned(x: DTYPE[5, 33]) -> DTYPE[5, 17] {
+  param v: DTYPE[17, 33]
+  return x @ v.T
+}
+model windows(x: DTYPE[2, 8, 9, 9]) -> DTYPE[2, 12, 9, 9] {
+  param u: DTYPE[12, 8, 3, 3]
+  return relu(conv2d(x, u, padding=1))
+}
+"""
+OTHERS = [name for name, family in FAMILIES.items() if name != "x86_64" and not family.device]
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 
@@ -41,6 +58,20 @@ def test_kernels_are_tiled(passes: str | None) -> None:
     assert len(kernels) > 10 and len(machines) == len(LEVELS)
     left = [f"{k.origins}: {line}" for k in kernels for line in find_untiled(Tiled(k.text()), machines)]
     assert not left, "\n".join(left)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-v3", "x86-64-v4", *(FAMILIES[name].triple for name in OTHERS)])
+def test_products_with_weights_are_tiled_for_every_machine(target: str, dtype: str) -> None:
+    """Panels are as wide as some vectors of the machine in this dtype."""
+    build = Build(read_model(WEIGHTS.replace("DTYPE", dtype)), Options(level=2, targets=parse_targets(target)))
+    lowered = build.lower(build.optimize())
+    (unit,) = units_of(target)
+    left = [f"{k.origins}: {line}" for k in lowered.kernels for line in find_untiled(Tiled(k.text()), [unit])]
+    assert not left, "\n".join(left)
+    widths = [w.packing.width for w in lowered.weights if w.packing is not None]
+    lanes = unit.lanes(64 if dtype == "f64" else 32)
+    assert len(widths) == 3 and all(width % lanes == 0 for width in widths) and max(widths) > lanes, (widths, lanes)
 
 
 def units_of(*levels: str) -> list[VectorUnit]:
