@@ -74,7 +74,7 @@ class DType:
         any in order to take fewer bytes.
     is_grouped: whether CPUs have instructions that sum the products of neighbours. Weights are then packed so that as
         many neighbours as fill 32 bits are adjacent.
-    through_f32: whether a conversion from f64 rounds to f32 first, as that of the numpy counterpart does.
+    through_f32: whether a conversion from f64, or from an integer, rounds to f32 first.
     samples: numbers that tests mix with ordinary ones, in addition to zeros, infinities and NaN: denormal numbers, 1,
         and huge numbers, whose products overflow.
     aliases: further names in other libraries, besides that of the numpy counterpart.

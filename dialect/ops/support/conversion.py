@@ -1,7 +1,7 @@
 """Arrays in another dtype: the reference of `cast`, which defines all conversions of numbers for a model.
 
 Floats to integers truncate toward zero and saturate, NaN gives 0; integers wrap. Floats are rounded once, to nearest,
-halves to even. Numbers and infinities beyond the range of an 8-bit float saturate at its greatest number, and NaN stays
+halves to even; f64 and integers are rounded to f32 before they become bf16, as in PyTorch. Numbers and infinities beyond the range of an 8-bit float saturate at its greatest number, and NaN stays
 NaN, as in the saturating modes of ONNX's `Cast` and of the OCP's 8-bit float specification; other floats overflow to
 infinities.
 """
@@ -28,6 +28,10 @@ def cast_array(x: Array, dtype: DType) -> Array:
         return _truncated(x, dtype)
     if dtype.is_storage:
         return _saturated(x, dtype)
+    if dtype.through_f32:
+        # How ml_dtypes rounds f64 and integers depends on its version.
+        with np.errstate(over="ignore"):
+            return x.astype(np.float32).astype(dtype.numpy)
     return x.astype(dtype.numpy)
 
 
@@ -63,7 +67,7 @@ def _saturated(x: Array, dtype: DType) -> Array:
     wide: npt.NDArray[Any] = x.astype(np.float64 if dtype_of(x) is F64 else np.float32)
     with np.errstate(invalid="ignore"):
         inside = np.clip(wide, -format.largest, format.largest)
-        # ml_dtypes rounds f64 to f32 first.
+        # ml_dtypes rounded f64 to f32 first up to 0.6.
         return np.asarray(_on_grid(inside, format) if inside.dtype == F64.numpy else inside).astype(dtype.numpy)
 
 
