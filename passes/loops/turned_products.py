@@ -22,8 +22,8 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter, count_uses
 @dataclass(frozen=True)
 class TurnedProducts(Pass):
     """Rewrites a product of a transposed matrix as the transpose of a product with the matrix itself, where the
-    transposes of the other operand and of the result move fewer elements than that of the matrix, and nothing else
-    reads the latter. A vector is reshaped, which moves none.
+    transposes of the other operand and of the result never move more elements than that of the matrix, and nothing
+    else reads the latter. A vector is reshaped, which moves none.
 
     Assumes that parameters are folded: the transpose of a parameter is in memory, and its products stay as they are.
     """

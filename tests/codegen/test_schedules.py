@@ -26,7 +26,9 @@ def test_attention_is_one_nest_behind_the_transposition_of_its_keys(kind: str, s
     dims = "dim T in 1..128\n" if size == "T" else ""
     mask = f", mask: f32[{size}, {size}]" if kind == "masked" else ""
     text = f"{dims}model m(q: {shape}, k: {shape}, v: {shape}{mask}) -> {shape} {{\n  return {body}\n}}\n"
-    assert schedules(generate(text)) == [("map",), ("rows",)]
+    # 40 rows are one block, whose last row needs all keys.
+    rows = "bounded rows" if size == "T" and kind in ("causal", "written-out") else "rows"
+    assert schedules(generate(text)) == sorted([("map",), (rows,)])
 
 
 IN_PLACE = {

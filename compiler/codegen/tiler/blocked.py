@@ -12,7 +12,8 @@ step of a sum reads a few numbers of two long rows, which often map to the same 
     |-----------------------------|          |--|  |--|  y[k, n .. n + width]      y[k, n + width .. n + 2 * width]
     |      ###### (n .. n + step) |    ->    |--|  |--|  y[k + 1, n .. n + width]  ...
 
-Every sum follows the order of the reduction loop.
+The gradient of a convolution's weight sums over images and positions in them. Its steps are numbered through all of
+these loops, and a copy finds the position of each step. Every sum follows the order of the reduction loops.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from ....dialect.dims import bounds
+from ....dialect.dims import Size, bounds, product
 from ....dialect.lazy_dataclass import dataclass
 from ..structured.positions import Panel
 from .evaluate import Evaluator, Iteration, Kept, Span
@@ -30,7 +31,7 @@ from .order import Order
 from .paired import takes_pairs
 from .roles import Roles, even_groups
 from .row_loops import in_tiles
-from .stretches import SharingTiles, find_shared
+from .stretches import SharingTiles, find_columns
 from .structure import Buffer, Op
 from .text import STACK_BYTES, Value, element_bytes
 from .tiles import Cell, tile_work_items
@@ -67,23 +68,25 @@ class Blocks:
 
 
 def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
-    """Returns the copies for an op whose sizes are known and divide evenly; None for other ops. Products of bf16 are
-    summed in pairs where there is an instruction for it: see `paired`."""
+    """Returns the copies for an op whose rows and columns are known and divide evenly; None for other ops. Products of
+    bf16 are summed in pairs where there is an instruction for it: see `paired`."""
     stage, lanes = evaluator.stage, evaluator.writer.lanes
-    columns = find_shared(stage, op, roles)
+    columns = find_columns(stage, op, roles)
     if columns is None or roles.row is None or takes_pairs(evaluator, op, columns):
         return None
-    (loop,), rows = op.summed, 1 - columns
+    rows = 1 - columns
     access = op.reads[rows]
     moving = {stage.of(op, i): access.step(i) for i in access.loops()}
     if any(isinstance(p, Panel) for read in op.reads for p in read.index) or stage.holds(access.tensor):
         return None
-    if moving.get(roles.row) != 1 or moving.get(stage.of(op, loop)) in (1, None) or access.group is not None:
+    if moving.get(roles.row) != 1 or any(moving.get(stage.of(op, i)) in (1, None) for i in op.summed):
         return None
-    if access.tensor.view is None or access.tensor.element != op.reads[columns].tensor.element:
+    if access.group is not None or access.tensor.view is None:
         return None
-    height, width, steps = stage.sizes[roles.row], stage.sizes[roles.lane], op.loops[loop]
-    if not (isinstance(height, int) and isinstance(width, int) and isinstance(steps, int)) or steps < FEWEST_STEPS:
+    if access.tensor.element != op.reads[columns].tensor.element:
+        return None
+    height, width, steps = stage.sizes[roles.row], stage.sizes[roles.lane], _count_steps(op)
+    if not (isinstance(height, int) and isinstance(width, int)) or bounds(steps)[0] < FEWEST_STEPS:
         return None
     block = _divisor(height, lanes, BLOCK_ROWS)
     tile = _divisor(width, lanes, roles.width)
@@ -93,12 +96,16 @@ def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
     others = prod(bounds(stage.sizes[c])[0] for c in roles.outer) * (height // block)
     while group > tile and others * (width // group) < FEWEST_ITEMS:
         group = _divisor(width, tile, group - tile)
-    depth = even_groups(steps, DEPTH)
+    depth = even_groups(steps, DEPTH) if isinstance(steps, int) else DEPTH
     placed = len(stage.ops) == 1
     numbers = depth * (block + group) + (0 if placed else block * group) + 3 * lanes
     if numbers * element_bytes(op.result.element) > STACK_BYTES - evaluator.writer.stack_bytes:
         return None
     return Blocks(replace(roles, block=block, width=tile, step=group), columns, rows, depth, placed)
+
+
+def _count_steps(op: Op) -> Size:
+    return product(op.loops[i] for i in op.summed)
 
 
 def _divisor(size: int, unit: int, most: int) -> int:
@@ -108,9 +115,11 @@ def _divisor(size: int, unit: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """The stretch that is copied next: the position of its first step, and the first row and column of its blocks."""
+    """The stretch that is copied next: its first step, and the first row and column of its blocks, in an iteration of
+    the loops around them."""
 
-    at: Iteration
+    around: Iteration
+    step: Form
     row: Form
     column: Form
 
@@ -126,6 +135,10 @@ class BlockedTiles(SharingTiles):
         self.rows = self.roles.row
         element, roles, depth = self.node.type, self.roles, blocks.depth
         lanes = self.writer.lanes
+        # The panels have a step for each of all the loops of the sum, which count as the last one.
+        self.size = _count_steps(op)
+        self.loops = [(op.summed[-1:], self.size)]
+        self.still = dict.fromkeys((self.stage.of(op, i) for i in op.reduced), constant(0))
         # A tile reads rows of one panel.
         self.height = lanes if lanes % roles.rows == 0 else roles.block
         self.together = self._together(self.size, depth)
@@ -137,6 +150,7 @@ class BlockedTiles(SharingTiles):
     def write(self, iteration: Iteration, row: Form, column: Form, finish: Callable[[Iteration], None]) -> None:
         """Writes the block of rows and the group of columns that begin at `row` and `column`."""
         writer, evaluator, op, depth = self.writer, self.evaluator, self.op, self.blocks.depth
+        iteration = {**iteration, **self.still}
 
         def start(cells: Sequence[Cell], count: int) -> None:
             for _, at, slot in cells:
@@ -223,16 +237,27 @@ class BlockedTiles(SharingTiles):
         writer, roles, lanes = self.writer, self.roles, self.writer.lanes
         with writer.loop(first, stop, 1) as step:
             offset = variable(step) + variable(first, -1)
+            iteration = {**iteration, **self._position(variable(step))}
             for start in range(0, roles.step, lanes):
-                at = {**iteration, roles.lane: column.plus(start) + LANES, self.sum: variable(step)}
+                at = {**iteration, roles.lane: column.plus(start) + LANES}
                 tile, within = divmod(start, roles.width)
                 slot = offset.times(roles.width).plus(tile * self.blocks.depth * roles.width + within) + LANES
                 writer.store(self.panels_of_columns, slot, self._load(self.blocks.columns, at))
             for start in range(0, roles.block, lanes):
-                at = {**iteration, self.rows: row.plus(start) + LANES, self.sum: variable(step)}
+                at = {**iteration, self.rows: row.plus(start) + LANES}
                 panel, within = divmod(start, self.height)
                 slot = offset.times(self.height).plus(panel * self.blocks.depth * self.height + within) + LANES
                 writer.store(self.panel_of_rows, slot, self._load(self.blocks.rows, at))
+
+    def _position(self, step: Form) -> Iteration:
+        """Returns the position of a step in the loops of the sum."""
+        writer, op, position = self.writer, self.op, dict(self.still)
+        *around, innermost = op.summed
+        for loop, within in zip(around, (op.summed[i + 1 :] for i in range(len(around))), strict=True):
+            left, inner = writer.index(step), writer.size(product(op.loops[i] for i in within))
+            position[self.stage.of(op, loop)] = variable(writer.let(f"arith.divui {left}, {inner} : index"))
+            step = variable(writer.let(f"arith.remui {left}, {inner} : index"))
+        return {**position, self.stage.of(op, innermost): step}
 
     # Prefetching
 
@@ -251,7 +276,7 @@ class BlockedTiles(SharingTiles):
         start = select(last, constant(0), variable(stop))
         row = select(last, select(whole, row.plus(roles.block), row), row)
         column = select(last, select(whole, constant(0), beside), column)
-        return _Next({**iteration, self.sum: start}, row, column)
+        return _Next(iteration, start, row, column)
 
     def _tile_number(self, slot: Form) -> str:
         """Returns the number of the tile with sums from `slot` on."""
@@ -281,9 +306,9 @@ class BlockedTiles(SharingTiles):
             first = let("minui", let("muli", let("divui", number, shares), steps), depth - steps)
             within = let("muli", let("remui", number, shares), share * lanes)
             for each in range(steps):
-                moved = after.at[self.sum] + variable(first).plus(each)
+                moved = {**after.around, **self._position(after.step + variable(first).plus(each))}
                 for vector in range(share):
-                    at = {**after.at, self.sum: moved, c: origin + variable(within).plus(vector * lanes)}
+                    at = {**moved, c: origin + variable(within).plus(vector * lanes)}
                     writer.prefetch(*self.evaluator.home(self.op.reads[read], self.op, at))
 
     def _load(self, number: int, at: Iteration) -> Value:

@@ -35,11 +35,10 @@ _DOT = Node("dot", "f32", text="arith.extf arith.extf")
 
 def takes_pairs(evaluator: Evaluator, op: Op, number: int) -> bool:
     """Returns whether a product with the shared factor `number` may be summed in pairs of steps."""
-    writer, (loop,) = evaluator.writer, op.summed
-    rows = op.reads[1 - number]
-    if any(access.tensor.element != "bf16" or not is_plain(access) for access in op.reads):
+    writer, rows = evaluator.writer, op.reads[1 - number]
+    if len(op.summed) != 1 or any(access.tensor.element != "bf16" or not is_plain(access) for access in op.reads):
         return False
-    if rows.step(loop) is None or rows.group is not None or evaluator.stage.holds(rows.tensor):
+    if rows.step(op.summed[0]) is None or rows.group is not None or evaluator.stage.holds(rows.tensor):
         return False
     return find("dot-bfloats", writer.lanes, writer.features) is not None
 

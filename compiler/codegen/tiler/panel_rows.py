@@ -22,16 +22,18 @@ Block = tuple[Iteration, Form, Form, Rows]
 
 
 def cover_copied(tiles: RowBlockTiles, fewest: int, panels: Panels, block: Block) -> None:
-    """Writes a block of rows: with copies of its panel, or in place in a call of less than `fewest` rows."""
+    """Writes a block of rows: with copies of its panel, or in place in a call of fewer than `fewest` rows."""
     evaluator, writer, roles = tiles.evaluator, tiles.writer, tiles.roles
     size = 1 if roles.row is None else tiles.stage.sizes[roles.row]
     many = partial(tiles.cover_block, *block, evaluator.finish)
-    if bounds(size)[0] >= fewest:
+    lower = replace(roles, rows=min(roles.rows, max(fewest - 1, 1)))
+    few = partial(write_in_place, evaluator, tiles.op, lower, panels, block)
+    least, most = bounds(size)
+    if least >= fewest:
         many()
+    elif most < fewest:
+        few()
     else:
-        few = partial(
-            write_in_place, evaluator, tiles.op, replace(roles, rows=min(roles.rows, fewest - 1)), panels, block
-        )
         writer.steps.add(fewest)
         is_few = f"arith.cmpi ult, {writer.size(size)}, {writer.size(fewest)} : index"
         writer.either(writer.let(is_few), few, many)

@@ -34,10 +34,15 @@ LINE = 64
 
 
 def find_shared(stage: Stage, op: Op, roles: Roles) -> int | None:
-    """Returns the read of a sum of products that is a vector along the lanes and that all rows share."""
+    """Returns the read of a sum of products over one loop that is a vector along the lanes and that all rows share."""
     # A 1x1 convolution has loops of one step too. Longer vectors read whole lines in each step, without a copy.
     summed = op.summed if roles.fetches_panels else op.reduced
-    if op.factors is None or len(summed) != 1 or len(op.reads) != 2 or roles.windowed:
+    return find_columns(stage, op, roles) if len(summed) == 1 else None
+
+
+def find_columns(stage: Stage, op: Op, roles: Roles) -> int | None:
+    """Returns the read of a sum of products over any loops that is a vector along the lanes and that all rows share."""
+    if op.factors is None or len(op.reads) != 2 or roles.windowed:
         return None
     classes = [{stage.of(op, i) for i in access.loops()} for access in op.reads]
     shared = [n for n, found in enumerate(classes) if roles.lane in found and roles.row not in found]
@@ -60,7 +65,7 @@ class SharingTiles(Tiles):
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int) -> None:
         super().__init__(evaluator, op, roles)
         self.number, self.access, self.node = number, op.reads[number], op.factor(number)
-        (loop,) = op.summed
+        *_, loop = op.summed
         self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
 
     def _together(self, *lengths: Size) -> int:

@@ -335,7 +335,7 @@ class Writer:
         if value.vector:
             return value
         if value.name in self._halves:
-            # Converted after it: a scalar's conversion depends on the previous content of its register.
+            # Broadcast first, then converted: a scalar's conversion depends on the previous content of its register.
             return self.apply("arith.extf", "", [self.broadcast(self._halves[value.name])], value.type)
         type = self.vector_type(value.type)
         return Value(self.let(f"vector.broadcast {value.name} : {value.type} to {type}"), value.type, True)
