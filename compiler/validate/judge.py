@@ -31,6 +31,9 @@ is reported: comparisons may amplify a rounding error that the noise has missed.
 _SAMPLES = tuple((F64 if n % 2 == 0 else None, amplitude) for count, amplitude in ROUNDS for n in range(count))
 """The precision and the amplitude of each sample. Every second one uses the dtypes of the graph, so that sums overflow
 as they do there."""
+_WIDE = [number for number, (precision, _) in enumerate(_SAMPLES) if precision is F64]
+_TURNS = {number: turn for turn, number in enumerate(_WIDE[::2])}
+"""The turns of every second sample in float64, in which a sum of terms beyond the range is a number."""
 _COMPARED = (1, 2, 3, 5, 8, 13, 23, len(_SAMPLES))
 """The numbers of samples with which a difference is compared again. Samples only widen the admissible range, so a
 result that is admissible with some of them is so with all."""
@@ -261,7 +264,8 @@ class Judge:
         """Draws samples until there are `count`."""
         self._run_plain()
         drawn, self._drawn = self._drawn, max(count, self._drawn)
-        for precision, amplitude in _SAMPLES[drawn:count] if self._expected else ():
+        for number in range(drawn, count) if self._expected else ():
+            precision, amplitude = _SAMPLES[number]
             interpreter = NoisyInterpreter(
                 self.decomposed,
                 self.load,
@@ -269,6 +273,7 @@ class Judge:
                 precision=precision,
                 amplitude=amplitude,
                 in_blocks=self.in_blocks,
+                turn=_TURNS.get(number),
                 most_iterations=PATIENCE * MOST_ITERATIONS,
                 kept=self.kept,
             )

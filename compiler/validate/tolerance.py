@@ -7,7 +7,7 @@ correct programs do, including cancellation and amplification.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import ml_dtypes
@@ -79,7 +79,10 @@ def _multiplies_bfloats(node: Node) -> bool:
 class NoisyInterpreter(Interpreter):
     """Adds noise of the size of a rounding error to every result; numbers beyond the range of a dtype become infinite.
 
-    `amplitude` is in rounding errors. `in_blocks`: convolutions may be computed in blocks, which rounds more.
+    `amplitude` is in rounding errors. `in_blocks`: convolutions may be computed in blocks, which rounds more. `turn` is
+    the number of the run: a sum whose terms overflow has each of its three results in one of three successive turns,
+    since random ones would leave some out in large tensors. Without a turn, the result is random, as combinations of
+    several sums need.
     """
 
     def __init__(
@@ -91,11 +94,12 @@ class NoisyInterpreter(Interpreter):
         precision: DType | None,
         amplitude: float,
         in_blocks: bool,
+        turn: int | None = None,
         most_iterations: int | None = None,
         kept: KeptParameters | None = None,
     ) -> None:
         super().__init__(module, load, precision=precision, most_iterations=most_iterations, kept=kept)
-        self.rng, self.amplitude, self.in_blocks = rng, amplitude, in_blocks
+        self.rng, self.amplitude, self.in_blocks, self.turn = rng, amplitude, in_blocks, turn
 
     def _run_node(self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int]) -> Sequence[Array]:
         operator = OPERATORS[node.op]
@@ -169,10 +173,17 @@ class NoisyInterpreter(Interpreter):
                 # Products of many factors may be summed before the last factor: (inf + x) * y, or inf * y + x * y.
                 overflows = ~(units <= most)
             if np.any(overflows):
-                wide = np.where(overflows, self.rng.choice([np.nan, np.inf, -np.inf], wide.shape), wide)
+                wide = np.where(overflows, self._overflowed(wide.shape), wide)
         if np.any(beyond := np.abs(wide) > most):
             wide = np.where(beyond, np.copysign(np.inf, wide), wide)
         return wide.astype(result.dtype)
+
+    def _overflowed(self, shape: tuple[int, ...]) -> Numbers:
+        """Returns results of sums with terms beyond the range, in an order that is not known."""
+        results = np.array([np.nan, np.inf, -np.inf])
+        if self.turn is None:
+            return self.rng.choice(results, shape)
+        return results[(np.arange(prod(shape)).reshape(shape) + self.turn) % len(results)]
 
 
 def _flushed(array: Array) -> Array:

@@ -164,3 +164,17 @@ def test_a_code_may_be_the_next_one_at_a_tie_alone() -> None:
     assert found is not None and (found.result, found.different) == (0, 1)
     found = judge.difference([right, products(judge, wrong)])
     assert found is not None and found.result == 1 and found.different <= 20
+
+
+def test_a_sum_of_terms_beyond_the_range_has_any_result_everywhere() -> None:
+    """Terms beyond the range in both directions: a sum that rounds once in each step keeps the first infinity, another
+    one is NaN. Random results for each element would leave some of a million out."""
+    b = Builder(OPERATORS)
+    x, y = Value("x", TensorType(F32, (2, 1000))), Value("y", TensorType(F32, (2, 1000)))
+    product = b.multiply(b.einsum(x, y, equation="ki,kj->ij"), b.scalar(-np.inf, F32))
+    module = Module("m", functions=(Function("f", (x, y), tuple(b.nodes), (product,)),))
+    arrays = (np.repeat(np.array([[3e25], [-2e25]], np.float32), 1000, axis=1), np.full((2, 1000), 1e25, np.float32))
+    judge = Judge(module, Trial("f", {}, ORDINARY, ("x", "y"), arrays), made_up)
+    for value in (np.inf, -np.inf, np.nan):
+        assert judge.difference([np.full((1000, 1000), value, np.float32)]) is None, value
+    assert judge.difference([np.zeros((1000, 1000), np.float32)]) is not None
