@@ -105,9 +105,10 @@ class Layouts:
 
     def is_movable(self, node: Node) -> bool:
         """Returns whether the weight and the bias of a convolution may be transposed: when the artifact is written, or
-        in each call, if enough positions share the weight."""
+        in each call, if enough positions share the weight. Of a symbolic number of positions, the mean of the least and
+        the greatest counts."""
         positions = product((node.inputs[0].type.shape[0], *node.output.type.shape[2:]))
-        return bounds(positions)[0] >= MOVING_POSITIONS or all(map(self.known.is_known, node.inputs[1:]))
+        return sum(bounds(positions)) // 2 >= MOVING_POSITIONS or all(map(self.known.is_known, node.inputs[1:]))
 
 
 @dataclass(frozen=True, slots=True)

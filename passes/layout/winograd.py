@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...dialect.dims import Size, bounds, ceil_divide, product, static_size
+from ...dialect.dims import Size, bounds, ceil_divide, multiply, product, static_size
 from ...dialect.graph import Constant, Function, Module, Node, Value
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
@@ -33,10 +33,11 @@ class Winograd(Pass):
     F(4x4, 3x3).
 
     The rewrite applies where it saves time: at least `channels` channels are read and computed, and at least `blocks`
-    blocks of 4x4 results share the 36 matrices, which are four times as large as the weight. A symbolic batch counts
-    with its least size, symbolic heights and widths with the geometric mean of the fewest and the most blocks: sizes in
-    1..1024 are rewritten, sizes in 1..32 are not. Assumes that `channels-last` has turned the padding into nodes; zeros
-    that fill the last blocks are added to these. Leaves the transform of the weight to `fold-parameters`.
+    blocks of 4x4 results share the 36 matrices, which are four times as large as the weight. If the weight is known, a
+    symbolic batch counts with its least size, symbolic heights and widths with the geometric mean of the fewest and the
+    most blocks: sizes in 1..1024 are rewritten, sizes in 1..32 are not. In a training step, the mean of the fewest and
+    the most blocks counts. Assumes that `channels-last` has turned the padding into nodes; zeros that fill the last
+    blocks are added to these. Leaves the transform of the weight to `fold-parameters`.
 
     The transform of a weight in a short dtype is computed in each call, so that the artifact holds the short weight; so
     is that of a weight that changes from call to call. It takes about as long as the products of 16 blocks, so at least
@@ -78,12 +79,16 @@ class Winograd(Pass):
         return frozenset(chosen)
 
 
-def shared_blocks(node: Node) -> int:
+def shared_blocks(node: Node, *, changes: bool = False) -> int:
     """Returns the number of result blocks that share a transform in a call. An image of symbolic size counts with the
     geometric mean of its fewest and its most blocks, since images of one block are rare. A symbolic batch, which is
-    often 1, counts with its least size."""
+    often 1, counts with its least size. If the weight `changes` from call to call, as in a training step, the mean of
+    the fewest and the most blocks counts."""
     batch, height, width, _ = node.output.type.shape
-    fewest, most = bounds(product((ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))
+    image = product((ceil_divide(height, BLOCK), ceil_divide(width, BLOCK)))
+    if changes:
+        return sum(bounds(multiply(batch, image))) // 2
+    fewest, most = bounds(image)
     return int(bounds(batch)[0]) * math.isqrt(max(fewest, 1) * most)
 
 
@@ -128,7 +133,8 @@ class _Rewriter(Rewriter):
         results = node.output.type.shape[-1]
         least = min(bounds(size)[0] for size in (results, x.type.shape[-1]))
         blocks = self.options.blocks if self.is_stored(node) else self.options.shared_blocks
-        return weight.type.shape[:2] == (3, 3) and least >= self.options.channels and shared_blocks(node) >= blocks
+        shared = shared_blocks(node, changes=not self.known.is_known(weight))
+        return weight.type.shape[:2] == (3, 3) and least >= self.options.channels and shared >= blocks
 
     def is_stored(self, node: Node) -> bool:
         """Returns whether the artifact holds the transform of the weight."""

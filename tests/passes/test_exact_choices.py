@@ -88,11 +88,11 @@ def test_each_weight_of_each_function_takes_its_bytes(stored: int, spare: int) -
 
 
 @pytest.mark.parametrize(
-    ("batch", "height", "blocks"),
-    # Images of 12 by 8 elements have 3 by 2 blocks. Of 1 to 16 rows of blocks, four count.
-    [("1", "12", 6), ("5", "12", 30), ("B", "12", 18), ("1", "H", 8), ("B", "H", 24)],
+    ("batch", "height", "blocks", "training"),
+    # Images of 12 by 8 elements have 3 by 2 blocks. Of 1 to 16 rows of blocks, four count, or half in a training step.
+    [("1", "12", 6, 6), ("5", "12", 30, 30), ("B", "12", 18, 36), ("1", "H", 8, 17), ("B", "H", 24, 147)],
 )
-def test_blocks_that_share_a_transform(batch: str, height: str, blocks: int) -> None:
+def test_blocks_that_share_a_transform(batch: str, height: str, blocks: int, training: int) -> None:
     type = f"f32[{batch}, {height}, 8, 32]"
     text = f"""module test
 
@@ -107,7 +107,8 @@ func main(%x: {type}) -> ({type}) {{
   return %1
 }}
 """
-    assert shared_blocks(parse_module(text).functions[0].body[-1]) == blocks
+    node = parse_module(text).functions[0].body[-1]
+    assert (shared_blocks(node), shared_blocks(node, changes=True)) == (blocks, training)
 
 
 @pytest.mark.parametrize(("dtype", "op", "joins"), [("i8", "cast", True), ("f16", "cast", True), ("f32", "abs", False)])
