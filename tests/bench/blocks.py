@@ -2,7 +2,8 @@
 
 Names are those of `workloads/blocks.py`, or patterns. Both contenders of a block run in turn, round after round, in one
 process, and the ratio is the median of the rounds' ratios: PyTorch's time over ours. With `--symbolic`, sizes are not
-known when the model is compiled. On a busy machine `--cpu-time` counts the time of the calling thread alone.
+known when the model is compiled. With `--training`, a call is a step: the block, its gradients by the weights and by a
+number in each input, and their updates. On a busy machine `--cpu-time` counts the time of the calling thread alone.
 """
 
 from __future__ import annotations
@@ -16,24 +17,27 @@ from tempfile import TemporaryDirectory
 
 import nacre
 import numpy as np
+import torch
 from beside_torch import (
     OURS,
     TORCH,
     Measured,
     Sweep,
+    as_array,
     format_note,
     format_ratio,
     listed,
     measure,
     options,
     parse,
+    tensor,
     torch_contender,
     use_one_core,
 )
 from measure import Contender
 from nacre.dialect.diagnostics import NacreWarning
 from nacre.dialect.types import BF16, F16, F32, F64, Array, DType
-from workloads.blocks import BLOCKS, Block, shape_of
+from workloads.blocks import BLOCKS, TRAINED, Block, shape_of
 
 DTYPES = (F32, BF16, F16, F64)
 UNITS = 16.0
@@ -73,11 +77,48 @@ def contenders(block: Block, dtype: DType, folder: Path, *, symbolic: bool) -> l
     ]
 
 
-def measure_line(name: str, dtypes: Sequence[DType], sweep: Sweep, *, symbolic: bool) -> Line:
-    found = {}
+def step_contenders(block: Block, dtype: DType, folder: Path, *, symbolic: bool) -> list[Contender]:
+    """Training steps of rate 0, which keep their parameters. The results are the gradients."""
+    inputs, weights = make_arrays(block, dtype)
+    trained = {**{n: np.zeros((), np.float32) for n in inputs}, **{n: w.astype(np.float32) for n, w in weights.items()}}
+    parameters = {TRAINED + name: array for name, array in trained.items()}
+    upstream = np.random.default_rng(1).standard_normal(shape_of(block.result)).astype(dtype.numpy)
+    text, path = block.write_step(str(dtype), symbolic=symbolic), folder / "step.so"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NacreWarning)
+        model = nacre.compile(text, path, weights=parameters, threads=1)
+    session, arrays = model.session(), [*inputs.values(), upstream]
+    still, one = np.float32(0), np.float32(1)
+
+    def our_gradients(_: object) -> list[Array]:
+        changed = model.session()
+        changed.block(*arrays, one)
+        return [array - changed.states[name] for name, array in parameters.items()]
+
+    leaves = [tensor(array.copy()).requires_grad_() for array in trained.values()]
+    *given, factor = map(tensor, arrays)
+
+    def their_step() -> list[torch.Tensor]:
+        operands = [leaf.to(factor.dtype) for leaf in leaves]
+        read = [x + squared * x * x for x, squared in zip(given, operands, strict=False)]
+        loss = (block.torch(*read, *operands[len(given) :]) * factor).sum().float()
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        found = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients, strict=True)]
+        with torch.no_grad():
+            torch._foreach_add_(leaves, found, alpha=0.0)
+        return found
+
+    return [
+        Contender(OURS, lambda: session.block(*arrays, still), our_gradients),
+        Contender(TORCH, their_step, lambda gradients: [as_array(each) for each in gradients]),
+    ]
+
+
+def measure_line(name: str, dtypes: Sequence[DType], sweep: Sweep, *, symbolic: bool, training: bool = False) -> Line:
+    found, make = {}, step_contenders if training else contenders
     for dtype in dtypes:
         with TemporaryDirectory(prefix="nacre-bench-") as folder:
-            pair = contenders(BLOCKS[name], dtype, Path(folder), symbolic=symbolic)
+            pair = make(BLOCKS[name], dtype, Path(folder), symbolic=symbolic)
             found[dtype] = measure(pair, sweep, units=UNITS)
     return Line(name, found)
 
@@ -107,6 +148,7 @@ def _cells(line: Line) -> list[str]:
 def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--symbolic", action="store_true", help="sizes are known when a model is called")
+    parser.add_argument("--training", action="store_true", help="a call is a training step")
     parser.add_argument("--dtype", action="append", choices=[str(d) for d in DTYPES], help="only this one; repeatable")
     given = parse(parser, BLOCKS)
     dtypes = [dtype for dtype in DTYPES if not given.dtype or str(dtype) in given.dtype]
@@ -116,14 +158,16 @@ def main() -> int:
     for name in given.chosen:
         if given.symbolic and not BLOCKS[name].sizes:
             continue
-        line = measure_line(name, dtypes, given.sweep, symbolic=given.symbolic)
+        line = measure_line(name, dtypes, given.sweep, symbolic=given.symbolic, training=given.training)
         lines.append(line)
         wrong = [str(dtype) for dtype, measured in line.measured.items() if measured.wrong]
         own = line.measured[dtypes[0]].timings[OURS].median * 1e6
         cells = "  ".join(f"{cell:>6}" for cell in _cells(line))
         print(f"{name:40} {own:9.1f}  {cells}{f'  differs: {wrong}' if wrong else ''}", flush=True)
-    title = "Blocks of operators, sizes known in the call" if given.symbolic else "Blocks of operators"
-    command = f"blocks.py{' --symbolic' if given.symbolic else ''}{' --cpu-time' if given.cpu_time else ''}"
+    title = "Training steps of blocks" if given.training else "Blocks of operators"
+    title += ", sizes known in the call" if given.symbolic else ""
+    flags = {"training": given.training, "symbolic": given.symbolic, "cpu-time": given.cpu_time}
+    command = " ".join(["blocks.py", *(f"--{flag}" for flag, is_set in flags.items() if is_set)])
     if given.markdown:
         note = format_note(given.sweep, (TORCH,), command)
         given.markdown.write_text("\n".join(format_lines(lines, dtypes, title, note)) + "\n")

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="the blocks are compared with calls of PyTorch")
 
 from beside_torch import TORCH, Sweep, is_near
-from blocks import UNITS, contenders, format_lines, measure_line
+from blocks import UNITS, contenders, format_lines, measure_line, step_contenders
 from measure import Plan
 from nacre.compiler.checking import read_model
 from nacre.dialect.types import F32
@@ -20,6 +20,12 @@ from workloads.blocks import BLOCKS
 def test_block_computes_the_same_as_torch(name: str, tmp_path: Path) -> None:
     own, peer = contenders(BLOCKS[name], F32, tmp_path, symbolic=False)
     assert is_near(own, peer.results(), units=UNITS)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_step_has_the_gradients_of_torch(name: str, tmp_path: Path) -> None:
+    own, peer = step_contenders(BLOCKS[name], F32, tmp_path, symbolic=bool(BLOCKS[name].sizes))
+    assert is_near(own, peer.results())
 
 
 @pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if block.sizes])

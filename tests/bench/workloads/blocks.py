@@ -17,6 +17,8 @@ from torch.nn import functional as f
 
 SIZES = {"L": 128, "S": 256, "N": 64, "H": 28}
 BOUND = 4
+TRAINED = "trained_"
+"""The prefix of the names of parameters in a training step."""
 Shapes = Mapping[str, str]
 
 
@@ -35,7 +37,28 @@ class Block:
         """Returns the text of the model `block`."""
         inputs = ", ".join(f"{name}: {dtype}[{shape}]" for name, shape in self.inputs.items())
         weights = "".join(f"  param {name}: {dtype}[{shape}]\n" for name, shape in self.weights.items())
-        text = f"model block({inputs}) -> {dtype}[{self.result}] {{\n{weights}  return {self.text}\n}}\n"
+        return self._sized(
+            f"model block({inputs}) -> {dtype}[{self.result}] {{\n{weights}  return {self.text}\n}}\n", symbolic
+        )
+
+    def write_step(self, dtype: str, *, symbolic: bool) -> str:
+        """Returns the text of the training step `block`, whose loss is the sum of the result times the last but one
+        argument. It trains the weights, and a factor of the square that is added to each input, so that gradients reach
+        the inputs as well, those of normalized rows too. Parameters are in f32, and converted to the dtype."""
+        inputs = "".join(f"given_{name}: {dtype}[{shape}], " for name, shape in self.inputs.items())
+        trained = {**{name: "f32" for name in self.inputs}, **{n: f"f32[{shape}]" for n, shape in self.weights.items()}}
+        lines = [f"param {TRAINED}{name}: {type}" for name, type in trained.items()]
+        lines += [
+            f"{name} = given_{name} + cast({TRAINED}{name}, {dtype}) * given_{name} * given_{name}"
+            for name in self.inputs
+        ]
+        lines += [f"{name} = cast({TRAINED}{name}, {dtype})" for name in self.weights]
+        lines += [f"y = {self.text}", "loss = cast(sum(y * upstream), f32)", "minimize loss with sgd(lr=lr)"]
+        body = "".join(f"  {line}\n" for line in lines)
+        head = f"train block({inputs}upstream: {dtype}[{self.result}], lr: f32) -> loss: f32"
+        return self._sized(f"{head} {{\n{body}}}\n", symbolic)
+
+    def _sized(self, text: str, symbolic: bool) -> str:
         if not symbolic:
             return f"language 1\n\n{at_sizes(text)}"
         dims = "".join(f"dim {name} in 1..{BOUND * size}\n" for name, size in SIZES.items() if name in self.sizes)
