@@ -1,9 +1,9 @@
 """Arrays in another dtype: the reference of `cast`, which defines all conversions of numbers for a model.
 
 Floats to integers truncate toward zero and saturate, NaN gives 0; integers wrap. Floats are rounded once, to nearest,
-halves to even; f64 and integers are rounded to f32 before they become bf16, as in PyTorch. Numbers and infinities beyond the range of an 8-bit float saturate at its greatest number, and NaN stays
-NaN, as in the saturating modes of ONNX's `Cast` and of the OCP's 8-bit float specification; other floats overflow to
-infinities.
+halves to even; f64 and integers are rounded to f32 before they become bf16, as in PyTorch. Numbers and infinities
+beyond the range of an 8-bit float saturate at its greatest number, and NaN stays NaN, as in the saturating modes of
+ONNX's `Cast` and of the OCP's 8-bit float specification; other floats overflow to infinities.
 """
 
 from __future__ import annotations
