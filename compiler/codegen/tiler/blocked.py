@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from ....dialect.dims import Size, bounds, product
@@ -29,6 +30,7 @@ from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .order import Order
 from .paired import takes_pairs
+from .panel_rows import if_fewer, write_in_place
 from .roles import Roles, even_groups
 from .row_loops import in_tiles
 from .stretches import SharingTiles, find_columns
@@ -48,7 +50,8 @@ FEWEST_ITEMS = 4
 DEPTH = 128
 """The most steps of a stretch: a panel of columns then stays in the nearest cache for all rows of a block."""
 FEWEST_STEPS = 128
-"""The fewest steps of a sum: with 64, the copies take longer than they save."""
+"""The fewest steps of a sum: with 64, the copies take longer than they save. Calls with fewer steps read the operands
+where they are."""
 
 PARTS = 4
 """The parts of a tile's sums in a stretch. Prefetches precede each part: the instructions for their addresses would
@@ -86,7 +89,7 @@ def plan_blocks(evaluator: Evaluator, op: Op, roles: Roles) -> Blocks | None:
     if access.tensor.element != op.reads[columns].tensor.element:
         return None
     height, width, steps = stage.sizes[roles.row], stage.sizes[roles.lane], _count_steps(op)
-    if not (isinstance(height, int) and isinstance(width, int)) or bounds(steps)[0] < FEWEST_STEPS:
+    if not (isinstance(height, int) and isinstance(width, int)) or bounds(steps)[1] < FEWEST_STEPS:
         return None
     block = _divisor(height, lanes, BLOCK_ROWS)
     tile = _divisor(width, lanes, roles.width)
@@ -316,7 +319,9 @@ class BlockedTiles(SharingTiles):
 
 
 def write_blocked(evaluator: Evaluator, op: Op, blocks: Blocks, order: Order, begin: str, end: str) -> None:
-    tiles = BlockedTiles(evaluator, op, blocks)
+    tiles, roles = BlockedTiles(evaluator, op, blocks), blocks.roles
 
-    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
-        tiles.write(iteration, row, column, evaluator.finish)
+    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
+        many = partial(tiles.write, iteration, row, column, evaluator.finish)
+        few = partial(write_in_place, evaluator, op, roles, panels, (iteration, row, column, roles.block))
+        if_fewer(evaluator.writer, [(tiles.size, FEWEST_STEPS)], few, many)

@@ -62,6 +62,8 @@ class Copies:
     is_paired: bool = False
     fewest: int = 0
     """The fewest rows of a call that copies panels: tiles of fewer rows read the columns where they are."""
+    fewest_steps: int = 0
+    """The fewest steps of a sum in such a call."""
 
 
 def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
@@ -74,6 +76,7 @@ def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
     roles = replace(roles, block=choose_block(stage, roles))
     is_paired = takes_pairs(evaluator, op, number)
     fewest = FEWEST_COPIED if is_paired else 0 if turned_read(op) is not None else FEWEST_ROWS
+    fewest_steps = FEWEST_STEPS if turned_read(op) is None else 0
     element = (element_bytes(WORD) // PAIR if is_paired else element_bytes(op.result.element)) * roles.width
     sums = roles.block * roles.width * element_bytes(op.result.element)
     room = min(STACK_BYTES - evaluator.writer.stack_bytes, roles.caches.own // PART)
@@ -81,13 +84,13 @@ def plan_copies(evaluator: Evaluator, op: Op, roles: Roles) -> Copies | None:
     steps, lanes = op.loops[loop], evaluator.writer.lanes
     whole = min(WHOLE_BYTES, room) // element - lanes
     if isinstance(steps, int) and steps <= whole:
-        return Copies(roles, number, max(steps, 1), is_paired, fewest)
+        return Copies(roles, number, max(steps, 1), is_paired, fewest, fewest_steps)
     part = min(STRETCH_BYTES, room - sums) // element - lanes
     if part < FEWEST_STEPS:
         return None
     # Whole vectors of steps, since a transposition is by squares of vectors.
     depth = even_groups(steps, part) if isinstance(steps, int) else part
-    return Copies(roles, number, min(-(-depth // lanes), part // lanes) * lanes, is_paired, fewest)
+    return Copies(roles, number, min(-(-depth // lanes), part // lanes) * lanes, is_paired, fewest, fewest_steps)
 
 
 def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
@@ -99,7 +102,7 @@ def _find_apart(evaluator: Evaluator, op: Op, roles: Roles) -> int | None:
     access, (loop,) = op.reads[number], op.summed
     if any(isinstance(position, Panel) for position in access.index) or access.step(loop) is None:
         return None
-    (_, most_rows), (steps, _) = (bounds(size) for size in (stage.sizes[roles.row], op.loops[loop]))
+    most_rows, steps = (bounds(size)[1] for size in (stage.sizes[roles.row], op.loops[loop]))
     if takes_pairs(evaluator, op, number):
         return None if most_rows < FEWEST_PAIRED_ROWS or steps < FEWEST_STEPS else number
     near = access.step(loop) == roles.width and stage.sizes[roles.lane] == roles.width
@@ -127,4 +130,4 @@ def write_copied(evaluator: Evaluator, op: Op, copies: Copies, order: Order, beg
 
     with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
         rows = 1 if roles.row is None else rows_from(writer, stage.sizes[roles.row], roles.block, row)
-        cover_copied(tiles, copies.fewest, panels, (iteration, row, column, rows))
+        cover_copied(tiles, copies.fewest, panels, (iteration, row, column, rows), copies.fewest_steps)
