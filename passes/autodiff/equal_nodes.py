@@ -1,6 +1,8 @@
-"""Nodes that compute the same are differentiated once: two gradients of one value would take all steps before it twice.
+"""Nodes that compute the same, which are differentiated once:
 
-%a = tanh(%x);  %b = tanh(%x)       the gradients of %a and of %b are added, and go through `tanh` together
+    %a = tanh(%x);  %b = tanh(%x)       the gradients of %a and of %b are added, and go through `tanh` together
+
+Two gradients of one value would take all steps before it twice.
 """
 
 from __future__ import annotations

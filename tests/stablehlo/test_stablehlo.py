@@ -464,6 +464,16 @@ def test_total_orders_have_signs_of_zeros_and_nans(body: str, expected: list[int
     np.testing.assert_array_equal(found.view(np.int32), x[expected].view(np.int32))
 
 
+def test_constants_of_a_comparator_may_be_outside(tmp_path: Path) -> None:
+    """As in programs of `jax.export`."""
+    constants, body = CANONICAL.split("%an", 1)
+    body = f"%an{body}" + "%r = stablehlo.compare LT, %ac, %bc, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>"
+    text = _sorted(body, 4).replace("%y =", f"{constants}\n      %y =")
+    x = np.array([1.0, np.nan, -0.0, -2.0], np.float32)
+    (found,) = run(tmp_path, text, x)
+    np.testing.assert_array_equal(found, x[[3, 2, 0, 1]])
+
+
 def _sorted(body: str, size: int = 3) -> str:
     return f"""func.func public @main(%x: tensor<{size}xf32>) -> tensor<{size}xf32> {{
       %y = "stablehlo.sort"(%x) <{{dimension = 0 : i64, is_stable = true}}> ({{

@@ -182,7 +182,7 @@ class _Walk:
                 self.is_elementwise = was_elementwise
 
         items = tuple(held[number] for number in operation.operands)
-        use = Use(operation, self.writer, items, span, run_block, run_elementwise, self._call, self._body_of)
+        use = Use(operation, self.writer, items, span, held, run_block, run_elementwise, self._call, self._body_of)
         converter = find_converter_of(operation, items)
         assert converter is not None, operation.name
         for _, record in operation.results:

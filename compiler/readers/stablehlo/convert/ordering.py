@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .....dialect.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, U8, U16, U32, U64, DType
 from ...writing.tensors import Tensor
+from ..writing.items import Item
 from ..writing.records import ELEMENTS, OperationRecord, decode_array
 from ..writing.use import Converters, Use
 
@@ -54,6 +55,7 @@ def _keys(use: Use) -> list[_Key]:
     comparator = _Comparator(
         {number: position for position, (number, _) in enumerate(body.arguments)},
         {operation.results[0][0]: operation for operation in operations},
+        use.around,
     )
     keys = comparator.keys(last.operands[0])
     if keys is None:
@@ -63,10 +65,12 @@ def _keys(use: Use) -> list[_Key]:
 
 @dataclass(frozen=True, slots=True)
 class _Comparator:
-    """The body of a sort: the positions of its arguments, a0, b0, a1, b1, ..., and the operations that give values."""
+    """The body of a sort: the positions of its arguments, a0, b0, a1, b1, ..., the operations that give values, and the
+    values around it."""
 
     arguments: Mapping[int, int]
     made: Mapping[int, OperationRecord]
+    around: Mapping[int, Item]
 
     def keys(self, number: int) -> list[_Key] | None:
         """Returns the keys that a value compares; None if it compares anything else."""
@@ -133,10 +137,12 @@ class _Comparator:
         return (x, rest) if compares and is_new and is_read else None
 
     def constant(self, number: int) -> float | None:
-        operation = self.made.get(number)
-        if operation is None or operation.name != "constant":
-            return None
-        return float(decode_array(operation.attributes["value"]).reshape(-1)[0])
+        operation, outer = self.made.get(number), self.around.get(number)
+        if operation is not None and operation.name == "constant":
+            return float(decode_array(operation.attributes["value"]).reshape(-1)[0])
+        if operation is None and isinstance(outer, Tensor) and outer.array is not None and outer.array.size == 1:
+            return float(outer.array.reshape(-1)[0])
+        return None
 
 
 _SWAPPED = {"LT": "GT", "GT": "LT"}

@@ -23,13 +23,15 @@ RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Item]], list[Item]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """An operation for its converter. `call` converts a function of the file, by name, and `body_of` returns its
-    block. `run_elementwise` converts a block that computes single elements, and applies it to whole tensors."""
+    """An operation for its converter. `around` has the values that its regions may read, by their numbers. `call`
+    converts a function of the file, by name, and `body_of` returns its block. `run_elementwise` converts a block that
+    computes single elements, and applies it to whole tensors."""
 
     record: OperationRecord
     g: GraphWriter
     items: tuple[Item, ...]
     span: Span | None
+    around: Mapping[int, Item]
     run_block: RunBlock
     run_elementwise: RunBlock
     call: Callable[[str, Sequence[Item]], list[Item]]
