@@ -50,7 +50,8 @@ GRAPH_PASSES: Mapping[int, str] = {
 STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
 """The same without passes that change rounding beyond reassociation."""
 
-_DEVICE_LAYOUT = "channels-last{pads=false},parallel-order,depth-last,split-sums,split-reductions,split-scans"
+_DEVICE_ORDER = "parallel-order,depth-last,split-sums,split-reductions,split-scans"
+_DEVICE_LAYOUT = f"channels-last{{pads=false,mean=false}},{_DEVICE_ORDER}"
 _DEVICE_BLOCKS = "contract=true,halves=true"
 _DEVICE_FUSE = "fuse{in-place=true}"
 _DEVICE = _optimizing(

@@ -35,7 +35,9 @@ class ChannelsLast(Pass):
     channels-first tensor directly. Pooling, elementwise operators, reductions, concatenations, slices and padding
     between convolutions use the new layout, by the rules in `channels_last_rules`. At the borders, the pass inserts at
     most one transpose per value, or a reshape if only an axis of size 1 moves. Loops, and functions without such a
-    convolution, are not changed. Neither are convolutions at few positions whose weight changes from call to call.
+    convolution, are not changed. Neither are convolutions at few positions whose weight changes from call to call. With
+    `mean`, a symbolic number of positions counts with the mean of its least and its greatest value; without, with the
+    least one.
 
     If all convolutions are depthwise on images of a known size, they keep the channels-first layout: chains of such
     layers can be computed channel by channel.
@@ -52,13 +54,14 @@ class ChannelsLast(Pass):
     channels: int = 8
     direct: int = 8
     pads: bool = True
+    mean: bool = True
 
     def rewrite(self, module: Module, context: Context) -> Module:
         return module.map_functions(lambda function: self._rewrite_function(function, module, context))
 
     def _rewrite_function(self, function: Function, module: Module, context: Context) -> Function:
         known = KnownValues(definitions_in(function.body), module.parameter_index)
-        layouts = Layouts(known, self.channels, self.direct, self.pads)
+        layouts = Layouts(known, self.channels, self.direct, self.pads, self.mean)
         reasons = [node for node in function.body if layouts.is_reason(node) or layouts.is_weight_reason(node)]
         layouts.stays = bool(reasons) and all(layouts.is_apart(node) for node in reasons)
         if not reasons or (not layouts.stays and len(reasons) == 1 and layouts.is_small_reason(reasons[0])):

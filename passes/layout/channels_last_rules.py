@@ -52,6 +52,8 @@ class Layouts:
     direct: int
     pads: bool = True
     """Whether padding becomes a node."""
+    mean: bool = True
+    """Whether the mean of a symbolic number of positions counts, rather than the least one."""
     stays: bool = False
     """Whether all convolutions keep their channels first."""
     last: dict[str, Value] = field(default_factory=dict)
@@ -105,10 +107,10 @@ class Layouts:
 
     def is_movable(self, node: Node) -> bool:
         """Returns whether the weight and the bias of a convolution may be transposed: when the artifact is written, or
-        in each call, if enough positions share the weight. Of a symbolic number of positions, the mean of the least and
-        the greatest counts."""
-        positions = product((node.inputs[0].type.shape[0], *node.output.type.shape[2:]))
-        return sum(bounds(positions)) // 2 >= MOVING_POSITIONS or all(map(self.known.is_known, node.inputs[1:]))
+        in each call, if enough positions share the weight."""
+        least, greatest = bounds(product((node.inputs[0].type.shape[0], *node.output.type.shape[2:])))
+        positions = (least + greatest) // 2 if self.mean else least
+        return positions >= MOVING_POSITIONS or all(map(self.known.is_known, node.inputs[1:]))
 
 
 @dataclass(frozen=True, slots=True)
