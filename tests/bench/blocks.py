@@ -167,7 +167,8 @@ def main() -> int:
     title = "Training steps of blocks" if given.training else "Blocks of operators"
     title += ", sizes known in the call" if given.symbolic else ""
     flags = {"training": given.training, "symbolic": given.symbolic, "cpu-time": given.cpu_time}
-    command = " ".join(["blocks.py", *(f"--{flag}" for flag, is_set in flags.items() if is_set)])
+    chosen = [f"--dtype {dtype}" for dtype in given.dtype or ()]
+    command = " ".join(["blocks.py", *(f"--{flag}" for flag, is_set in flags.items() if is_set), *chosen])
     if given.markdown:
         note = format_note(given.sweep, (TORCH,), command)
         given.markdown.write_text("\n".join(format_lines(lines, dtypes, title, note)) + "\n")
